@@ -404,9 +404,9 @@ TEST_CASE("passes: each is shown what it did, can be left out, and a wrong name 
                                              std::to_string(after.ops.size()));
                             }});
   captured(in);
-  CHECK(seen == std::vector<std::string>{"constant_folding 3 3", "cse 3 2", "dce 2 2", "hoist_reshards 2 2", "place_reshards 2 2",
-                                         "dce 2 2", "schedule 2 2", "rematerialize 2 2", "dce 2 2", "combine_collectives 2 2",
-                                         "donate_buffers 2 2", "fuse_loops 2 2"});
+  CHECK(seen == std::vector<std::string>{"constant_folding 3 3", "cse 3 2", "dce 2 2", "hoist_reshards 2 2",
+                                         "place_reshards 2 2", "dce 2 2", "schedule 2 2", "rematerialize 2 2",
+                                         "dce 2 2", "combine_collectives 2 2", "donate_buffers 2 2", "fuse_loops 2 2"});
   const Program program = traced(function, in);
   CHECK(program::run_passes(program).ops.size() == 2);
   CHECK(program::run_passes(program, {.skip = {"cse"}}).ops.size() == 3);
@@ -427,9 +427,9 @@ TEST_CASE("passes: a captured function leaves out those that its options skip, o
   const Tensor x = leaf({1, 2}), expected = function({x})[0];
   const Tensor out = captured({x})[0];
   CHECK(bits(out) == bits(expected));
-  const std::vector<std::string> forward = {
-      "constant_folding 3", "hoist_reshards 3",      "place_reshards 3", "schedule 3",
-      "rematerialize 3",    "combine_collectives 3", "donate_buffers 3", "fuse_loops 3"};
+  const std::vector<std::string> forward = {"constant_folding 3", "hoist_reshards 3", "place_reshards 3",
+                                            "schedule 3",         "rematerialize 3",  "combine_collectives 3",
+                                            "donate_buffers 3",   "fuse_loops 3"};
   REQUIRE(seen.size() == 2 * forward.size());
   CHECK(std::equal(forward.begin(), forward.end(), seen.begin()));
   total(out).backward();

@@ -8,14 +8,15 @@
 #include <utility>
 
 #include "shard/call/local_map.h"
+#include "shard/core/export.h"
 
 namespace shard {
 namespace detail {
 
 /// Like call::run_local_map, and recorded for autograd.
-std::vector<Tensor> run_local_map(const call::LocalFunction& function, std::span<const Tensor> inputs,
-                                  std::span<const DistSpec* const> in_specs, std::span<const DistSpec* const> out_specs,
-                                  const LocalMapOptions& options);
+SHARD_API std::vector<Tensor> run_local_map(const call::LocalFunction& function, std::span<const Tensor> inputs,
+                                            std::span<const DistSpec* const> in_specs,
+                                            std::span<const DistSpec* const> out_specs, const LocalMapOptions& options);
 
 inline std::vector<Tensor> listed(Tensor value) { return {std::move(value)}; }
 inline std::vector<Tensor> listed(std::vector<Tensor> values) { return values; }

@@ -5,6 +5,7 @@
 #include <concepts>
 #include <iosfwd>
 
+#include "shard/core/export.h"
 #include "shard/core/tensor.h"
 
 namespace shard {
@@ -23,29 +24,29 @@ class Operand {
   CallSite site;
 };
 
-Tensor operator+(const Operand& x, const Operand& y);
-Tensor operator-(const Operand& x, const Operand& y);
-Tensor operator*(const Operand& x, const Operand& y);
-Tensor operator/(const Operand& x, const Operand& y);
+SHARD_API Tensor operator+(const Operand& x, const Operand& y);
+SHARD_API Tensor operator-(const Operand& x, const Operand& y);
+SHARD_API Tensor operator*(const Operand& x, const Operand& y);
+SHARD_API Tensor operator/(const Operand& x, const Operand& y);
 /// -x, which is x * -1 for unsigned dtypes too.
-Tensor operator-(const Operand& x);
+SHARD_API Tensor operator-(const Operand& x);
 
 /// Elementwise comparisons; the results are bool tensors.
-Tensor operator==(const Operand& x, const Operand& y);
-Tensor operator!=(const Operand& x, const Operand& y);
-Tensor operator<(const Operand& x, const Operand& y);
-Tensor operator<=(const Operand& x, const Operand& y);
-Tensor operator>(const Operand& x, const Operand& y);
-Tensor operator>=(const Operand& x, const Operand& y);
+SHARD_API Tensor operator==(const Operand& x, const Operand& y);
+SHARD_API Tensor operator!=(const Operand& x, const Operand& y);
+SHARD_API Tensor operator<(const Operand& x, const Operand& y);
+SHARD_API Tensor operator<=(const Operand& x, const Operand& y);
+SHARD_API Tensor operator>(const Operand& x, const Operand& y);
+SHARD_API Tensor operator>=(const Operand& x, const Operand& y);
 
 /// In place: writes the buffer of x, which its views see, and returns x.
-Tensor& operator+=(Tensor& x, const Operand& y);
-Tensor& operator-=(Tensor& x, const Operand& y);
-Tensor& operator*=(Tensor& x, const Operand& y);
-Tensor& operator/=(Tensor& x, const Operand& y);
+SHARD_API Tensor& operator+=(Tensor& x, const Operand& y);
+SHARD_API Tensor& operator-=(Tensor& x, const Operand& y);
+SHARD_API Tensor& operator*=(Tensor& x, const Operand& y);
+SHARD_API Tensor& operator/=(Tensor& x, const Operand& y);
 
 /// dtype, shape, layout and values: what to_text returns. Of a distributed tensor it writes the
 /// local shard and says so; it never communicates.
-std::ostream& operator<<(std::ostream& stream, const Tensor& tensor);
+SHARD_API std::ostream& operator<<(std::ostream& stream, const Tensor& tensor);
 
 }  // namespace shard

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shard/autograd/grad_mode.h"
+#include "shard/core/export.h"
 #include "shard/core/tensor.h"
 
 namespace shard {
@@ -42,7 +43,7 @@ enum class GradLayout : uint8_t {
   as_is     // a pending sum stays pending, so that several backward passes are reduced once; otherwise as of_leaf
 };
 /// Throws autograd for a tensor that is not a leaf.
-void set_grad_layout(const Tensor& leaf, GradLayout layout);
+SHARD_API void set_grad_layout(const Tensor& leaf, GradLayout layout);
 
 /// A function that is called with each gradient of a tensor in backward. It may return a
 /// replacement of the same shape and dtype, or an undefined tensor to keep the gradient. For a leaf
@@ -51,11 +52,11 @@ using GradHook = std::function<Tensor(const Tensor& gradient)>;
 /// Adds a hook to the present value of `tensor`: a write in place makes another value. Returns a
 /// number for remove_hook. Throws autograd for a tensor that requires no gradient. A hook that
 /// holds a handle to `tensor` itself is never freed; let it hold detach() of it.
-uint64_t add_hook(const Tensor& tensor, GradHook hook);
-void remove_hook(const Tensor& tensor, uint64_t hook);
+SHARD_API uint64_t add_hook(const Tensor& tensor, GradHook hook);
+SHARD_API void remove_hook(const Tensor& tensor, uint64_t hook);
 /// Keeps the gradient of a tensor that is not a leaf in its grad() too: that of its last value
 /// before backward, from the latest backward.
-void retain_grad(const Tensor& tensor);
+SHARD_API void retain_grad(const Tensor& tensor);
 
 /// A user-defined function with a custom gradient.
 struct CustomFunction {
@@ -72,8 +73,8 @@ struct CustomFunction {
 };
 /// Inputs and outputs are saved and version-checked like those of ops: a later write is an error in
 /// backward.
-std::vector<Tensor> apply(const CustomFunction& function, const std::vector<Tensor>& inputs,
-                          CallSite site = CallSite::here());
+SHARD_API std::vector<Tensor> apply(const CustomFunction& function, const std::vector<Tensor>& inputs,
+                                    CallSite site = CallSite::here());
 
 /// Calls `function` with `inputs` without keeping the residuals of its steps: backward calls it
 /// again, with the policies of this call and the same random numbers. It must then do the same, and
@@ -81,7 +82,7 @@ std::vector<Tensor> apply(const CustomFunction& function, const std::vector<Tens
 /// as captured parameters, get gradients too. They must not be written before backward, which
 /// throws autograd then. Scopes may be nested. A result whose buffer is shared with others is
 /// copied.
-std::vector<Tensor> recompute(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function,
-                              const std::vector<Tensor>& inputs, CallSite site = CallSite::here());
+SHARD_API std::vector<Tensor> recompute(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function,
+                                        const std::vector<Tensor>& inputs, CallSite site = CallSite::here());
 
 }  // namespace shard

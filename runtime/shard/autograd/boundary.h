@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shard/autograd/node.h"
+#include "shard/core/export.h"
 #include "shard/core/thread_state.h"
 
 namespace shard::autograd {
@@ -13,7 +14,7 @@ namespace shard::autograd {
 /// While one exists, the steps that this thread records end in gates instead of in leaves and
 /// earlier steps. A gate passes its gradient on to the step that it represents. Boundaries nest:
 /// the gates of an inner one represent gates of the outer one.
-class Boundary {
+class SHARD_API Boundary {
  public:
   /// Whether the tensors that calls of the scope read are kept until take_reads().
   enum class Reads : uint8_t { ignored, kept };
@@ -67,7 +68,7 @@ void note_reads(const Tensors&... tensors) {
 
 /// While one exists, this thread has no boundary: what it records is not part of a scope, as during
 /// a capture.
-class NoBoundary {
+class SHARD_API NoBoundary {
  public:
   NoBoundary();
   NoBoundary(const NoBoundary&) = delete;

@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/core/grad_mask.h"
 #include "shard/core/op_def.h"
 #include "shard/core/small_vec.h"
@@ -37,7 +38,7 @@ struct OutputInfo {
   const DistSpec* spec = nullptr;  // null for a plain tensor
   Device device;
 };
-OutputInfo info_of(const TensorImpl& tensor);
+SHARD_API OutputInfo info_of(const TensorImpl& tensor);
 
 /// A function that is called with each gradient of a tensor. It returns a replacement, or an
 /// undefined tensor to keep the gradient.
@@ -45,7 +46,7 @@ using Hook = std::function<Tensor(const Tensor& gradient)>;
 
 /// A tensor that a step saves for its gradient: its value, and the version by which a later write
 /// is detected.
-class SavedTensor {
+class SHARD_API SavedTensor {
  public:
   SavedTensor() = default;
   /// Saves the present value of `x`, an input of the step.
@@ -85,7 +86,7 @@ class SavedTensor {
 };
 
 /// A recorded step. It owns the steps that its inputs come from.
-class Node : public GradNode {
+class SHARD_API Node : public GradNode {
  public:
   /// `op` lives as long as the library. Takes ownership of the references of `edges`.
   Node(const OpDef& op, SmallVec<Edge, 4>&& edges, CallSite site = {});
@@ -162,7 +163,7 @@ class Node : public GradNode {
 };
 
 /// The interface of a running step to the backward pass.
-class BackwardContext {
+class SHARD_API BackwardContext {
  public:
   /// With `needed`, gradients for other steps are not wanted.
   explicit BackwardContext(Node& node, const std::unordered_set<const Node*>* needed = nullptr)
@@ -244,6 +245,6 @@ struct OwnedEdge {
 };
 /// The edge of a tensor. Brings the history of a view up to date, and creates the step that
 /// accumulates the gradients of a leaf.
-OwnedEdge edge_of(const Tensor& tensor);
+SHARD_API OwnedEdge edge_of(const Tensor& tensor);
 
 }  // namespace shard::autograd

@@ -11,11 +11,12 @@
 #include "shard/autograd/grad_mode.h"
 #include "shard/call/dist_call.h"
 #include "shard/call/moved_inputs.h"
+#include "shard/core/export.h"
 
 namespace shard::autograd {
 
 /// Whether a tensor that shares its buffer with others has got a history through one of them.
-bool view_requires_grad(const TensorImpl& view);
+SHARD_API bool view_requires_grad(const TensorImpl& view);
 
 inline bool requires_grad(const Tensor& x) {
   const TensorImpl* const impl = x.impl().get();
@@ -36,10 +37,10 @@ bool records(const Tensors&... tensors) {
 }
 
 /// Marks `out`, which `op` returned, as a view of `x` if they share a buffer.
-void mark_view(const char* op, const Tensor& x, const Tensor& out);
+SHARD_API void mark_view(const char* op, const Tensor& x, const Tensor& out);
 
 /// Collects the tensors of a call before it runs.
-class Recording {
+class SHARD_API Recording {
  public:
   /// `inputs`: the tensor arguments, including lists, in the order of the op's slots. Throws
   /// autograd where a written argument must not be written: a leaf that requires a gradient, or a
@@ -177,11 +178,11 @@ class Recording {
 /// Throws autograd where `x`, the argument `name` of `op`, must not be written where calls are
 /// recorded: it is a leaf that requires a gradient, a view of one, or a view that was made where
 /// nothing is recorded.
-void check_written(std::string_view op, std::string_view name, const Tensor& x);
+SHARD_API void check_written(std::string_view op, std::string_view name, const Tensor& x);
 /// `x` has been written, and has its history: its base gets that history, too.
-void rebase_root(const Tensor& x);
+SHARD_API void rebase_root(const Tensor& x);
 /// True for a view in the buffer of its base, or a copy that is kept in sync with the base.
-bool shares_root(const TensorImpl& view);
+SHARD_API bool shares_root(const TensorImpl& view);
 
 /// Marks the results of an op that was not recorded: those that are views, as by mark_view.
 template <class Result, class... Inputs>
@@ -191,7 +192,7 @@ Result views(const OpDef& op, Result result, const Inputs&... inputs) {
 }
 
 /// The gradient of an op that has none: it throws autograd.
-struct NoGradient {
+struct SHARD_API NoGradient {
   void operator()(BackwardContext& context) const;
 };
 
@@ -206,7 +207,7 @@ Result unlinked(const OpDef& op, Result result, const Inputs&... inputs) {
 
 /// The same around an in-place form, which returns its targets. Throws like Recording, before
 /// anything is written.
-class UnlinkedWrite {
+class SHARD_API UnlinkedWrite {
  public:
   template <class... Inputs>
   explicit UnlinkedWrite(const OpDef& op, const Inputs&... inputs) {
@@ -222,6 +223,7 @@ class UnlinkedWrite {
 };
 
 /// The saved tensors of a list, as arguments of a gradient function.
-std::vector<Tensor> inputs(const std::vector<SavedTensor>& saved, const BackwardContext& context, size_t slot);
+SHARD_API std::vector<Tensor> inputs(const std::vector<SavedTensor>& saved, const BackwardContext& context,
+                                     size_t slot);
 
 }  // namespace shard::autograd

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/core/op_context.h"
 
 namespace shard::call {
@@ -28,7 +29,7 @@ struct BoundTensor {
 };
 
 /// A kernel with its arguments, or a copy.
-class BoundStep {
+class SHARD_API BoundStep {
  public:
   BoundStep() = default;
   BoundStep(const BoundStep&) = delete;
@@ -47,7 +48,7 @@ class BoundStep {
 
 /// Collects the steps of one call. Its tensors have storage-less buffers, which whoever runs the
 /// steps replaces by real ones.
-class Binder {
+class SHARD_API Binder {
  public:
   /// Adds a step that runs `kernel` with these arguments. References and lists of tensors are
   /// copied.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shard/core/error.h"
+#include "shard/core/export.h"
 #include "shard/core/op_def.h"
 #include "shard/core/tensor.h"
 
@@ -24,15 +25,15 @@ const void* tensor_argument(const T&) {
 /// The text of a call: "add(x: f32[2, 3], y: f32[3])". It has the name of the function that was
 /// called, and dtype and shape of its tensor arguments, with lists in braces. `arguments` are
 /// tensor_argument() of each argument, in the order of the op.
-std::string call_text(const OpDef& op, const char* function, std::initializer_list<const void*> arguments);
+SHARD_API std::string call_text(const OpDef& op, const char* function, std::initializer_list<const void*> arguments);
 
 /// Call this in an exception handler. Throws the error again, with the text of the call appended to
 /// device errors such as a lack of memory.
-[[noreturn, gnu::cold]] void rethrow_with_call(const Error& error, const OpDef& op, const char* function,
-                                               std::initializer_list<const void*> arguments);
+[[noreturn, gnu::cold]] SHARD_API void rethrow_with_call(const Error& error, const OpDef& op, const char* function,
+                                                         std::initializer_list<const void*> arguments);
 
 /// Call this in an exception handler of an op that only invokes another one. Throws the error
 /// again; an error that names the invoked op then names the op that was called.
-[[noreturn, gnu::cold]] void rethrow_as(std::string_view op, std::string_view invoked);
+[[noreturn, gnu::cold]] SHARD_API void rethrow_as(std::string_view op, std::string_view invoked);
 
 }  // namespace shard::call

@@ -4,12 +4,13 @@
 #include <tuple>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/core/tracer.h"
 
 namespace shard::call {
 
 /// Records one call. The object is created before the call runs and finished after it.
-class Capturing {
+class SHARD_API Capturing {
  public:
   Capturing(Tracer& tracer, const OpDef& op, bool inplace)
       : tracer_(tracer), op_(op), inplace_(inplace), draws_(draws()) {}

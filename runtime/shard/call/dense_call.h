@@ -10,6 +10,7 @@
 
 #include "shard/call/binder.h"
 #include "shard/call/codegen_abi.h"
+#include "shard/core/export.h"
 #include "shard/core/grad_mask.h"
 #include "shard/core/op_context.h"
 #include "shard/core/op_def.h"
@@ -50,12 +51,12 @@ void run(void (*kernel)(const OpContext&, P...), const OpContext& ctx, std::type
   else kernel(ctx, args...);
 }
 /// A copy of `tensor` for a kernel to read.
-DenseTensor copy_of(const OpContext& ctx, const DenseTensor& tensor);
+SHARD_API DenseTensor copy_of(const OpContext& ctx, const DenseTensor& tensor);
 
-[[noreturn]] void fail_undefined(const OpContext& ctx, std::string_view name);
-[[noreturn]] void fail_no_data(const OpContext& ctx, const DenseTensor& tensor, std::string_view name);
+[[noreturn]] SHARD_API void fail_undefined(const OpContext& ctx, std::string_view name);
+[[noreturn]] SHARD_API void fail_no_data(const OpContext& ctx, const DenseTensor& tensor, std::string_view name);
 /// Throws no_kernel for an op whose `function` is not written yet. Scaffolded definitions call it.
-[[noreturn]] void fail_missing(std::string_view op, std::string_view function);
+[[noreturn]] SHARD_API void fail_missing(std::string_view op, std::string_view function);
 
 /// The dense tensor of an argument that the op reads. Throws undefined, stale_view, poisoned or
 /// no_data.
@@ -68,28 +69,30 @@ inline const DenseTensor& read(const OpContext& ctx, const Tensor& tensor, std::
   return value;
 }
 /// The dense tensor of an argument of which the op reads only shape and dtype.
-const DenseTensor& shape_of(const OpContext& ctx, const Tensor& tensor, std::string_view name, bool optional);
-const DenseTensor& read_optional(const OpContext& ctx, const Tensor& tensor, std::string_view name);
-std::vector<DenseTensor> read_list(const OpContext& ctx, const std::vector<Tensor>& tensors, std::string_view name);
+SHARD_API const DenseTensor& shape_of(const OpContext& ctx, const Tensor& tensor, std::string_view name, bool optional);
+SHARD_API const DenseTensor& read_optional(const OpContext& ctx, const Tensor& tensor, std::string_view name);
+SHARD_API std::vector<DenseTensor> read_list(const OpContext& ctx, const std::vector<Tensor>& tensors,
+                                             std::string_view name);
 /// The dense tensors of a list that the op writes in place.
 using Targets = std::span<DenseTensor* const>;
-std::vector<DenseTensor*> write_list(const OpContext& ctx, std::vector<Tensor>& tensors, std::string_view name);
+SHARD_API std::vector<DenseTensor*> write_list(const OpContext& ctx, std::vector<Tensor>& tensors,
+                                               std::string_view name);
 /// The dense tensor of an argument that the op writes. Throws like read(), and also detached_view.
-DenseTensor& write(const OpContext& ctx, Tensor& tensor, std::string_view name);
-DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, std::string_view name);
+SHARD_API DenseTensor& write(const OpContext& ctx, Tensor& tensor, std::string_view name);
+SHARD_API DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, std::string_view name);
 
 /// The handle of a result. An absent result has an undefined handle.
 inline Tensor wrap(DenseTensor&& value) { return value.defined() ? Tensor(std::move(value)) : Tensor(); }
-std::vector<Tensor> wrap(std::vector<DenseTensor> values);
+SHARD_API std::vector<Tensor> wrap(std::vector<DenseTensor> values);
 
-[[noreturn]] void fail_device(const OpContext& ctx, const DenseTensor& a, const DenseTensor& b);
+[[noreturn]] SHARD_API void fail_device(const OpContext& ctx, const DenseTensor& a, const DenseTensor& b);
 inline void gather_device(const OpContext& ctx, const DenseTensor& tensor, const DenseTensor*& first) {
   if (!tensor.defined()) return;
   if (first == nullptr) first = &tensor;
   else if (!(first->device() == tensor.device())) fail_device(ctx, *first, tensor);
 }
-void gather_device(const OpContext& ctx, std::span<const DenseTensor> tensors, const DenseTensor*& first);
-void gather_device(const OpContext& ctx, Targets tensors, const DenseTensor*& first);
+SHARD_API void gather_device(const OpContext& ctx, std::span<const DenseTensor> tensors, const DenseTensor*& first);
+SHARD_API void gather_device(const OpContext& ctx, Targets tensors, const DenseTensor*& first);
 
 /// The device that all present tensor arguments are on. Throws mixed_device.
 inline Device common_device(const OpContext&, const DenseTensor& x) { return x.device(); }
@@ -106,51 +109,52 @@ Device common_device(const OpContext& ctx, const Args&... args) {
   return first == nullptr ? kCpu : first->device();
 }
 
-std::vector<Meta> metas(std::span<const DenseTensor> tensors);
-std::vector<Meta> metas(Targets tensors);
+SHARD_API std::vector<Meta> metas(std::span<const DenseTensor> tensors);
+SHARD_API std::vector<Meta> metas(Targets tensors);
 /// The tensors themselves, for a kernel that reads what it writes.
-std::vector<DenseTensor> values(Targets tensors);
+SHARD_API std::vector<DenseTensor> values(Targets tensors);
 inline const Meta* meta_or_null(const DenseTensor& tensor) { return tensor.defined() ? &tensor.meta() : nullptr; }
 /// A new tensor, storage-less in a dry world.
 inline DenseTensor allocate(const OpContext& ctx, Device device, const Meta& meta) {
   return DenseTensor::allocate(device, meta, ctx.dry, ctx.op);
 }
-std::vector<DenseTensor> allocate_list(const OpContext& ctx, Device device, std::span<const Meta> metas);
+SHARD_API std::vector<DenseTensor> allocate_list(const OpContext& ctx, Device device, std::span<const Meta> metas);
 
 /// `x` with another shape or dtype, on the same buffer. Throws shape_mismatch if the byte size
 /// would change.
-DenseTensor reinterpret(const OpContext& ctx, const DenseTensor& x, const Meta& meta);
+SHARD_API DenseTensor reinterpret(const OpContext& ctx, const DenseTensor& x, const Meta& meta);
 /// The same on the handle's own tensor. Only metadata changes, so this is not a write.
-void reinterpret_inplace(const OpContext& ctx, DenseTensor& x, const Meta& meta);
+SHARD_API void reinterpret_inplace(const OpContext& ctx, DenseTensor& x, const Meta& meta);
 /// `tensor` converted to another dtype by the cast kernel. Returns the tensor itself if it already
 /// has the dtype or is absent.
-DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype);
-std::vector<DenseTensor> cast_list_to(const OpContext& ctx, std::span<const DenseTensor> tensors, DType dtype);
+SHARD_API DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype);
+SHARD_API std::vector<DenseTensor> cast_list_to(const OpContext& ctx, std::span<const DenseTensor> tensors,
+                                                DType dtype);
 /// The complex dtype whose real and imaginary parts have `dtype`. Always throws dtype_mismatch,
 /// because there are no complex tensors yet.
-DType complex_dtype(const OpContext& ctx, DType dtype);
+SHARD_API DType complex_dtype(const OpContext& ctx, DType dtype);
 
 /// The meta of an output whose number of rows comes from data, with the upper bound of the rows.
 /// The kernel gets an undefined tensor and creates the output.
 struct DynamicMeta : Meta {};
 /// Throws no_data for an op with such an output in a dry world, which has no data.
-[[noreturn]] void fail_unbounded(const OpContext& ctx, const Meta& most);
+[[noreturn]] SHARD_API void fail_unbounded(const OpContext& ctx, const Meta& most);
 
 /// The key of a random op: that of the distributed call, or the next one of this thread's
 /// generator.
-RandomKey draw(const OpContext& ctx);
+SHARD_API RandomKey draw(const OpContext& ctx);
 /// The generator of calls on plain tensors: that of the rank that this thread runs, else that of
 /// the thread.
-Generator& thread_generator();
+SHARD_API Generator& thread_generator();
 
 /// Call this in an exception handler. True if a kernel rejected its arguments before it wrote
 /// anything: kernels throw invalid_argument and out_of_range only before they write.
-bool failed_before_writing();
+SHARD_API bool failed_before_writing();
 
 /// One call that writes buffers of its arguments, on plain tensors or on the local shards of a
 /// distributed call. It decides where each result goes, which readers are copied first, and what is
 /// bumped, copied back or replaced afterwards.
-class InplaceWrite {
+class SHARD_API InplaceWrite {
  public:
   InplaceWrite(const OpContext& ctx, const OpDef& op) : ctx_(ctx), op_(op) {}
 
@@ -212,10 +216,10 @@ class InplaceWrite {
 
 /// Throws invalid_argument: two targets of one call share elements, so the result would depend on
 /// their order.
-[[noreturn]] void fail_written_twice(const OpContext& ctx, const std::string& what);
+[[noreturn]] SHARD_API void fail_written_twice(const OpContext& ctx, const std::string& what);
 
 /// Gives the handle's tensor a new buffer. This counts as a write by `op` if `written`. Other
 /// tensors on the old buffer become detached from the new one.
-void replace_buffer(const char* op, DenseTensor& x, DenseTensor value, bool written);
+SHARD_API void replace_buffer(const char* op, DenseTensor& x, DenseTensor value, bool written);
 
 }  // namespace shard::call

@@ -18,6 +18,7 @@
 #include "shard/call/plan_call.h"
 #include "shard/call/view_link.h"
 #include "shard/core/attr.h"
+#include "shard/core/export.h"
 #include "shard/core/op_context.h"
 #include "shard/dist/dist_tensor.h"
 #include "shard/dist/layout_arg.h"
@@ -32,7 +33,7 @@ inline constexpr InplaceForm inplace{};
 
 /// One distributed call. It is constructed with all arguments and then run. Every check runs before
 /// the first byte is sent or written.
-class DistCall {
+class SHARD_API DistCall {
  public:
   /// `args` are tensors, lists of tensors and attributes in the order of the YAML. They must
   /// outlive the call.

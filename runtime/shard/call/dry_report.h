@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/dist/world.h"
 
 namespace shard {
@@ -32,7 +33,7 @@ struct DryTraffic {
   double predicted_ns = 0;  // as the planner's cost model predicts if the collectives run one after the other
 };
 
-struct DryReport {
+struct SHARD_API DryReport {
   int rank = 0;
   int world_size = 0;
   std::vector<DryCall> calls;       // in the order of first calls
@@ -51,12 +52,12 @@ struct DryReport {
 
 /// The report of everything that `rank` of a dry world has done so far. Throws invalid_argument for
 /// a rank of any other world.
-DryReport dry_report(Rank& rank);
+SHARD_API DryReport dry_report(Rank& rank);
 
 namespace call {
 
 /// The calls of one rank of a dry world. Equal calls are counted together.
-class DryCalls {
+class SHARD_API DryCalls {
  public:
   void add(std::string_view op, const std::string& outputs, const CommStats& now, const CommStats& before);
   const std::vector<DryCall>& all() const { return calls_; }

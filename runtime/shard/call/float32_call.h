@@ -8,12 +8,13 @@
 
 #include "shard/call/plan.h"
 #include "shard/core/dense_tensor.h"
+#include "shard/core/export.h"
 #include "shard/core/op_context.h"
 
 namespace shard::call {
 
 /// Converts the local arguments and the local results of one call.
-class Float32Call {
+class SHARD_API Float32Call {
  public:
   /// Replaces 16-bit tensors among `arguments`, which are the arguments of `plan`, by float32
   /// copies.

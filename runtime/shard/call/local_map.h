@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/core/tensor.h"
 #include "shard/dist/spec.h"
 
@@ -26,11 +27,11 @@ namespace call {
 /// Takes the local shards of the inputs and returns the local shards of the outputs.
 using LocalFunction = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 /// The implementation of local_map, which does not record the call for autograd.
-std::vector<Tensor> run_local_map(const LocalFunction& function, std::span<const Tensor> inputs,
-                                  std::span<const DistSpec* const> in_specs, std::span<const DistSpec* const> out_specs,
-                                  const LocalMapOptions& options);
+SHARD_API std::vector<Tensor> run_local_map(const LocalFunction& function, std::span<const Tensor> inputs,
+                                            std::span<const DistSpec* const> in_specs,
+                                            std::span<const DistSpec* const> out_specs, const LocalMapOptions& options);
 
-[[noreturn]] void fail_result_count(const LocalMapOptions& options, size_t results, size_t specs);
+[[noreturn]] SHARD_API void fail_result_count(const LocalMapOptions& options, size_t results, size_t specs);
 
 }  // namespace call
 }  // namespace shard

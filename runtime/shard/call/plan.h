@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/core/op_def.h"
 #include "shard/dist/world.h"
 #include "shard/reshard/plan.h"
@@ -82,12 +83,13 @@ struct CallRecord {
   int64_t bytes = 0;
 };
 /// "out f32[2, 8] of f32[4, 8] [dp, -]", or "no piece" if `piece` is null.
-std::string describe_piece(std::string_view name, const Dims* piece, const Meta& global, const DistSpec& spec);
+SHARD_API std::string describe_piece(std::string_view name, const Dims* piece, const Meta& global,
+                                     const DistSpec& spec);
 /// This rank's local shards of the outputs: "out f32[2, 8] of f32[4, 8] [dp, -]; ...".
-std::string describe_pieces(const OpDef& op, const CallPlan& plan);
+SHARD_API std::string describe_pieces(const OpDef& op, const CallPlan& plan);
 /// What the kernel sends: "the kernel combines values over dp: all_reduce 64 B".
-std::string kernel_text(const CallPlan& plan);
-CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan, ViewPolicy policy);
+SHARD_API std::string kernel_text(const CallPlan& plan);
+SHARD_API CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan, ViewPolicy policy);
 
 /// The communication that a call plans, for a policy to judge.
 struct PlannedMoves {
@@ -97,6 +99,7 @@ struct PlannedMoves {
 };
 /// Throws policy, or writes to the log sink, if the rank's CommPolicy does not allow `op` this
 /// communication.
-void check_comm_policy(const Rank& rank, std::string_view op, const ProcessMesh& mesh, const PlannedMoves& moves);
+SHARD_API void check_comm_policy(const Rank& rank, std::string_view op, const ProcessMesh& mesh,
+                                 const PlannedMoves& moves);
 
 }  // namespace shard::call

@@ -10,6 +10,7 @@
 #include "shard/call/dry_report.h"
 #include "shard/call/plan.h"
 #include "shard/core/dense_tensor.h"
+#include "shard/core/export.h"
 #include "shard/core/small_vec.h"
 #include "shard/dist/world.h"
 
@@ -28,7 +29,7 @@ struct CacheStats {
   int64_t fallback_bytes = 0;
 };
 
-class PlanCache final : public RankExtension {
+class SHARD_API PlanCache final : public RankExtension {
  public:
   static constexpr size_t kDefaultCapacity = 4096;
 
@@ -94,15 +95,15 @@ inline uint64_t hash_words(const KeyWords& key) {
 }
 
 /// Continues the hash `hash` with these bytes.
-uint64_t hash_bytes(uint64_t hash, const void* data, size_t bytes);
+SHARD_API uint64_t hash_bytes(uint64_t hash, const void* data, size_t bytes);
 
 /// Cache statistics of a rank: how often its distributed calls found their plan, and how often
 /// policies applied.
-CacheStats plan_cache_stats(Rank& rank);
+SHARD_API CacheStats plan_cache_stats(Rank& rank);
 /// Limits the plan cache of the rank to `capacity` plans (4096 by default). The least recently used
 /// plans are evicted at once. Throws invalid_argument for 0.
-void set_plan_cache_capacity(Rank& rank, size_t capacity);
+SHARD_API void set_plan_cache_capacity(Rank& rank, size_t capacity);
 /// Calls `observer` for every distributed call of this rank. An empty observer ends that.
-void observe_calls(Rank& rank, std::function<void(const CallRecord&)> observer);
+SHARD_API void observe_calls(Rank& rank, std::function<void(const CallRecord&)> observer);
 
 }  // namespace shard::call

@@ -8,6 +8,7 @@
 
 #include "shard/call/plan.h"
 #include "shard/core/attr.h"
+#include "shard/core/export.h"
 
 namespace shard::call {
 
@@ -28,21 +29,21 @@ struct CallTypes {
 /// Infers the layouts that the op computes in, of its inputs (InputPlan::want) and outputs, and
 /// what its kernel reduces over. It plans no reshards. Throws no_rule if the op has no rule and
 /// `fallback` does not allow replication, and layout if call.layout does not fit.
-CallPlan place_call(const CallTypes& call, FallbackPolicy fallback);
+SHARD_API CallPlan place_call(const CallTypes& call, FallbackPolicy fallback);
 
 /// The whole plan except this rank's part and the bytes that the kernel sends: place_call, the
 /// reshards of inputs, aliases with their write-backs, and the bytes of these. Throws like
 /// place_call, and also shape_mismatch, layout or out_of_range for calls that cannot be made.
-CallPlan plan_call(const CallTypes& call, const Policies& policies, const World& world);
+SHARD_API CallPlan plan_call(const CallTypes& call, const Policies& policies, const World& world);
 
 /// Sets this rank's part of the plan: its boxes and the metas of its local shards. `at` is the
 /// rank's coordinate in the mesh, or nullopt for a rank outside it.
-void bind_plan(CallPlan& plan, const std::optional<Coordinate>& at);
+SHARD_API void bind_plan(CallPlan& plan, const std::optional<Coordinate>& at);
 
 /// Throws layout: the result cannot be written back into `input`, because values would be lost.
-[[noreturn]] void fail_loses(const OpDef& op, const char* name, const InputPlan& input);
+[[noreturn]] SHARD_API void fail_loses(const OpDef& op, const char* name, const InputPlan& input);
 
 /// True if the output slot is a view whose bytes no kernel writes.
-bool reinterprets(const OpDef& op, size_t output_slot);
+SHARD_API bool reinterprets(const OpDef& op, size_t output_slot);
 
 }  // namespace shard::call

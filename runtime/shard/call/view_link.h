@@ -9,6 +9,7 @@
 
 #include "shard/comm/collective.h"
 #include "shard/core/dense_tensor.h"
+#include "shard/core/export.h"
 #include "shard/dist/world.h"
 #include "shard/reshard/plan.h"
 
@@ -28,8 +29,8 @@ struct LinkEnd {
 };
 
 /// The plans that reshard one tensor to another one with the same elements, in row-major order.
-ReshardPlans plan_between(const Meta& from_meta, const DistSpec* from, const Meta& to_meta, const DistSpec* to,
-                          SumPolicy sums);
+SHARD_API ReshardPlans plan_between(const Meta& from_meta, const DistSpec* from, const Meta& to_meta,
+                                    const DistSpec* to, SumPolicy sums);
 
 /// The reshards between a source and a copy of it in another layout or shape. The copy's Detachment
 /// owns the link, so the link does not own the copy.
@@ -38,7 +39,7 @@ ReshardPlans plan_between(const Meta& from_meta, const DistSpec* from, const Met
 /// these two, so no buffer between them is kept. This holds from the start, not only once the
 /// tensor between them is gone: ranks may drop tensors at different times, and what is sent must
 /// not depend on that.
-class ViewLink {
+class SHARD_API ViewLink {
  public:
   /// One of the two plans may be null. It is then made when it is needed.
   ViewLink(Rank& rank, DenseTensor source, const DenseTensor& copy, std::shared_ptr<const ReshardPlan> forth,
@@ -80,11 +81,11 @@ class ViewLink {
 
 /// Adds the bytes that `plan` sends, and its text. With `all`, also the text of plans that send
 /// nothing. `what`: "the refresh of a view".
-void add_move(PlannedMoves& moves, const ReshardPlan& plan, std::string_view what, bool all);
+SHARD_API void add_move(PlannedMoves& moves, const ReshardPlan& plan, std::string_view what, bool all);
 
 /// The stale arguments of a call, and what has to be done to them after the call is allowed and
 /// before they are read.
-class StaleViews {
+class SHARD_API StaleViews {
  public:
   /// Checks that `storage` can be read. A stale one is kept here: under ViewPolicy::sync to be
   /// refreshed (its sources first), under ViewPolicy::temporary to be separated from its source.
@@ -102,10 +103,10 @@ class StaleViews {
 
 /// Adds what ViewPolicy::sync sends after a write to `target`, back to its sources. Throws if one
 /// of them cannot be reached.
-void plan_write_back(Storage& target, const char* op, PlannedMoves& moves, bool all);
+SHARD_API void plan_write_back(Storage& target, const char* op, PlannedMoves& moves, bool all);
 
 /// Refreshes stale views that a recorded call is about to save, or a captured function to read.
 /// This is a call of its own: CommPolicy, traces and reports include it.
-void refresh_views(Rank& rank, const ProcessMesh& mesh, std::span<Storage* const> storages);
+SHARD_API void refresh_views(Rank& rank, const ProcessMesh& mesh, std::span<Storage* const> storages);
 
 }  // namespace shard::call

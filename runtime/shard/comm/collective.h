@@ -9,6 +9,7 @@
 
 #include "shard/core/dims.h"
 #include "shard/core/dtype.h"
+#include "shard/core/export.h"
 #include "shard/core/reduce_type.h"
 
 namespace shard {
@@ -23,7 +24,7 @@ enum class CommKind : uint8_t { all_gather, all_to_all, all_reduce, reduce_scatt
 inline constexpr int kNumCommKinds = 6;
 
 /// "all_gather", ...
-std::string_view to_string(CommKind kind);
+SHARD_API std::string_view to_string(CommKind kind);
 
 /// A box of elements that is copied from a buffer of the sender, of shape `from_dims`, to one of
 /// the receiver, of shape `to_dims`. Both are row-major. Sender and receiver describe it alike,
@@ -36,7 +37,7 @@ struct BoxTransfer {
 };
 
 /// One collective. Its kind determines which fields are used.
-struct Collective {
+struct SHARD_API Collective {
   CommKind kind;
   CommCause cause;
   uint64_t sequence = 0;  // the number of the collective within the group
@@ -65,6 +66,6 @@ struct Collective {
 
 /// Throws communication unless the k-th box of `sender` (position `from`) for position `to` is the
 /// k-th that `receiver` expects.
-void check_boxes(const Collective& sender, int from, const Collective& receiver, int to);
+SHARD_API void check_boxes(const Collective& sender, int from, const Collective& receiver, int to);
 
 }  // namespace shard

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "shard/comm/collective.h"
+#include "shard/core/export.h"
 #include "shard/core/trace.h"
 #include "shard/core/work.h"
 
@@ -23,7 +24,7 @@ struct CommCount {
 
 /// What a communicator has sent, counted where it is sent, for comparison with the predictions of
 /// plans.
-struct CommStats {
+struct SHARD_API CommStats {
   uint64_t collectives = 0;
   int64_t bytes_sent = 0;
   std::array<CommCount, kNumCommKinds> kinds = {};
@@ -36,7 +37,7 @@ struct CommStats {
 class CommQueue;
 
 /// A collective that this rank has started. A transport derives from it.
-class Operation : public Work::State {
+class SHARD_API Operation : public Work::State {
  public:
   ~Operation() override;
   void wait() final;
@@ -60,7 +61,7 @@ class Operation : public Work::State {
 /// State that the communicators of one rank share: its trace, and its collectives in flight. They
 /// are completed in the order in which they were started, so that ranks that start them in the same
 /// order never deadlock.
-class CommQueue {
+class SHARD_API CommQueue {
  public:
   explicit CommQueue(TraceRing& trace) : trace_(trace) {}
   /// Completes all collectives in flight. Throws the first failure.
@@ -108,7 +109,7 @@ class CommQueue {
 /// together.
 /// Errors, at the start or when waiting: communication (the ranks do not agree), timeout (a member
 /// did not join), peer_failed.
-class Communicator {
+class SHARD_API Communicator {
  public:
   Communicator(std::vector<int> members, int rank, CommQueue& queue)
       : members_(std::move(members)), rank_(rank), queue_(queue), sequence_(queue.sequences_[members_]) {}

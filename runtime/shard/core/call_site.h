@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <string>
 
+#include "shard/core/export.h"
+
 namespace shard {
 
 /// A line of a source file. `file` lives as long as the program; null where it is not known.
-struct CallSite {
+struct SHARD_API CallSite {
   const char* file = nullptr;
   uint32_t line = 0;
 

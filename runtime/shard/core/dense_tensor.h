@@ -3,6 +3,7 @@
 #pragma once
 
 #include "shard/core/dims.h"
+#include "shard/core/export.h"
 #include "shard/core/storage.h"
 
 namespace shard {
@@ -58,18 +59,18 @@ class DenseTensor {
 
 /// How the byte ranges of two tensors overlap.
 enum class Overlap { none, equal, partial };
-Overlap overlap(const DenseTensor& a, const DenseTensor& b);
+SHARD_API Overlap overlap(const DenseTensor& a, const DenseTensor& b);
 
 /// A new tensor with the same value on the same device. The clone of a tensor without data has no
 /// data either.
-DenseTensor clone(const DenseTensor& tensor);
+SHARD_API DenseTensor clone(const DenseTensor& tensor);
 /// A tensor of a floating dtype converted to another one, rounded once; `tensor` itself if it has
 /// that dtype. Elements are converted on the host.
-DenseTensor convert_floats(const DenseTensor& tensor, DType dtype);
+SHARD_API DenseTensor convert_floats(const DenseTensor& tensor, DType dtype);
 /// The same for `count` elements in host memory. Does nothing where a pointer is null.
-void convert_floats(void* to, DType to_dtype, const void* from, DType from_dtype, int64_t count);
+SHARD_API void convert_floats(void* to, DType to_dtype, const void* from, DType from_dtype, int64_t count);
 /// Copies all bytes of `from` into `to`, which has the same byte size; devices may differ. Does
 /// nothing unless both have data.
-void copy_into(const DenseTensor& to, const DenseTensor& from);
+SHARD_API void copy_into(const DenseTensor& to, const DenseTensor& from);
 
 }  // namespace shard

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "shard/core/export.h"
+
 namespace shard {
 
 inline constexpr int kMaxBackends = 4;
@@ -62,18 +64,18 @@ struct Backend {
 /// Adds a backend and returns its id, which Device::backend and register_kernel take. Throws
 /// invalid_argument for a name that is taken, for a missing function, for an incomplete set of
 /// graph functions, and when there are too many backends. Thread safe.
-int register_backend(const Backend& backend);
+SHARD_API int register_backend(const Backend& backend);
 /// The id of the backend of that name, or -1. Built-in backends are registered from the start.
-int find_backend(std::string_view name);
+SHARD_API int find_backend(std::string_view name);
 /// The backends besides the CPU that the library was built with and for which this machine has a
 /// device. Called once, when a backend is first looked up, so it must not look one up itself.
-std::vector<Backend> builtin_backends();
-const Backend& backend_of(Device device);
+SHARD_API std::vector<Backend> builtin_backends();
+SHARD_API const Backend& backend_of(Device device);
 
 /// "cpu", "cuda:1"
-std::string to_string(Device device);
+SHARD_API std::string to_string(Device device);
 
 /// Copies bytes between any two devices (through the host where the backends differ).
-void copy_bytes(Device to_device, void* to, Device from_device, const void* from, size_t bytes);
+SHARD_API void copy_bytes(Device to_device, void* to, Device from_device, const void* from, size_t bytes);
 
 }  // namespace shard

@@ -10,6 +10,7 @@
 
 #include "shard/core/convert.h"
 #include "shard/core/dtype.h"
+#include "shard/core/export.h"
 #include "shard/core/small_vec.h"
 
 namespace shard {
@@ -19,7 +20,7 @@ inline constexpr int kMaxRank = 8;
 
 /// The shape of a tensor, or a position in it: up to kMaxRank int64 values, outermost first. A
 /// trivially copyable value.
-class Dims {
+class SHARD_API Dims {
  public:
   Dims() = default;
   Dims(std::initializer_list<int64_t> values) : Dims(std::span<const int64_t>(values.begin(), values.size())) {}
@@ -66,7 +67,7 @@ class Dims {
 };
 
 /// "[2, 3]"
-std::string to_string(const Dims& dims);
+SHARD_API std::string to_string(const Dims& dims);
 
 /// A list of integers as an attribute (a shape, axes, sections). Its length is not limited by
 /// kMaxRank.
@@ -76,7 +77,7 @@ class IntArray : public SmallVec<int64_t, 8> {
   IntArray(const Dims& dims) : SmallVec<int64_t, 8>(std::span<const int64_t>(dims)) {}  // NOLINT: a shape is a list
 };
 
-std::string to_string(const IntArray& values);
+SHARD_API std::string to_string(const IntArray& values);
 
 /// A number as an attribute. It records whether it was an integer, so that int64 values keep all
 /// bits.
@@ -128,9 +129,9 @@ struct Meta {
 };
 
 /// "f32[2, 3]"
-std::string to_string(const Meta& meta);
+SHARD_API std::string to_string(const Meta& meta);
 
-[[noreturn]] void fail_size(const char* op, const Meta& meta);
+[[noreturn]] SHARD_API void fail_size(const char* op, const Meta& meta);
 /// Meta::bytes for an unchecked shape. Throws out_of_range, naming `op` if given, for a negative
 /// dim, and where a product of dims, in bytes, does not fit int64. Dims of 0 are left out of the
 /// product, so that the product of any range of dims fits too.
@@ -149,6 +150,6 @@ inline size_t checked_bytes(const Meta& meta, const char* op = nullptr) {
 
 /// `axis` counted from 0; negative values count from the end. Throws out_of_range, naming `op`,
 /// unless -rank <= axis < rank (a rank of 0 counts as 1, as for a scalar).
-int normalize_axis(std::string_view op, std::string_view what, int64_t axis, int rank);
+SHARD_API int normalize_axis(std::string_view op, std::string_view what, int64_t axis, int rank);
 
 }  // namespace shard

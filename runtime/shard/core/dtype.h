@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "shard/core/error.h"
+#include "shard/core/export.h"
 #include "shard/core/float16.h"
 
 namespace shard {
@@ -44,11 +45,11 @@ struct ElementType {
     static constexpr DType dtype = DType::Enumerator;       \
     using Compute = Math;                                   \
   };
-SHARD_DTYPES(SHARD_ROW)
+SHARD_API SHARD_DTYPES(SHARD_ROW)
 #undef SHARD_ROW
 
-template <class T>
-inline constexpr DType dtype_of = ElementType<T>::dtype;
+    template <class T>
+    inline constexpr DType dtype_of = ElementType<T>::dtype;
 /// The type that arithmetic on elements of T is done in: float for 16-bit floats, else T.
 template <class T>
 using Compute = typename ElementType<T>::Compute;
@@ -89,7 +90,7 @@ constexpr double epsilon_of(DType dtype) {
   return is_floating(dtype) ? 1.0 / static_cast<double>(uint64_t{1} << (traits_of(dtype).digits - 1)) : 0.0;
 }
 /// The dtype of that name ("float32", "int64", "bool", ...). Throws invalid_argument.
-DType parse_dtype(std::string_view name);
+SHARD_API DType parse_dtype(std::string_view name);
 
 template <class T>
 struct TypeTag {

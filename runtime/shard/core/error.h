@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "shard/core/export.h"
+
 namespace shard {
 
 enum class ErrorCode {
@@ -34,11 +36,11 @@ enum class ErrorCode {
   internal,     // a defect of this library
 };
 
-const char* to_string(ErrorCode code);
+SHARD_API const char* to_string(ErrorCode code);
 
 /// The exception of every failure of the library. `what()` names the op, the argument, what was
 /// expected and the fix.
-class Error : public std::runtime_error {
+class SHARD_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
   ErrorCode code() const { return code_; }

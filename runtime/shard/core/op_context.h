@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shard/core/dense_tensor.h"
+#include "shard/core/export.h"
 #include "shard/core/random.h"
 #include "shard/core/reduce_type.h"
 
@@ -20,7 +21,7 @@ struct Box {
 
 /// Combines a value over the ranks that hold the other shards of an argument. Implemented above the
 /// communicators.
-class AxisReducer {
+class SHARD_API AxisReducer {
  public:
   virtual ~AxisReducer() = default;
   /// Replaces `value` by its reduction over the mesh axes that the rule asked for. The result is

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "shard/core/export.h"
+
 namespace shard {
 
 /// What a reduction makes of contributions, as far as layouts and plans ask: `sum` and `mean` are linear, a `mean` is divided by the
@@ -65,6 +67,6 @@ constexpr std::optional<ReduceType> find_reduce_type(std::string_view name) {
   return std::nullopt;
 }
 /// As find_reduce_type(), but throws invalid_argument for an unknown name.
-ReduceType parse_reduce_type(std::string_view name);
+SHARD_API ReduceType parse_reduce_type(std::string_view name);
 
 }  // namespace shard

@@ -61,8 +61,6 @@ struct Storage::Trouble {
   Detachment detachment;
   Storage* previous_copy = nullptr;  // the other copies of the same source
   Storage* next_copy = nullptr;
-  std::shared_ptr<const TornCalls> torn_calls;
-  uint64_t written_by = 0;  // the number of a distributed call
   std::exception_ptr poison;
   std::string poisoned_by;
   std::shared_ptr<Work> pending;
@@ -310,9 +308,8 @@ void Storage::poison(std::exception_ptr cause, const char* op) {
 }
 
 void Storage::doubt(const std::shared_ptr<TornCalls>& calls, uint64_t call) {
-  Trouble& t = trouble();
-  if (t.torn_calls != calls) t.torn_calls = calls;
-  t.written_by = call;
+  if (torn_calls_ != calls) torn_calls_ = calls;
+  written_by_ = call;
 }
 
 void Storage::set_pending(std::shared_ptr<Work> work, Use use) {
@@ -331,12 +328,12 @@ void Storage::wait_pending() const {
 }
 
 void Storage::check_poison() const {
-  if (trouble_->torn_calls && trouble_->torn_calls->tore(trouble_->written_by)) {
+  if (torn()) {
     fail(ErrorCode::poisoned,
          "this tensor holds no value, because it was written by a call that failed on some ranks only: {}",
-         trouble_->torn_calls->cause());
+         torn_calls_->cause());
   }
-  if (!trouble_->poison) return;
+  if (!trouble_ || !trouble_->poison) return;
   try {
     std::rethrow_exception(trouble_->poison);
   } catch (const std::exception& cause) {
@@ -370,15 +367,15 @@ void Storage::fail_stale() const {
 }
 
 void Storage::check_read_slow() const {
-  if (trouble_->pending_use == Use::writes) wait_pending();
+  if (trouble_ && trouble_->pending_use == Use::writes) wait_pending();
   check_poison();
   if (stale()) fail_stale();
 }
 
 void Storage::check_write_slow(const char* op) const {
-  wait_pending();
+  wait_before_write();
   check_poison();
-  if (!trouble_->detached) return;
+  if (!trouble_ || !trouble_->detached) return;
   if (stale()) fail_stale();
   const Detachment& d = trouble_->detachment;
   if (d.argument.empty()) {
@@ -396,7 +393,7 @@ void Storage::check_write_slow(const char* op) const {
 }
 
 void Storage::refresh_if_stale() {
-  if (!trouble_) return;
+  if (!needs_checks()) return;
   if (!stale()) return check_read_slow();
   std::vector<Storage*> chain;  // the sources first; a loop instead of recursion, because chains may be long
   Storage* root = this;

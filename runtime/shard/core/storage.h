@@ -13,7 +13,9 @@
 
 #include "shard/core/call_site.h"
 #include "shard/core/device.h"
+#include "shard/core/export.h"
 #include "shard/core/ref.h"
+#include "shard/core/torn_calls.h"
 #include "shard/core/work.h"
 
 namespace shard {
@@ -23,7 +25,7 @@ class TornCalls;
 struct Meta;
 
 /// The view ops between a tensor and its base.
-struct ViewChain {
+struct SHARD_API ViewChain {
   uint8_t count = 0;
   std::array<const char*, 3> ops{};  // the last of them, newest first
 
@@ -32,7 +34,7 @@ struct ViewChain {
 };
 
 /// The last write to a buffer.
-struct LastWrite {
+struct SHARD_API LastWrite {
   const char* op = nullptr;  // lives as long as the library
   CallSite site;             // where the program called it
   ViewChain views;           // from the tensor that was written to its base
@@ -44,7 +46,7 @@ struct LastWrite {
 /// Throws device: there is no memory for `meta` on `device`. The message names the op (null: none),
 /// the requested bytes, the bytes that tensors hold there, and what to do. `cause` is the message
 /// of the backend.
-[[noreturn]] void fail_no_memory(const char* op, const Meta& meta, Device device, std::string_view cause);
+[[noreturn]] SHARD_API void fail_no_memory(const char* op, const Meta& meta, Device device, std::string_view cause);
 
 /// Counts the bytes of planned buffers: those of one rank of a dry world.
 struct MemoryMeter {
@@ -58,7 +60,7 @@ struct MemoryMeter {
 
 /// The source of a stale copy. It keeps the version and the last writer of the source, but not its
 /// bytes, which are freed with the last Ref.
-class SourceRef {
+class SHARD_API SourceRef {
  public:
   SourceRef() = default;
   SourceRef(const Ref<Storage>& storage);  // NOLINT: every Ref is one
@@ -99,7 +101,7 @@ struct Detachment {
 /// A reference-counted buffer. It exists on every rank of a program, even where it holds no bytes.
 /// It contains the version counter, so every alias sees every write. One rank (thread) writes a
 /// storage; reading versions is thread safe.
-class Storage final : public RefCounted {
+class SHARD_API Storage final : public RefCounted {
  public:
   enum class State : uint8_t {
     held,         // this rank has the bytes (maybe 0 of them)
@@ -142,10 +144,10 @@ class Storage final : public RefCounted {
   /// Throws stale_view or poisoned when the bytes must not be read. Waits for work that writes
   /// them, and rethrows its failure.
   void check_read() const {
-    if (trouble_) check_read_slow();
+    if (needs_checks()) check_read_slow();
   }
   /// False where every read and write is allowed, so that the checks need not be called.
-  bool needs_checks() const { return trouble_ != nullptr; }
+  bool needs_checks() const { return trouble_ != nullptr || torn(); }
   /// Waits for collectives that read or write the bytes.
   void wait_before_write() const {
     if (trouble_) wait_pending();
@@ -153,7 +155,7 @@ class Storage final : public RefCounted {
   /// Throws detached_view, stale_view or poisoned when `op` must not write the bytes. Waits for
   /// work that reads or writes them.
   void check_write(const char* op) const {
-    if (trouble_) check_write_slow(op);
+    if (needs_checks()) check_write_slow(op);
   }
   /// As check_read, but refreshes a stale view where it can be resharded again.
   void refresh_if_stale();
@@ -201,6 +203,9 @@ class Storage final : public RefCounted {
   void check_write_slow(const char* op) const;
   [[noreturn]] void fail_stale() const;
   void check_poison() const;
+  /// True where the distributed call that last wrote the bytes, or one before it, failed on another
+  /// rank.
+  bool torn() const { return torn_calls_ && torn_calls_->tore(written_by_); }
   void wait_pending() const;
   void free_data();
   void free_bytes();
@@ -223,6 +228,10 @@ class Storage final : public RefCounted {
   MemoryMeter* meter_ = nullptr;
   Storage* first_copy_ = nullptr;     // of the storages that are detached from this one
   std::unique_ptr<Trouble> trouble_;  // only where there is something to check
+  // Of the last in-place write by a distributed call. Not in `trouble_`, because most such tensors
+  // have no other checks.
+  std::shared_ptr<TornCalls> torn_calls_;
+  uint64_t written_by_ = 0;
 };
 
 }  // namespace shard

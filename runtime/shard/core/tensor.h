@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shard/core/dense_tensor.h"
+#include "shard/core/export.h"
 #include "shard/core/index.h"
 
 namespace shard {
@@ -17,7 +18,7 @@ enum class TensorKind : uint8_t { dense, dist };
 class TensorImpl;
 
 /// The interface through which tensors own the step that made them. It is an autograd::Node.
-class GradNode : public RefCounted {
+class SHARD_API GradNode : public RefCounted {
  public:
   static void destroy(GradNode* node) { node->dispose(); }
 
@@ -28,13 +29,13 @@ class GradNode : public RefCounted {
 };
 
 /// Autograd data that only few tensors have: gradients and hooks of leaves.
-class GradExtra {
+class SHARD_API GradExtra {
  public:
   virtual ~GradExtra() = default;
 };
 
 /// The place of a tensor in recorded computations (docs/autograd.md). Empty for most tensors.
-struct GradState {
+struct SHARD_API GradState {
   GradState();
   GradState(const GradState&) = delete;
   GradState& operator=(const GradState&) = delete;
@@ -51,7 +52,7 @@ struct GradState {
 
 /// The object that a Tensor refers to. Handles that are copies of each other share one TensorImpl;
 /// views have their own.
-class TensorImpl : public RefCounted {
+class SHARD_API TensorImpl : public RefCounted {
  public:
   explicit TensorImpl(DenseTensor value) : value(std::move(value)) {}
   virtual ~TensorImpl() = default;
@@ -82,7 +83,7 @@ inline GradState::~GradState() = default;
 /// A reference-counted handle to a tensor; copies refer to the same tensor. A default-constructed
 /// handle is undefined, which stands for an absent optional argument. Members for gradients, to() and
 /// index() are defined in api/: layers below do not call them.
-class Tensor {
+class SHARD_API Tensor {
  public:
   Tensor() = default;
   explicit Tensor(Ref<TensorImpl> impl) : impl_(std::move(impl)) {}
@@ -178,6 +179,6 @@ class Tensor {
 };
 
 /// What Tensor::to does, without recording it for autograd.
-Tensor to_device(const Tensor& tensor, Device device);
+SHARD_API Tensor to_device(const Tensor& tensor, Device device);
 
 }  // namespace shard

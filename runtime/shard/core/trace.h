@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "shard/core/export.h"
+
 namespace shard {
 
 /// One event of a rank. The names point to strings that live as long as the library.
@@ -24,10 +26,10 @@ struct TraceEvent {
 };
 
 /// Nanoseconds of a steady clock.
-int64_t now_ns();
+SHARD_API int64_t now_ns();
 
 /// A ring of the last events of one rank; written by that rank's thread only.
-class TraceRing {
+class SHARD_API TraceRing {
  public:
   static constexpr size_t kCapacity = 4096;
 
@@ -58,6 +60,6 @@ class TraceRing {
 
 /// The events of all ranks in the Chrome trace format, which Perfetto and chrome://tracing open,
 /// with a process per rank.
-std::string chrome_trace(std::span<const std::vector<TraceEvent>> ranks);
+SHARD_API std::string chrome_trace(std::span<const std::vector<TraceEvent>> ranks);
 
 }  // namespace shard

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shard/core/attr.h"
+#include "shard/core/export.h"
 #include "shard/core/op_def.h"
 #include "shard/core/tensor.h"
 #include "shard/core/thread_state.h"
@@ -41,7 +42,7 @@ struct TracedCall {
 
 /// Records what this thread does with tensors. While a tracer is active, calls make storage-less
 /// tensors that carry the number of their value in the program (DenseTensor::symbol).
-class Tracer {
+class SHARD_API Tracer {
  public:
   /// `meter` must outlive all tensors of the program, including those that outlive the capture.
   explicit Tracer(MemoryMeter& meter) : meter(meter) {}
@@ -90,6 +91,6 @@ class Tracer {
 
 /// Throws no_data for a tensor that a captured function has stored outside: no run computes it.
 /// `op`: what needs its value.
-[[noreturn]] void fail_escaped(std::string_view op, std::string_view tensor);
+[[noreturn]] SHARD_API void fail_escaped(std::string_view op, std::string_view tensor);
 
 }  // namespace shard

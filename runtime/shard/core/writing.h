@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "shard/core/export.h"
 #include "shard/core/tensor.h"
 #include "shard/core/thread_state.h"
 
@@ -11,7 +12,7 @@ namespace shard {
 /// While an object exists, writes of this thread are attributed to a call at `site` with these
 /// arguments. Calls may be nested, as in ops that are composed of others; the outermost call
 /// counts.
-class Writing {
+class SHARD_API Writing {
  public:
   /// `targets` are tensors and lists of them. Targets beyond the capacity are not distinguished
   /// from other buffers.

@@ -2,6 +2,7 @@
 // local tensors that send nothing.
 #pragma once
 
+#include "shard/core/export.h"
 #include "shard/core/tensor.h"
 #include "shard/dist/spec.h"
 #include "shard/dist/world.h"
@@ -10,7 +11,7 @@ namespace shard {
 
 /// The implementation of a distributed Tensor. `value` is the local shard; on a rank outside the
 /// mesh its storage is absent.
-class DistTensorImpl final : public TensorImpl {
+class SHARD_API DistTensorImpl final : public TensorImpl {
  public:
   DistTensorImpl(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor piece)
       : TensorImpl(TensorKind::dist, std::move(piece)), global(global), spec(spec), owner(&owner) {}
@@ -30,26 +31,26 @@ class DistTensorImpl final : public TensorImpl {
 
 /// The implementation of a distributed tensor. Throws layout for a plain tensor, undefined for an
 /// undefined one; `op` is for messages.
-DistTensorImpl& dist_impl(const Tensor& tensor, std::string_view op = "call");
+SHARD_API DistTensorImpl& dist_impl(const Tensor& tensor, std::string_view op = "call");
 /// A tensor in messages: "argument 'x' (f32[8, 4], layout [dp, -] on mesh(dp=2))"; a plain one has no layout.
-std::string argument_text(std::string_view name, const TensorImpl& tensor);
-std::string argument_text(std::string_view name, const Meta& global, const DistSpec& spec);
+SHARD_API std::string argument_text(std::string_view name, const TensorImpl& tensor);
+SHARD_API std::string argument_text(std::string_view name, const Meta& global, const DistSpec& spec);
 /// A new handle to a distributed tensor.
-Tensor make_dist(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor piece);
+SHARD_API Tensor make_dist(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor piece);
 /// The `value` of a tensor on a rank outside the mesh: absent storage, a shape of zeros.
-DenseTensor absent_value(const Meta& global);
+SHARD_API DenseTensor absent_value(const Meta& global);
 /// Throws layout unless every process of the mesh is a rank of the world.
-void check_mesh_in_world(const ProcessMesh* mesh, const World& world);
+SHARD_API void check_mesh_in_world(const ProcessMesh* mesh, const World& world);
 
 /// from_local and local (api/layout.h) without autograd.
 namespace dist {
-Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype);
-Tensor local(const Tensor& tensor);
+SHARD_API Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype);
+SHARD_API Tensor local(const Tensor& tensor);
 }  // namespace dist
 
 /// The layout of a distributed tensor.
-const DistSpec* spec_of(const Tensor& tensor);
+SHARD_API const DistSpec* spec_of(const Tensor& tensor);
 /// Meta, layout and the local shard, labelled as local. Never communicates.
-std::string to_text(const Tensor& tensor);
+SHARD_API std::string to_text(const Tensor& tensor);
 
 }  // namespace shard

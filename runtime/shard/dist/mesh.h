@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shard/core/dims.h"
+#include "shard/core/export.h"
 
 namespace shard {
 
@@ -35,7 +36,7 @@ struct MeshCosts {
 
 /// Processes arranged in a grid, row-major. Equal meshes are the same object, so pointers can be
 /// compared.
-class ProcessMesh {
+class SHARD_API ProcessMesh {
  public:
   /// The mesh of this shape. `processes` are world ranks (default 0, 1, ...), `names` those of the
   /// axes (default "a", "b", ...), `costs` is part of the value. Throws invalid_argument for a

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "shard/core/export.h"
+
 namespace shard {
 
 class World;
@@ -12,6 +14,6 @@ class World;
 /// all ranks, they are written to `path`. Otherwise (for example under mpirun) there is a file for
 /// each of its ranks with the number in its name: "step.json" becomes "step.rank3.json". Returns
 /// the paths. Throws invalid_argument for a file that cannot be written.
-std::vector<std::string> save_trace(const World& world, const std::string& path);
+SHARD_API std::vector<std::string> save_trace(const World& world, const std::string& path);
 
 }  // namespace shard

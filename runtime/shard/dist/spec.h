@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/core/op_context.h"
 #include "shard/core/reduce_type.h"
 #include "shard/dist/mesh.h"
@@ -46,7 +47,7 @@ class AxisList {
 };
 
 /// A mutable layout; see DistSpec.
-struct Layout {
+struct SHARD_API Layout {
   const ProcessMesh* mesh = nullptr;
   int rank = 0;                                                 // dims of the tensor
   std::array<AxisList, kMaxRank> dims;                          // for each dim the axes that shard it
@@ -64,7 +65,7 @@ struct Layout {
 
 /// An interned layout: a mesh, per tensor dim an ordered list of the axes that shard it, and the
 /// partial axes with their reduce types. Equal specs are the same object. Safe for concurrent use.
-class DistSpec {
+class SHARD_API DistSpec {
  public:
   /// Throws layout when an axis is out of range, or used twice.
   static const DistSpec* make(const Layout& layout);
@@ -97,7 +98,7 @@ struct Range {
 /// The part of a dim of `size` elements that the process at `at` holds when `axes` shard it.
 /// Balanced: sizes differ by at most one, larger parts first; several axes nest. This is the only
 /// function that knows which process owns which elements.
-Range shard_range(int64_t size, const ProcessMesh& mesh, const AxisList& axes, const Coordinate& at);
+SHARD_API Range shard_range(int64_t size, const ProcessMesh& mesh, const AxisList& axes, const Coordinate& at);
 
 /// The local shard of a tensor as a box: first index and length per dim.
 struct Piece {
@@ -105,12 +106,12 @@ struct Piece {
   Dims dims;
 };
 /// The box of the local shard of the process at `at`.
-Piece local_piece(const Layout& layout, const Dims& global, const Coordinate& at);
+SHARD_API Piece local_piece(const Layout& layout, const Dims& global, const Coordinate& at);
 /// The dtype of the local shards of a tensor of `dtype`: float32 where a bf16 or f16 tensor has a
 /// pending sum or average over an axis of several processes, so that contributions are not rounded
 /// before they are added up; else `dtype`.
-DType shard_dtype(DType dtype, const Layout& layout);
+SHARD_API DType shard_dtype(DType dtype, const Layout& layout);
 /// The shape and dtype of the local shard of a tensor on the process at `at`.
-Meta shard_meta(const Meta& global, const DistSpec& spec, const Coordinate& at);
+SHARD_API Meta shard_meta(const Meta& global, const DistSpec& spec, const Coordinate& at);
 
 }  // namespace shard

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "shard/core/error.h"
+#include "shard/core/export.h"
 #include "shard/core/storage.h"
 #include "shard/dist/policies.h"
 
@@ -13,18 +14,18 @@ namespace shard {
 /// As Storage::check_read, but with ViewPolicy::temporary a stale copy is separated from its source
 /// permanently and can be read. Errors name the policies that would allow the read, never the one
 /// in force.
-void check_read(Storage& storage, ViewPolicy policy);
+SHARD_API void check_read(Storage& storage, ViewPolicy policy);
 /// As Storage::check_write, but with ViewPolicy::temporary a copy is separated from its source
 /// permanently and can be written.
-void check_write(Storage& storage, const char* op, ViewPolicy policy);
+SHARD_API void check_write(Storage& storage, const char* op, ViewPolicy policy);
 /// Separates a copy from its source: from now on it is an independent buffer.
-void part(Storage& storage);
+SHARD_API void part(Storage& storage);
 
 /// The policies that would allow a use of `storage` that was refused with `code` under `policy`;
 /// empty for other errors.
-std::string_view view_advice(const Storage& storage, ErrorCode code, ViewPolicy policy);
+SHARD_API std::string_view view_advice(const Storage& storage, ErrorCode code, ViewPolicy policy);
 
 /// The policy of the rank that this thread runs; strict outside of worlds.
-ViewPolicy view_policy();
+SHARD_API ViewPolicy view_policy();
 
 }  // namespace shard

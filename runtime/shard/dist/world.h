@@ -8,6 +8,7 @@
 
 #include "shard/comm/communicator.h"
 #include "shard/comm/options.h"
+#include "shard/core/export.h"
 #include "shard/core/random.h"
 #include "shard/core/storage.h"
 #include "shard/core/thread_state.h"
@@ -21,13 +22,13 @@ class Rank;
 class World;
 
 /// State that a higher layer keeps per rank, such as the plan cache.
-class RankExtension {
+class SHARD_API RankExtension {
  public:
   virtual ~RankExtension() = default;
 };
 
 /// One rank of a world. Used by one thread at a time.
-class Rank {
+class SHARD_API Rank {
  public:
   int id() const { return id_; }
   World& world() const { return *world_; }
@@ -82,7 +83,7 @@ struct WorldOptions {
 /// A set of ranks that run the same program. Several worlds may exist in one process, which runs
 /// all ranks of a world or some of them. Not copyable; ranks and the tensors made on them must not
 /// outlive it.
-class World {
+class SHARD_API World {
  public:
   /// `size` ranks as threads of this process.
   static std::unique_ptr<World> local(int size, WorldOptions options = {});
@@ -138,7 +139,7 @@ class World {
 
 /// The rank whose program this thread runs. Throws wrong_rank outside of World::run. For the public
 /// API only: lower layers get a Rank as an argument.
-Rank& current_rank();
+SHARD_API Rank& current_rank();
 /// The same, or null.
 inline Rank* current_rank_or_null() { return this_thread.rank; }
 

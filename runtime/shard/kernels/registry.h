@@ -8,13 +8,14 @@
 
 #include "shard/core/device.h"
 #include "shard/core/dtype.h"
+#include "shard/core/export.h"
 #include "shard/core/op_context.h"
 #include "shard/core/op_def.h"
 
 namespace shard {
 
 /// The kernels of one op: a function per backend and dtype, all of one C++ signature.
-class KernelTable {
+class SHARD_API KernelTable {
  public:
   explicit KernelTable(std::string name) : name_(std::move(name)) {}
 
@@ -69,7 +70,7 @@ class KernelTable {
 
 /// The table of that name, which is created empty when nothing is registered yet. The reference
 /// stays valid.
-const KernelTable& kernel_table(const char* name);
+SHARD_API const KernelTable& kernel_table(const char* name);
 
 /// Adds `function` for one dtype, before the first call that could use it. A kernel may throw
 /// invalid_argument or out_of_range only before its first write. A later registration replaces an
@@ -92,7 +93,7 @@ const KernelTable& kernels() {
 }
 
 namespace detail {
-KernelTable& mutable_kernel_table(const char* name);
+SHARD_API KernelTable& mutable_kernel_table(const char* name);
 }
 
 template <class... Args>
@@ -111,6 +112,7 @@ inline void dry_all_reduce(const OpContext& ctx, const Meta& meta, ReduceType ty
   if (ctx.local == nullptr || ctx.local->reducer == nullptr) return;
   DenseTensor value = DenseTensor::allocate(kCpu, meta, ctx.dry);
   ctx.local->reducer->all_reduce(value, type);
+  SHARD_API
 }
 
 /// Registers every built-in kernel; called once, before anything else is registered or looked up.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/core/op_context.h"
 
 /// All functions write the metas of the outputs and throw Error naming op, argument, shapes and
@@ -14,207 +15,215 @@
 namespace shard::meta {
 
 // Elementwise (elementwise.cc). Binary functions: equal dtypes (dtype_mismatch), broadcasting shapes (shape_mismatch).
-void UnchangedInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
-void ElementwiseInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
+SHARD_API void UnchangedInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+SHARD_API void ElementwiseInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
 /// As ElementwiseInferMeta, with a bool result.
-void CompareInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
+SHARD_API void CompareInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
 /// x of any dtype; the result is bool.
-void LogicalNotInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+SHARD_API void LogicalNotInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 /// With y: equal metas of a float dtype. Without y: the last dim of x is even, and is halved.
 /// shape_mismatch, dtype_mismatch.
-void SwiGLUInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, Meta& out);
+SHARD_API void SwiGLUInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, Meta& out);
 /// At least one tensor (invalid_argument), all of one meta (shape_mismatch, dtype_mismatch).
-void AddNInferMeta(const OpContext& ctx, std::span<const Meta> inputs, Meta& out);
-void CastInferMeta(const OpContext& ctx, const Meta& x, DType dtype, Meta& out);
+SHARD_API void AddNInferMeta(const OpContext& ctx, std::span<const Meta> inputs, Meta& out);
+SHARD_API void CastInferMeta(const OpContext& ctx, const Meta& x, DType dtype, Meta& out);
 /// Throws dtype_mismatch for a fraction on an integer tensor; so does PowInferMeta.
-void ScaleInferMeta(const OpContext& ctx, const Meta& x, const Scalar& scale, const Scalar& bias, bool bias_after_scale,
-                    Meta& out);
-void PowInferMeta(const OpContext& ctx, const Meta& x, const Scalar& y, Meta& out);
+SHARD_API void ScaleInferMeta(const OpContext& ctx, const Meta& x, const Scalar& scale, const Scalar& bias,
+                              bool bias_after_scale, Meta& out);
+SHARD_API void PowInferMeta(const OpContext& ctx, const Meta& x, const Scalar& y, Meta& out);
 /// Throws invalid_argument when min > max.
-void ClipInferMeta(const OpContext& ctx, const Meta& x, const Scalar& min, const Scalar& max, Meta& out);
+SHARD_API void ClipInferMeta(const OpContext& ctx, const Meta& x, const Scalar& min, const Scalar& max, Meta& out);
 /// condition must be bool; x and y agree in dtype; all three broadcast.
-void WhereInferMeta(const OpContext& ctx, const Meta& condition, const Meta& x, const Meta& y, Meta& out);
+SHARD_API void WhereInferMeta(const OpContext& ctx, const Meta& condition, const Meta& x, const Meta& y, Meta& out);
 
 // Creation and random numbers (creation.cc). Negative dims and sizes beyond int64 are out_of_range.
-void CreateInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, Meta& out);
+SHARD_API void CreateInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, Meta& out);
 /// Throws invalid_argument when step is 0 or not finite. If end is on the wrong side of start the
 /// result is an empty tensor.
-void ArangeInferMeta(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step, DType dtype,
-                     Meta& out);
+SHARD_API void ArangeInferMeta(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step,
+                               DType dtype, Meta& out);
 /// num_columns of -1 means num_rows.
-void EyeInferMeta(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns, DType dtype, Meta& out);
+SHARD_API void EyeInferMeta(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns, DType dtype,
+                            Meta& out);
 /// Float dtypes (dtype_mismatch), min <= max (invalid_argument).
-void UniformInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, const Scalar& min, const Scalar& max,
-                      Meta& out);
+SHARD_API void UniformInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, const Scalar& min,
+                                const Scalar& max, Meta& out);
 /// Float dtypes (dtype_mismatch), std >= 0 (invalid_argument).
-void GaussianInferMeta(const OpContext& ctx, const IntArray& shape, float std, DType dtype, Meta& out);
+SHARD_API void GaussianInferMeta(const OpContext& ctx, const IntArray& shape, float std, DType dtype, Meta& out);
 
 /// low < high (invalid_argument); dtype: int32 or int64 (dtype_mismatch).
-void RandintInferMeta(const OpContext& ctx, int low, int high, const IntArray& shape, DType dtype, Meta& out);
+SHARD_API void RandintInferMeta(const OpContext& ctx, int low, int high, const IntArray& shape, DType dtype, Meta& out);
 /// n >= 0 (invalid_argument); dtype: int32 or int64 (dtype_mismatch).
-void RandpermInferMeta(const OpContext& ctx, int n, DType dtype, Meta& out);
+SHARD_API void RandpermInferMeta(const OpContext& ctx, int n, DType dtype, Meta& out);
 
 // Ops whose number of output rows depends on data (dynamic.cc): the metas have the largest possible
 // number of rows.
-void NonZeroInferMeta(const OpContext& ctx, const Meta& condition, Meta& out);
+SHARD_API void NonZeroInferMeta(const OpContext& ctx, const Meta& condition, Meta& out);
 /// mask: bool (dtype_mismatch), of the shape of x (shape_mismatch).
-void MaskedSelectInferMeta(const OpContext& ctx, const Meta& x, const Meta& mask, Meta& out);
+SHARD_API void MaskedSelectInferMeta(const OpContext& ctx, const Meta& x, const Meta& mask, Meta& out);
 /// dtype: int32 or int64 (dtype_mismatch). Outputs that are not asked for are [0].
-void UniqueInferMeta(const OpContext& ctx, const Meta& x, bool return_index, bool return_inverse, bool return_counts,
-                     DType dtype, Meta& out, Meta& indices, Meta& inverse, Meta& counts);
+SHARD_API void UniqueInferMeta(const OpContext& ctx, const Meta& x, bool return_index, bool return_inverse,
+                               bool return_counts, DType dtype, Meta& out, Meta& indices, Meta& inverse, Meta& counts);
 
 // Shapes (shape.cc): ops that change the dims of one tensor and keep the dtype.
 // In `shape`, one -1 is inferred and a 0 keeps the dim of x. A local shape is explicit: its 0 is an
 // empty dim. shape_mismatch.
-void ReshapeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, Meta& out);
-void FlattenInferMeta(const OpContext& ctx, const Meta& x, int start_axis, int stop_axis, Meta& out);
+SHARD_API void ReshapeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, Meta& out);
+SHARD_API void FlattenInferMeta(const OpContext& ctx, const Meta& x, int start_axis, int stop_axis, Meta& out);
 /// The global shape decides which dims have size 1.
-void SqueezeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, Meta& out);
-void UnsqueezeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, Meta& out);
+SHARD_API void SqueezeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, Meta& out);
+SHARD_API void UnsqueezeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, Meta& out);
 /// perm must name every dim once (invalid_argument).
-void TransposeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& perm, Meta& out);
+SHARD_API void TransposeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& perm, Meta& out);
 /// -1 keeps the dim of x. Only dims of size 1 grow (shape_mismatch).
-void ExpandInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, Meta& out);
+SHARD_API void ExpandInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, Meta& out);
 /// To the shape of y, or without y to target_shape.
-void ExpandAsInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const IntArray& target_shape, Meta& out);
+SHARD_API void ExpandAsInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const IntArray& target_shape,
+                                 Meta& out);
 /// Throws invalid_argument for a negative number of repetitions.
-void TileInferMeta(const OpContext& ctx, const Meta& x, const IntArray& repeat_times, Meta& out);
+SHARD_API void TileInferMeta(const OpContext& ctx, const Meta& x, const IntArray& repeat_times, Meta& out);
 /// At least two dims (shape_mismatch).
-void TriangleInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+SHARD_API void TriangleInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 
 // Concatenation and splitting (pieces.cc).
-void ConcatInferMeta(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis, Meta& out);
-void StackInferMeta(const OpContext& ctx, std::span<const Meta> x, int axis, Meta& out);
+SHARD_API void ConcatInferMeta(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis, Meta& out);
+SHARD_API void StackInferMeta(const OpContext& ctx, std::span<const Meta> x, int axis, Meta& out);
 /// One meta per section; a section of -1 is the remainder. shape_mismatch unless the sections add
 /// up to the dim.
-void SplitInferMeta(const OpContext& ctx, const Meta& x, const IntArray& sections, const Scalar& axis,
-                    std::vector<Meta>& out);
+SHARD_API void SplitInferMeta(const OpContext& ctx, const Meta& x, const IntArray& sections, const Scalar& axis,
+                              std::vector<Meta>& out);
 /// num parts of equal size; shape_mismatch where num does not divide the dim.
-void SplitWithNumInferMeta(const OpContext& ctx, const Meta& x, int num, const Scalar& axis, std::vector<Meta>& out);
-void UnbindInferMeta(const OpContext& ctx, const Meta& input, int axis, std::vector<Meta>& out);
+SHARD_API void SplitWithNumInferMeta(const OpContext& ctx, const Meta& x, int num, const Scalar& axis,
+                                     std::vector<Meta>& out);
+SHARD_API void UnbindInferMeta(const OpContext& ctx, const Meta& input, int axis, std::vector<Meta>& out);
 /// Throws invalid_argument for a stride of 0.
-void StridedSliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axes, const IntArray& starts,
-                           const IntArray& ends, const IntArray& strides, Meta& out);
-void SliceInferMeta(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
-                    const IntArray& ends, const IntArray& decrease_axis, Meta& out);
+SHARD_API void StridedSliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axes, const IntArray& starts,
+                                     const IntArray& ends, const IntArray& strides, Meta& out);
+SHARD_API void SliceInferMeta(const OpContext& ctx, const Meta& input, const IntArray& axes, const IntArray& starts,
+                              const IntArray& ends, const IntArray& decrease_axis, Meta& out);
 /// index: int32 or int64 (dtype_mismatch), 0-d or 1-D (shape_mismatch); a 0-d index drops the axis.
-void UnsliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, const IntArray& axes,
-                      const IntArray& starts, const IntArray& ends, const IntArray& strides, Meta& out);
-void GatherInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Scalar& axis, Meta& out);
-void IndexSumInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, int64_t size, int axis, Meta& out);
+SHARD_API void UnsliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape, const IntArray& axes,
+                                const IntArray& starts, const IntArray& ends, const IntArray& strides, Meta& out);
+SHARD_API void GatherInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Scalar& axis, Meta& out);
+SHARD_API void IndexSumInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, int64_t size, int axis,
+                                 Meta& out);
 /// index: int32 or int64 (dtype_mismatch), [n] or [n, 1]; updates: [n] and the dims of x except its
 /// first (shape_mismatch).
-void ScatterInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates, bool overwrite,
-                      Meta& out);
-void ScatterGradInferMeta(const OpContext& ctx, const Meta& index, const Meta& out_grad, Meta& x_grad,
-                          Meta& updates_grad);
+SHARD_API void ScatterInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates,
+                                bool overwrite, Meta& out);
+SHARD_API void ScatterGradInferMeta(const OpContext& ctx, const Meta& index, const Meta& out_grad, Meta& x_grad,
+                                    Meta& updates_grad);
 /// x: int32 or int64 (dtype_mismatch); out is float32, with num_classes as a new last dim.
-void OneHotInferMeta(const OpContext& ctx, const Meta& x, const Scalar& num_classes, Meta& out);
+SHARD_API void OneHotInferMeta(const OpContext& ctx, const Meta& x, const Scalar& num_classes, Meta& out);
 
 // Reductions (reduce.cc): the axes (all when empty) are dropped, or kept as 1 with keepdim. A
 // repeated axis is invalid_argument.
 // The sum of bool, uint8 and int32 is int64.
-void SumInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
-void ProdInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
+SHARD_API void SumInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
+SHARD_API void ProdInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
 /// Float dtypes (dtype_mismatch).
-void MeanInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
+SHARD_API void MeanInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
 /// Throws invalid_argument over no elements.
-void MaxInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
-void MinInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
+SHARD_API void MaxInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
+SHARD_API void MinInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
 /// x of any dtype; the result is bool.
-void TruthInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
+SHARD_API void TruthInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, Meta& out);
 /// Float dtypes (dtype_mismatch); out is [1].
-void SquaredL2NormInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+SHARD_API void SquaredL2NormInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 /// Float dtypes (dtype_mismatch). `reduce_all` names all axes.
-void FrobeniusNormInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keep_dim, bool reduce_all,
-                            Meta& out);
+SHARD_API void FrobeniusNormInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keep_dim,
+                                      bool reduce_all, Meta& out);
 /// size is a 0-d int64.
-void NumelInferMeta(const OpContext& ctx, const Meta& x, Meta& size);
+SHARD_API void NumelInferMeta(const OpContext& ctx, const Meta& x, Meta& size);
 /// dtype: int32 or int64. Throws invalid_argument for an empty axis.
-void ArgMaxInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype,
-                     Meta& out);
-void CumsumInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bool flatten, Meta& out);
+SHARD_API void ArgMaxInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bool keepdims, bool flatten,
+                               DType dtype, Meta& out);
+SHARD_API void CumsumInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bool flatten, Meta& out);
 
 // Neural networks (nn.cc).
 // 1-D arguments are treated as a row (x) or column (y). Equal dtypes, broadcasting leading dims,
 // equal inner sizes.
-void MatmulInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, bool transpose_x, bool transpose_y, Meta& out);
-void SoftmaxInferMeta(const OpContext& ctx, const Meta& x, int axis, Meta& out);
+SHARD_API void MatmulInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, bool transpose_x, bool transpose_y,
+                               Meta& out);
+SHARD_API void SoftmaxInferMeta(const OpContext& ctx, const Meta& x, int axis, Meta& out);
 /// Float dtypes (dtype_mismatch); prior_dist has the last dim of label, and size 1 in all other
 /// dims (shape_mismatch).
-void LabelSmoothInferMeta(const OpContext& ctx, const Meta& label, const Meta* prior_dist, Meta& out);
+SHARD_API void LabelSmoothInferMeta(const OpContext& ctx, const Meta& label, const Meta* prior_dist, Meta& out);
 /// x: int32 or int64 ids; weight: [v, d].
-void EmbeddingInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, Meta& out);
+SHARD_API void EmbeddingInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, Meta& out);
 /// scale, bias: as many elements as the dims from begin_norm_axis on, dtype of x or of the statistics.
-void LayerNormInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, int begin_norm_axis,
-                        Meta& out, Meta& mean, Meta& variance);
+SHARD_API void LayerNormInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias,
+                                  int begin_norm_axis, Meta& out, Meta& mean, Meta& variance);
 /// scale: as many elements as the last dim of x, dtype of x or of the statistics. invvar has the leading dims.
-void RmsNormInferMeta(const OpContext& ctx, const Meta& x, const Meta& scale, Meta& out, Meta& invvar);
+SHARD_API void RmsNormInferMeta(const OpContext& ctx, const Meta& x, const Meta& scale, Meta& out, Meta& invvar);
 /// mean, variance, scale, bias: [c] in the dtype of the statistics (float32 for 16-bit x).
-void BatchNormInferMeta(const OpContext& ctx, const Meta& x, const Meta& mean, const Meta& variance, const Meta* scale,
-                        const Meta* bias, const std::string& data_format, Meta& out, Meta& mean_out, Meta& variance_out,
-                        Meta& saved_mean, Meta& saved_variance);
+SHARD_API void BatchNormInferMeta(const OpContext& ctx, const Meta& x, const Meta& mean, const Meta& variance,
+                                  const Meta* scale, const Meta* bias, const std::string& data_format, Meta& out,
+                                  Meta& mean_out, Meta& variance_out, Meta& saved_mean, Meta& saved_variance);
 /// p in [0, 1], mode upscale_in_train or downscale_in_infer (invalid_argument). mask: uint8.
-void DropoutInferMeta(const OpContext& ctx, const Meta& x, const Meta* seed_tensor, const Scalar& p,
-                      const std::string& mode, Meta& out, Meta& mask);
+SHARD_API void DropoutInferMeta(const OpContext& ctx, const Meta& x, const Meta* seed_tensor, const Scalar& p,
+                                const std::string& mode, Meta& out, Meta& mask);
 /// label: the shape of input with axis 1 or dropped and int32 or int64; with soft_label the meta of input.
-void CrossEntropyWithSoftmaxInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, bool soft_label,
-                                      int axis, Meta& softmax, Meta& loss);
+SHARD_API void CrossEntropyWithSoftmaxInferMeta(const OpContext& ctx, const Meta& input, const Meta& label,
+                                                bool soft_label, int axis, Meta& softmax, Meta& loss);
 /// x [.., k] and dout [.., n] agree in dtype and leading dims; dweight [k, n] and dbias [n] have
 /// the dtype of the results.
-void FusedLinearParamGradAddInferMeta(const OpContext& ctx, const Meta& x, const Meta& dout, const Meta* dweight,
-                                      const Meta* dbias, bool multi_precision, bool has_bias, Meta& dweight_out,
-                                      Meta& dbias_out);
+SHARD_API void FusedLinearParamGradAddInferMeta(const OpContext& ctx, const Meta& x, const Meta& dout,
+                                                const Meta* dweight, const Meta* dbias, bool multi_precision,
+                                                bool has_bias, Meta& dweight_out, Meta& dbias_out);
 
 // Attention (attention.cc).
 /// q, k, v: [batch, sequence, heads, width] of one float dtype; heads of k and v divide those of q.
 /// attn_mask broadcasts to [batch, heads, queries, keys]; dropout in [0, 1) (invalid_argument).
-void FlashAttnInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v,
-                        const Meta* fixed_seed_offset, const Meta* attn_mask, float dropout, bool return_softmax,
-                        Meta& out, Meta& softmax, Meta& softmax_lse, Meta& seed_offset);
+SHARD_API void FlashAttnInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v,
+                                  const Meta* fixed_seed_offset, const Meta* attn_mask, float dropout,
+                                  bool return_softmax, Meta& out, Meta& softmax, Meta& softmax_lse, Meta& seed_offset);
 /// q, k, v: four dims, the last even, that differ in dim 2 only. sin, cos: [positions, width] or
 /// [1, positions, 1, width]; position_ids: int64 [batch, sequence].
-void FusedRopeInferMeta(const OpContext& ctx, const Meta& q, const Meta* k, const Meta* v, const Meta* sin,
-                        const Meta* cos, const Meta* position_ids, bool time_major, Meta& out_q, Meta& out_k,
-                        Meta& out_v);
+SHARD_API void FusedRopeInferMeta(const OpContext& ctx, const Meta& q, const Meta* k, const Meta* v, const Meta* sin,
+                                  const Meta* cos, const Meta* position_ids, bool time_major, Meta& out_q, Meta& out_k,
+                                  Meta& out_v);
 
 // Optimisers (optim.cc). The metas of outputs are those of the inputs whose buffers they share.
-void SgdInferMeta(const OpContext& ctx, const Meta& param, const Meta& learning_rate, const Meta& grad,
-                  const Meta* master_param, bool multi_precision, Meta& param_out, Meta& master_param_out);
-void AdamwInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad, const Meta& learning_rate,
-                    const Meta& moment1, const Meta& moment2, const Meta& beta1_pow, const Meta& beta2_pow,
-                    const Meta* master_param, const Meta* skip_update, bool multi_precision, Meta& param_out,
-                    Meta& moment1_out, Meta& moment2_out, Meta& beta1_pow_out, Meta& beta2_pow_out,
-                    Meta& master_param_out);
+SHARD_API void SgdInferMeta(const OpContext& ctx, const Meta& param, const Meta& learning_rate, const Meta& grad,
+                            const Meta* master_param, bool multi_precision, Meta& param_out, Meta& master_param_out);
+SHARD_API void AdamwInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad, const Meta& learning_rate,
+                              const Meta& moment1, const Meta& moment2, const Meta& beta1_pow, const Meta& beta2_pow,
+                              const Meta* master_param, const Meta* skip_update, bool multi_precision, Meta& param_out,
+                              Meta& moment1_out, Meta& moment2_out, Meta& beta1_pow_out, Meta& beta2_pow_out,
+                              Meta& master_param_out);
 
 // Gradients of layers, beside their forward functions (nn.cc, attention.cc, elementwise.cc).
 // Arguments and results of the forward op must have the metas that they had there, and a gradient
 // must match the tensor that it belongs to: shape_mismatch, dtype_mismatch.
-void SoftmaxGradInferMeta(const OpContext& ctx, const Meta& out, const Meta& out_grad, int axis, Meta& x_grad);
-void EmbeddingGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, const Meta& out_grad,
-                            Meta& weight_grad);
-void LayerNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, const Meta& mean,
-                            const Meta& variance, const Meta& out_grad, int begin_norm_axis, Meta& x_grad,
-                            Meta& scale_grad, Meta& bias_grad);
-void RmsNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& scale, const Meta& invvar,
-                          const Meta& out_grad, Meta& x_grad, Meta& scale_grad);
-void BatchNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias,
-                            const Meta& saved_mean, const Meta& saved_variance, const Meta& out_grad,
-                            const std::string& data_format, Meta& x_grad, Meta& scale_grad, Meta& bias_grad);
-void DropoutGradInferMeta(const OpContext& ctx, const Meta& mask, const Meta& out_grad, const Scalar& p,
-                          const std::string& mode, Meta& x_grad);
-void CrossEntropyWithSoftmaxGradInferMeta(const OpContext& ctx, const Meta& label, const Meta& softmax,
-                                          const Meta& loss_grad, bool soft_label, int axis, Meta& input_grad);
-void FlashAttnGradInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v, const Meta& out,
-                            const Meta& softmax_lse, const Meta& seed_offset, const Meta* attn_mask,
-                            const Meta& out_grad, Meta& q_grad, Meta& k_grad, Meta& v_grad);
-void FusedRopeGradInferMeta(const OpContext& ctx, const Meta* sin, const Meta* cos, const Meta* position_ids,
-                            const Meta& out_q_grad, const Meta* out_k_grad, const Meta* out_v_grad, bool time_major,
-                            Meta& q_grad, Meta& k_grad, Meta& v_grad);
+SHARD_API void SoftmaxGradInferMeta(const OpContext& ctx, const Meta& out, const Meta& out_grad, int axis,
+                                    Meta& x_grad);
+SHARD_API void EmbeddingGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& weight, const Meta& out_grad,
+                                      Meta& weight_grad);
+SHARD_API void LayerNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias,
+                                      const Meta& mean, const Meta& variance, const Meta& out_grad, int begin_norm_axis,
+                                      Meta& x_grad, Meta& scale_grad, Meta& bias_grad);
+SHARD_API void RmsNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& scale, const Meta& invvar,
+                                    const Meta& out_grad, Meta& x_grad, Meta& scale_grad);
+SHARD_API void BatchNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias,
+                                      const Meta& saved_mean, const Meta& saved_variance, const Meta& out_grad,
+                                      const std::string& data_format, Meta& x_grad, Meta& scale_grad, Meta& bias_grad);
+SHARD_API void DropoutGradInferMeta(const OpContext& ctx, const Meta& mask, const Meta& out_grad, const Scalar& p,
+                                    const std::string& mode, Meta& x_grad);
+SHARD_API void CrossEntropyWithSoftmaxGradInferMeta(const OpContext& ctx, const Meta& label, const Meta& softmax,
+                                                    const Meta& loss_grad, bool soft_label, int axis, Meta& input_grad);
+SHARD_API void FlashAttnGradInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v,
+                                      const Meta& out, const Meta& softmax_lse, const Meta& seed_offset,
+                                      const Meta* attn_mask, const Meta& out_grad, Meta& q_grad, Meta& k_grad,
+                                      Meta& v_grad);
+SHARD_API void FusedRopeGradInferMeta(const OpContext& ctx, const Meta* sin, const Meta* cos, const Meta* position_ids,
+                                      const Meta& out_q_grad, const Meta* out_k_grad, const Meta* out_v_grad,
+                                      bool time_major, Meta& q_grad, Meta& k_grad, Meta& v_grad);
 /// For a function of one tensor, from its input or its output x: equal metas of a float dtype.
-void ActivationGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out_grad, Meta& x_grad);
-void SiluGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out, const Meta& out_grad, Meta& x_grad);
-void SwiGLUGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const Meta& out_grad, Meta& x_grad,
-                         Meta& y_grad);
+SHARD_API void ActivationGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out_grad, Meta& x_grad);
+SHARD_API void SiluGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out, const Meta& out_grad,
+                                 Meta& x_grad);
+SHARD_API void SwiGLUGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const Meta& out_grad,
+                                   Meta& x_grad, Meta& y_grad);
 
 }  // namespace shard::meta

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shard/comm/collective.h"
+#include "shard/core/export.h"
 #include "shard/dist/policies.h"
 #include "shard/dist/spec.h"
 
@@ -55,11 +56,11 @@ struct ReshardStep {
   int group_axis() const { return axes.size() == 1 && kind != Kind::relayout ? axes[0] : -1; }
   bool reduces() const { return kind == Kind::reduce_scatter || kind == Kind::all_reduce; }
 };
-std::string_view to_string(ReshardStep::Kind kind);
+SHARD_API std::string_view to_string(ReshardStep::Kind kind);
 
 /// How a tensor is resharded from one layout to another. A pure value, equal on all ranks; costed,
 /// printed and executed.
-struct ReshardPlan {
+struct SHARD_API ReshardPlan {
   Meta meta;        // global, before
   Meta after_meta;  // global, after
   const DistSpec* from = nullptr;
@@ -95,17 +96,17 @@ std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec
 /// True when the layouts differ only in mesh axes of size 1, which split nothing and leave nothing
 /// pending: every process has the same elements in both. The exception is a pending any or all of
 /// numbers, whose result is 0 or 1 even with one contribution.
-bool same_value(DType dtype, const DistSpec* from, const DistSpec* to);
+SHARD_API bool same_value(DType dtype, const DistSpec* from, const DistSpec* to);
 
 /// Whether values of `dtype` are lost by resharding from one layout to another: into a pending any
 /// or all, whose result is 0 or 1, or into a pending average of integers, for which they are
 /// multiplied by the number of ranks and may wrap around.
-bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to);
+SHARD_API bool loses_values(DType dtype, const DistSpec& from, const DistSpec& to);
 
 /// The plan of one relayout step: the tensor viewed as `after` in layout `to`, with the same
 /// elements in row-major order. Both layouts are on one mesh; partial axes must be the same on both
 /// sides.
-std::shared_ptr<const ReshardPlan> plan_relayout(const Meta& meta, const DistSpec* from, const Dims& after,
-                                                 const DistSpec* to, SumPolicy sums = SumPolicy::float32);
+SHARD_API std::shared_ptr<const ReshardPlan> plan_relayout(const Meta& meta, const DistSpec* from, const Dims& after,
+                                                           const DistSpec* to, SumPolicy sums = SumPolicy::float32);
 
 }  // namespace shard

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/core/tensor.h"
 #include "shard/dist/spec.h"
 
@@ -11,7 +12,7 @@ namespace shard {
 
 /// The plan for moving `tensor` to `spec`, as text: a line per step with axes, dims, bytes, predicted time and peak memory, and totals.
 /// No communication.
-std::string explain_reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap = 0);
+SHARD_API std::string explain_reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap = 0);
 
 /// Where distribute takes the value from.
 struct Source {
@@ -21,14 +22,14 @@ inline constexpr Source same_on_all{};
 inline Source from_rank(int rank) { return {rank}; }
 
 namespace dist {
-Tensor reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap);
-Tensor reshard_async(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap);
-std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs,
-                            int64_t memory_cap);
-std::vector<Tensor> reshard_async(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs,
-                                  int64_t memory_cap);
-Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source);
-Tensor full_tensor(const Tensor& tensor);
+SHARD_API Tensor reshard(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap);
+SHARD_API Tensor reshard_async(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap);
+SHARD_API std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs,
+                                      int64_t memory_cap);
+SHARD_API std::vector<Tensor> reshard_async(const std::vector<Tensor>& tensors,
+                                            const std::vector<const DistSpec*>& specs, int64_t memory_cap);
+SHARD_API Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source);
+SHARD_API Tensor full_tensor(const Tensor& tensor);
 }  // namespace dist
 
 }  // namespace shard

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/core/op_def.h"
 #include "shard/dist/spec.h"
 
@@ -27,7 +28,7 @@ struct Notation;  // notation.h
 class LayoutSolver;
 
 /// The inputs of a rule.
-struct RuleArgs {
+struct SHARD_API RuleArgs {
   const OpDef& op;
   const ProcessMesh* mesh;
   std::span<const TensorArg> tensors;  // flat
@@ -51,7 +52,7 @@ struct RuleArgs {
 
 /// True where the output of `slot` is absent because the optional argument that it belongs to is
 /// absent: the argument that is written in place, or whose gradient it is.
-bool is_absent_output(const RuleArgs& args, size_t slot);
+SHARD_API bool is_absent_output(const RuleArgs& args, size_t slot);
 
 /// The result of a rule: a layout per flat input and output.
 struct RuleResult {
@@ -66,7 +67,7 @@ struct RuleResult {
 
 /// Decides the layouts of a call from its notation, in place of the solver of calls: for experiments with other policies, and to compare
 /// with libraries that decide otherwise. With args.wanted set, in reverse.
-class LayoutSolver {
+class SHARD_API LayoutSolver {
  public:
   virtual ~LayoutSolver() = default;
   virtual RuleResult solve(const RuleArgs& args, const Notation& notation) const = 0;
@@ -77,26 +78,26 @@ using Guard = bool (*)(const RuleArgs&);
 
 /// Adds a rule, or a predicate for `shard: {partial_guard: ...}`. A later one of the same name
 /// replaces an earlier one.
-void register_rule(std::string_view name, Rule rule);
+SHARD_API void register_rule(std::string_view name, Rule rule);
 /// Registers a name for an axis expression, for YAML that names its rules.
-void register_rule(std::string_view name, std::string_view expression);
-void register_guard(std::string_view name, Guard guard);
+SHARD_API void register_rule(std::string_view name, std::string_view expression);
+SHARD_API void register_guard(std::string_view name, Guard guard);
 /// The names of all registered rules, sorted.
-std::vector<std::string> rule_names();
+SHARD_API std::vector<std::string> rule_names();
 
 /// Infers the layouts of a call from the op's named rule or axis expression. Throws no_rule, naming
 /// FallbackPolicy::replicate, where it has neither.
-RuleResult infer(const RuleArgs& args);
+SHARD_API RuleResult infer(const RuleArgs& args);
 /// The reverse: from the layouts that the flat outputs should get (null: any), the layouts in which
 /// the op has to compute, and the layouts that the outputs then get. An axis that no output shards
 /// is not used by any input. Pending reductions are neither required of inputs nor given to
 /// outputs, except for those that the op itself makes. The specs of args.tensors are ignored,
 /// except that null means absent.
-RuleResult infer_reverse(const RuleArgs& args, std::span<const DistSpec* const> wanted);
+SHARD_API RuleResult infer_reverse(const RuleArgs& args, std::span<const DistSpec* const> wanted);
 /// The fallback: all inputs and outputs are replicated.
-RuleResult infer_replicated(const RuleArgs& args);
+SHARD_API RuleResult infer_replicated(const RuleArgs& args);
 /// True where the op has a rule or an expression.
-bool has_rule(const OpDef& op);
+SHARD_API bool has_rule(const OpDef& op);
 
 /// How an op commutes with pending reductions in this call, and a bit for each type.
 struct Commuting {
@@ -105,6 +106,6 @@ struct Commuting {
 };
 /// From the op's table, else from the commutation in its expression; none where its guard forbids
 /// it.
-Commuting commuting(const RuleArgs& args);
+SHARD_API Commuting commuting(const RuleArgs& args);
 
 }  // namespace shard::spmd

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shard/core/device.h"
+#include "shard/core/export.h"
 
 namespace shard::testing {
 
@@ -19,6 +20,6 @@ using SkipSink = std::function<void(const std::string& reason)>;
 /// CPU: with fresh tensors, and with views inside larger buffers, next to which nothing may be
 /// written; if the backend has graphs, also recorded and launched. Returns a sentence for each
 /// finding: none when the backend conforms.
-std::vector<std::string> check_backend(Device device, const SkipSink& skipped);
+SHARD_API std::vector<std::string> check_backend(Device device, const SkipSink& skipped);
 
 }  // namespace shard::testing

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/dist/world.h"
 #include "shard/testing/pieces.h"
 
@@ -15,7 +16,7 @@ namespace shard::testing {
 /// A layout per input of a call.
 using Layouts = std::vector<const DistSpec*>;
 /// "[a, -] ; [-, -] sum(a)"
-std::string to_string(const Layouts& layouts);
+SHARD_API std::string to_string(const Layouts& layouts);
 
 /// The outcome of a distributed call.
 struct Outcome {
@@ -34,7 +35,7 @@ struct Outcome {
 
 /// Values of the inputs of a call for a choice of layouts; the same seed draws the same values.
 /// `gentle` as in split_value().
-struct DrawnCall {
+struct SHARD_API DrawnCall {
   DrawnCall(const CaseCall& call, const Layouts& layouts, uint64_t seed, bool gentle);
   /// The same call on one rank: all outputs. Throws what the op throws.
   Tensors expected(const CaseCall& call) const;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/core/tensor.h"
 
 namespace shard::testing {
@@ -37,7 +38,7 @@ struct CaseCall {
 
 /// Draws the sizes of a call. The number of dims and the attributes of a case are fixed, so that a
 /// layout fits all its calls.
-class Draw {
+class SHARD_API Draw {
  public:
   /// Sizes come from `sizes`; `dtype` is one of OpCase::dtypes.
   Draw(uint64_t seed, DType dtype, std::vector<int64_t> sizes)
@@ -84,8 +85,8 @@ struct Accepted {
 };
 
 /// The cases of all ops of this library that take tensors, and the accepted gaps of their rules.
-OpCases op_cases();
-std::vector<Accepted> accepted_by_rules();
+SHARD_API OpCases op_cases();
+SHARD_API std::vector<Accepted> accepted_by_rules();
 
 /// The dtypes of a case: one or two that represent all of their kind.
 inline const std::vector<DType> kFloats = {DType::float32, DType::float64};
@@ -105,22 +106,22 @@ class Function : public std::function<Result(Args...)> {
 using Unary = Function<Tensor, const Tensor&>;
 using UnaryInplace = Function<Tensor&, Tensor&>;
 /// x of two dims, elements from low to high.
-void add_unary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Unary f, UnaryInplace f_,
-               int64_t low = -3, int64_t high = 3);
+SHARD_API void add_unary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Unary f,
+                         UnaryInplace f_, int64_t low = -3, int64_t high = 3);
 using Binary = Function<Tensor, const Tensor&, const Tensor&>;
 using BinaryInplace = Function<Tensor&, Tensor&, const Tensor&>;
 /// x and y of equal shapes, and broadcast against each other in each way; elements of y from low to high.
-void add_binary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Binary f, BinaryInplace f_,
-                int64_t low = -3, int64_t high = 3);
+SHARD_API void add_binary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Binary f,
+                          BinaryInplace f_, int64_t low = -3, int64_t high = 3);
 
-void add_math_cases(OpCases& cases);     // op_cases_math.cc
-void add_logic_cases(OpCases& cases);    // op_cases_logic.cc
-void add_reduce_cases(OpCases& cases);   // op_cases_reduce.cc
-void add_shape_cases(OpCases& cases);    // op_cases_shape.cc
-void add_nn_cases(OpCases& cases);       // op_cases_nn.cc
-void add_nn_grad_cases(OpCases& cases);  // op_cases_nn_grad.cc
-void add_optim_cases(OpCases& cases);    // op_cases_optim.cc
-void add_dynamic_cases(OpCases& cases);  // op_cases_dynamic.cc
-void add_random_cases(OpCases& cases);   // op_cases_dynamic.cc
+SHARD_API void add_math_cases(OpCases& cases);     // op_cases_math.cc
+SHARD_API void add_logic_cases(OpCases& cases);    // op_cases_logic.cc
+SHARD_API void add_reduce_cases(OpCases& cases);   // op_cases_reduce.cc
+SHARD_API void add_shape_cases(OpCases& cases);    // op_cases_shape.cc
+SHARD_API void add_nn_cases(OpCases& cases);       // op_cases_nn.cc
+SHARD_API void add_nn_grad_cases(OpCases& cases);  // op_cases_nn_grad.cc
+SHARD_API void add_optim_cases(OpCases& cases);    // op_cases_optim.cc
+SHARD_API void add_dynamic_cases(OpCases& cases);  // op_cases_dynamic.cc
+SHARD_API void add_random_cases(OpCases& cases);   // op_cases_dynamic.cc
 
 }  // namespace shard::testing

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/testing/call_check.h"
 
 namespace shard::testing {
@@ -21,7 +22,7 @@ enum class Verdict {
   // result
   suboptimal
 };
-const char* to_string(Verdict verdict);
+SHARD_API const char* to_string(Verdict verdict);
 
 struct RuleCheckOptions {
   std::string op = {};       // only this op; all where empty
@@ -51,7 +52,7 @@ struct RuleCounts {
   int accepted = 0;  // missing or suboptimal, with a reason
 };
 
-struct RuleReport {
+struct SHARD_API RuleReport {
   std::map<std::string, RuleCounts> ops;
   std::vector<RuleFinding> findings;
   RuleCounts total() const;
@@ -60,19 +61,21 @@ struct RuleReport {
 /// Tries every case on all choices of layouts: each argument replicated, sharded on each dim, or
 /// pending with each reduce type. Sizes are uneven, and local shards may be empty. A choice is
 /// wrong if one trial is.
-RuleReport check_rules(const OpCases& cases, const std::vector<Accepted>& accepted, const RuleCheckOptions& options);
+SHARD_API RuleReport check_rules(const OpCases& cases, const std::vector<Accepted>& accepted,
+                                 const RuleCheckOptions& options);
 
 /// The accepted gap of an op that sends bytes, or refuses, for a case of that dtype in these
 /// layouts; null where there is none.
-const Accepted* find_accepted(const std::vector<Accepted>& accepted, Accepted::What what, std::string_view op,
-                              DType dtype, const Layouts& layouts);
+SHARD_API const Accepted* find_accepted(const std::vector<Accepted>& accepted, Accepted::What what, std::string_view op,
+                                        DType dtype, const Layouts& layouts);
 
 /// The counts as a table, followed by the choices that are not correct.
-std::string to_text(const RuleReport& report);
-std::string to_json(const RuleReport& report);
+SHARD_API std::string to_text(const RuleReport& report);
+SHARD_API std::string to_json(const RuleReport& report);
 
 /// The main function: reads the command line, prints the report. Returns 0, 1 where a rule is
 /// wrong, 2 for a wrong command line.
-int verify_rules_main(int argc, const char* const* argv, const OpCases& cases, const std::vector<Accepted>& accepted);
+SHARD_API int verify_rules_main(int argc, const char* const* argv, const OpCases& cases,
+                                const std::vector<Accepted>& accepted);
 
 }  // namespace shard::testing

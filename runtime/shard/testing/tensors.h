@@ -5,19 +5,20 @@
 #include <string>
 
 #include "shard/core/dense_tensor.h"
+#include "shard/core/export.h"
 
 namespace shard::testing {
 
 /// A CPU tensor of values that every dtype can represent: whole numbers in [0, 3] for integers,
 /// quarters in [-2, 2] for floats. The same seed draws the same values.
-DenseTensor random_tensor(const Dims& dims, DType dtype, unsigned seed);
+SHARD_API DenseTensor random_tensor(const Dims& dims, DType dtype, unsigned seed);
 
 /// A copy of `tensor` on `device`.
-DenseTensor copy_to(Device device, const DenseTensor& tensor);
+SHARD_API DenseTensor copy_to(Device device, const DenseTensor& tensor);
 
 /// Empty when both tensors, on any devices, have the same meta and every element of `actual` is
 /// within one rounding of the sums and products that kernels build it from; integers are compared
 /// exactly, and NaN equals NaN. Otherwise a sentence.
-std::string difference(const DenseTensor& actual, const DenseTensor& expected);
+SHARD_API std::string difference(const DenseTensor& actual, const DenseTensor& expected);
 
 }  // namespace shard::testing

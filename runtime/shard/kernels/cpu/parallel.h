@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "shard/core/export.h"
+
 namespace shard::cpu {
 
 /// The number of elements of simple work that justifies a thread.
@@ -13,8 +15,8 @@ inline constexpr int64_t kGrain = 32768;
 
 namespace detail {
 /// Runs call(body, begin, end) on ranges of at least `grain` items that cover [0, count).
-void run_on_threads(int64_t count, int64_t grain, void (*call)(const void* body, int64_t begin, int64_t end),
-                    const void* body);
+SHARD_API void run_on_threads(int64_t count, int64_t grain, void (*call)(const void* body, int64_t begin, int64_t end),
+                              const void* body);
 }  // namespace detail
 
 /// Calls body(begin, end) on ranges that cover [0, count); `cost` is the work of one item in simple
@@ -35,9 +37,9 @@ void parallel_for(int64_t count, int64_t cost, const Body& body) {
 /// Calls body(i) for each i from 0 to before `count`, concurrently where threads are free. A thread
 /// that waits in a loop of one of them does no work of another one. body must not throw: that would
 /// abort the loops of the others halfway.
-void run_each(int64_t count, const std::function<void(int64_t)>& body);
+SHARD_API void run_each(int64_t count, const std::function<void(int64_t)>& body);
 
 /// How many threads loops of the calling thread may use.
-int threads();
+SHARD_API int threads();
 
 }  // namespace shard::cpu

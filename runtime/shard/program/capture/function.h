@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "shard/core/export.h"
 #include "shard/program/capture/trace.h"
 #include "shard/program/exec/executor.h"
 #include "shard/program/passes/passes.h"
@@ -56,7 +57,7 @@ struct CaptureStats {
 /// outputs that share no step of the function. The backward pass is a program too. It can run once
 /// per call, or as often as retain_graph allows. With create_graph the function itself is called
 /// again instead, and recorded.
-class CapturedFunction {
+class SHARD_API CapturedFunction {
  public:
   CapturedFunction(program::Function function, CaptureOptions options);
   /// Runs a program that was loaded (program/json.h), for inputs like those that it was captured
@@ -89,6 +90,6 @@ CapturedFunction capture(program::Function function, const std::vector<Tensor>& 
 
 /// The captured function of a program in a file, with the parameters of `scope`. Throws what
 /// program::load throws.
-CapturedFunction load_function(const std::string& path, const Scope& scope);
+SHARD_API CapturedFunction load_function(const std::string& path, const Scope& scope);
 
 }  // namespace shard

@@ -2,6 +2,7 @@
 // residuals, and a backward program.
 #pragma once
 
+#include "shard/core/export.h"
 #include "shard/program/capture/trace.h"
 
 namespace shard::program {
@@ -38,10 +39,10 @@ struct Split {
 };
 
 /// Splits a program whose function has a gradient.
-Split split(const Trace& trace);
+SHARD_API Split split(const Trace& trace);
 
 /// The input or parameter whose buffer a value is in, through views and in-place ops; 0 if there is
 /// none.
-ValueId source_of(const Program& program, ValueId value);
+SHARD_API ValueId source_of(const Program& program, ValueId value);
 
 }  // namespace shard::program

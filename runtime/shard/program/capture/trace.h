@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/program/ir/program.h"
 #include "shard/program/ir/scope.h"
 
@@ -55,7 +56,7 @@ struct TracedGradient {
 };
 
 /// The number of groups of outputs.
-size_t group_count(const TracedGradient& gradient);
+SHARD_API size_t group_count(const TracedGradient& gradient);
 
 /// An output that is a view of a resharded copy: a stale copy once its source is written, which the
 /// caller can still do.
@@ -105,6 +106,6 @@ struct Trace {
 /// of the outputs (replicated along axes where an output is pending) to those of the inputs and
 /// parameters. Outputs whose steps the function itself has gone through backwards count as values
 /// without a gradient.
-Trace trace(const Function& function, const std::vector<Tensor>& inputs, const Scope* scope = nullptr);
+SHARD_API Trace trace(const Function& function, const std::vector<Tensor>& inputs, const Scope* scope = nullptr);
 
 }  // namespace shard::program

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/program/exec/memory_plan.h"
 #include "shard/program/ir/program.h"
 
@@ -56,7 +57,7 @@ struct ExecutorOptions {
 
 /// A program prepared for one rank, or without a rank for plain tensors alone. An executor belongs
 /// to the thread that creates it.
-class Executor {
+class SHARD_API Executor {
  public:
   /// `arguments` have the types of all later runs, and share bytes in the same way. `program` must
   /// outlive the executor.

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "shard/core/export.h"
+
 namespace shard::program {
 
 /// The time in which a buffer is in use: from step `first` to step `last`, both included.
@@ -23,6 +25,6 @@ struct MemoryPlan {
 };
 
 /// Places the largest buffers first, each at the lowest offset that is free during its lifetime.
-MemoryPlan plan_memory(const std::vector<Lifetime>& buffers);
+SHARD_API MemoryPlan plan_memory(const std::vector<Lifetime>& buffers);
 
 }  // namespace shard::program

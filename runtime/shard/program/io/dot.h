@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "shard/core/export.h"
 #include "shard/program/ir/program.h"
 
 namespace shard::program {
@@ -12,10 +13,10 @@ namespace shard::program {
 /// op reads. Values that share a buffer have one colour. Writes are bold. Edges into reshards are
 /// red and have the bytes that all ranks together send. Throws layout for a reshard between layouts
 /// that do not fit.
-std::string to_dot(const Program& program);
+SHARD_API std::string to_dot(const Program& program);
 
 /// The same graph as an SVG drawing, which browsers open. It is drawn by Graphviz's program `dot`.
 /// If that is not in PATH, throws invalid_argument with what to install.
-std::string to_svg(const Program& program);
+SHARD_API std::string to_svg(const Program& program);
 
 }  // namespace shard::program

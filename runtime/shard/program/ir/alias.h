@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/program/ir/program.h"
 
 namespace shard::program {
@@ -31,7 +32,7 @@ struct AliasTree {
 
 /// The alias trees of a program. Construction takes linear time in the size of the program; queries
 /// take logarithmic time in the number of writes to one tree.
-class AliasTrees {
+class SHARD_API AliasTrees {
  public:
   explicit AliasTrees(const Program& program);
 
@@ -54,7 +55,7 @@ class AliasTrees {
 };
 
 /// The value that a handle had before ops wrote it in place. If none did, the value itself.
-ValueId handle_of(const Program& program, ValueId value);
+SHARD_API ValueId handle_of(const Program& program, ValueId value);
 
 /// A member of a tree, and how it became one.
 struct ChainLink {
@@ -72,6 +73,6 @@ struct InplaceChain {
 
 /// The chains of views and in-place ops of a program, by root. A chain branches where a value has
 /// several views or writers.
-std::vector<InplaceChain> inplace_chains(const Program& program);
+SHARD_API std::vector<InplaceChain> inplace_chains(const Program& program);
 
 }  // namespace shard::program

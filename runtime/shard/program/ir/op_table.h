@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "shard/call/op_entry.h"
+#include "shard/core/export.h"
 
 namespace shard {
 
 /// The ops that programs may contain, by name. It has the ops of the library from the start.
-class OpTable {
+class SHARD_API OpTable {
  public:
   /// The one table of this process.
   static OpTable& instance();

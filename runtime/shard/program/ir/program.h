@@ -9,6 +9,7 @@
 
 #include "shard/call/op_entry.h"
 #include "shard/core/call_site.h"
+#include "shard/core/export.h"
 #include "shard/core/tensor.h"
 #include "shard/dist/spec.h"
 
@@ -26,8 +27,8 @@ struct Type {
   bool operator==(const Type&) const = default;
 };
 /// "f32[8, 4]", "f32[8, 4] [dp, -] on mesh(dp=2)"
-std::string to_string(const Type& type);
-Type type_of(const TensorImpl& tensor);
+SHARD_API std::string to_string(const Type& type);
+SHARD_API Type type_of(const TensorImpl& tensor);
 
 /// A tensor of a program: a place in a buffer. Values that share a buffer form an *alias tree*,
 /// whose root owns the buffer. The bytes of a value are those at its place when it is read; an
@@ -56,9 +57,9 @@ enum class Kind : uint8_t {
   clone,        // a copy, possibly on another device
   alias,        // the same bytes with another type
 };
-std::string_view to_string(Kind kind);
+SHARD_API std::string_view to_string(Kind kind);
 
-struct Op {
+struct SHARD_API Op {
   Kind kind = Kind::call;
   const OpEntry* entry = nullptr;  // of a call
   bool inplace = false;            // the call is of its in-place form
@@ -98,7 +99,7 @@ struct GradientEffect {
 
 /// A program: ops in the order in which they run. Every value is created once. Writes create new
 /// states of alias trees, and operands name these states.
-class Program {
+class SHARD_API Program {
  public:
   Program() : values_(1), states_(1) {}
 
@@ -137,11 +138,11 @@ class Program {
 };
 
 /// For each root of a tree: whether an op reads bytes of a member.
-std::vector<bool> read_trees(const Program& program);
+SHARD_API std::vector<bool> read_trees(const Program& program);
 
 /// The program as text, with one line per op:
 ///   %5: f32[4, 8] [dp, -] = add(x: %3, y: %4@%7)
 /// Here %4@%7 is value 4 in the state after the write that created value 7.
-std::string to_text(const Program& program);
+SHARD_API std::string to_text(const Program& program);
 
 }  // namespace shard::program

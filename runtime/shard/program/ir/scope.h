@@ -5,13 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/core/tensor.h"
 
 namespace shard::program {
 
 /// Parameters by name. A name refers to a handle: what one program writes into its buffer is
 /// visible to other programs and to eager calls.
-class Scope {
+class SHARD_API Scope {
  public:
   /// Adds a tensor, or replaces the one of that name.
   void set(const std::string& name, const Tensor& tensor);
