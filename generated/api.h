@@ -18,15 +18,15 @@ class OpTable;
 
 // Adds the ops to a table, for programs.
 namespace shard::program {
-void register_api_creation(OpTable& table);
-void register_api_dynamic(OpTable& table);
-void register_api_logic(OpTable& table);
-void register_api_math(OpTable& table);
-void register_api_nn(OpTable& table);
-void register_api_optim(OpTable& table);
-void register_api_random(OpTable& table);
-void register_api_reduce(OpTable& table);
-void register_api_shape(OpTable& table);
+SHARD_API void register_api_creation(OpTable& table);
+SHARD_API void register_api_dynamic(OpTable& table);
+SHARD_API void register_api_logic(OpTable& table);
+SHARD_API void register_api_math(OpTable& table);
+SHARD_API void register_api_nn(OpTable& table);
+SHARD_API void register_api_optim(OpTable& table);
+SHARD_API void register_api_random(OpTable& table);
+SHARD_API void register_api_reduce(OpTable& table);
+SHARD_API void register_api_shape(OpTable& table);
 inline void register_api(OpTable& table) {
   register_api_creation(table);
   register_api_dynamic(table);

@@ -5,34 +5,34 @@
 
 namespace shard {
 /// A tensor with every element value, of any dtype; a negative dim is an out_of_range error.
-Tensor full(const IntArray& shape, const Scalar& value, DType dtype = DType::float32,
+SHARD_API Tensor full(const IntArray& shape, const Scalar& value, DType dtype = DType::float32,
     Device place = kCpu);
-Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout,
+SHARD_API Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout,
     DType dtype = DType::float32, Device place = kCpu);
 /// A tensor of the shape, dtype and device of x with every element value.
-Tensor full_like(const Tensor& x, const Scalar& value);
+SHARD_API Tensor full_like(const Tensor& x, const Scalar& value);
 /// A tensor with every element 0, of any dtype; a negative dim is an out_of_range error.
-Tensor zeros(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
-Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
+SHARD_API Tensor zeros(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
+SHARD_API Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
     Device place = kCpu);
 /// A tensor with every element 1, of any dtype; a negative dim is an out_of_range error.
-Tensor ones(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
-Tensor ones(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
+SHARD_API Tensor ones(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
+SHARD_API Tensor ones(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
     Device place = kCpu);
 /// start, start + step, ... up to before end, as one dim; every dtype but bool, and a step of 0 is
 /// an invalid_argument error.
-Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step = 1,
+SHARD_API Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step = 1,
     DType dtype = DType::int64, Device place = kCpu);
-Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout, const Scalar& step = 1,
-    DType dtype = DType::int64, Device place = kCpu);
+SHARD_API Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout,
+    const Scalar& step = 1, DType dtype = DType::int64, Device place = kCpu);
 /// A matrix of any dtype with 1 on its diagonal and 0 elsewhere; num_columns of -1 are as many as
 /// num_rows, and other negative sizes are out_of_range errors.
-Tensor eye(const Scalar& num_rows, const Scalar& num_columns = -1, DType dtype = DType::float32,
-    Device place = kCpu);
-Tensor eye(const Scalar& num_rows, LayoutArg layout, const Scalar& num_columns = -1,
+SHARD_API Tensor eye(const Scalar& num_rows, const Scalar& num_columns = -1,
+    DType dtype = DType::float32, Device place = kCpu);
+SHARD_API Tensor eye(const Scalar& num_rows, LayoutArg layout, const Scalar& num_columns = -1,
     DType dtype = DType::float32, Device place = kCpu);
 /// A tensor whose elements are not set, of any dtype; a negative dim is an out_of_range error.
-Tensor empty(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
-Tensor empty(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
+SHARD_API Tensor empty(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
+SHARD_API Tensor empty(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
     Device place = kCpu);
 }  // namespace shard

@@ -7,17 +7,19 @@ namespace shard {
 /// The indices of the elements of condition that are not zero (NaN is not), in row-major order:
 /// [count, dims of condition] in int64. Its shape is known when the call returns, on every rank of
 /// the world.
-Tensor nonzero(const Tensor& condition);
+SHARD_API Tensor nonzero(const Tensor& condition);
 /// The elements of x where mask (bool, of the same shape) is true, in row-major order: [count]. Its
 /// shape is known when the call returns, on every rank of the world.
-Tensor masked_select(const Tensor& x, const Tensor& mask, CallSite site = CallSite::here());
+SHARD_API Tensor masked_select(const Tensor& x, const Tensor& mask,
+    CallSite site = CallSite::here());
 /// The different elements of x in rising order: [count]; NaNs are equal and come last. Where asked
 /// for: indices, the row-major index of the first element with each value; inverse [size of x], the
 /// place of each element in out; counts, how many elements have each value; all in dtype (int32 or
 /// int64). What is not asked for is [0].
-std::tuple<Tensor, Tensor, Tensor, Tensor> unique(const Tensor& x, bool return_index = false,
-    bool return_inverse = false, bool return_counts = false, DType dtype = DType::int64);
+SHARD_API std::tuple<Tensor, Tensor, Tensor, Tensor> unique(const Tensor& x,
+    bool return_index = false, bool return_inverse = false, bool return_counts = false,
+    DType dtype = DType::int64);
 /// The gradient of masked_select: the elements of out_grad, in their order, where mask is true,
 /// else 0.
-Tensor masked_select_grad(const Tensor& x, const Tensor& mask, const Tensor& out_grad);
+SHARD_API Tensor masked_select_grad(const Tensor& x, const Tensor& mask, const Tensor& out_grad);
 }  // namespace shard

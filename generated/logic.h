@@ -7,64 +7,64 @@ namespace shard {
 /// Whether x == y, element by element, as bool, for every dtype; NaN equals nothing. The shapes
 /// broadcast against each other and both dtypes must be equal (else shape_mismatch or
 /// dtype_mismatch).
-Tensor equal(const Tensor& x, const Tensor& y);
-Tensor& equal_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor equal(const Tensor& x, const Tensor& y);
+SHARD_API Tensor& equal_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// Whether x != y, element by element, as bool, for every dtype; NaN differs from everything. The
 /// shapes broadcast against each other and both dtypes must be equal (else shape_mismatch or
 /// dtype_mismatch).
-Tensor not_equal(const Tensor& x, const Tensor& y);
-Tensor& not_equal_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor not_equal(const Tensor& x, const Tensor& y);
+SHARD_API Tensor& not_equal_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// Whether x < y, element by element, as bool, for every dtype; NaN is less than nothing. The
 /// shapes broadcast against each other and both dtypes must be equal (else shape_mismatch or
 /// dtype_mismatch).
-Tensor less_than(const Tensor& x, const Tensor& y);
-Tensor& less_than_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor less_than(const Tensor& x, const Tensor& y);
+SHARD_API Tensor& less_than_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// Whether x <= y, element by element, as bool, for every dtype; false beside NaN. The shapes
 /// broadcast against each other and both dtypes must be equal (else shape_mismatch or
 /// dtype_mismatch).
-Tensor less_equal(const Tensor& x, const Tensor& y);
-Tensor& less_equal_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor less_equal(const Tensor& x, const Tensor& y);
+SHARD_API Tensor& less_equal_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// Whether x > y, element by element, as bool, for every dtype; NaN is greater than nothing. The
 /// shapes broadcast against each other and both dtypes must be equal (else shape_mismatch or
 /// dtype_mismatch).
-Tensor greater_than(const Tensor& x, const Tensor& y);
-Tensor& greater_than_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor greater_than(const Tensor& x, const Tensor& y);
+SHARD_API Tensor& greater_than_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// Whether x >= y, element by element, as bool, for every dtype; false beside NaN. The shapes
 /// broadcast against each other and both dtypes must be equal (else shape_mismatch or
 /// dtype_mismatch).
-Tensor greater_equal(const Tensor& x, const Tensor& y);
-Tensor& greater_equal_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor greater_equal(const Tensor& x, const Tensor& y);
+SHARD_API Tensor& greater_equal_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// x & y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast against each other and
 /// both dtypes must be equal (else shape_mismatch or dtype_mismatch).
-Tensor bitwise_and(const Tensor& x, const Tensor& y);
-Tensor& bitwise_and_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor bitwise_and(const Tensor& x, const Tensor& y);
+SHARD_API Tensor& bitwise_and_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// x | y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast against each other and
 /// both dtypes must be equal (else shape_mismatch or dtype_mismatch).
-Tensor bitwise_or(const Tensor& x, const Tensor& y);
-Tensor& bitwise_or_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor bitwise_or(const Tensor& x, const Tensor& y);
+SHARD_API Tensor& bitwise_or_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// x ^ y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast against each other and
 /// both dtypes must be equal (else shape_mismatch or dtype_mismatch).
-Tensor bitwise_xor(const Tensor& x, const Tensor& y);
-Tensor& bitwise_xor_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor bitwise_xor(const Tensor& x, const Tensor& y);
+SHARD_API Tensor& bitwise_xor_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// All bits of x turned over, for int32, int64 and uint8; of a bool the truth value.
-Tensor bitwise_not(const Tensor& x);
-Tensor& bitwise_not_(Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor bitwise_not(const Tensor& x);
+SHARD_API Tensor& bitwise_not_(Tensor& x, CallSite site = CallSite::here());
 /// The and of x and y as truth values, element by element, as bool, for every dtype; anything but 0
 /// is true. The shapes broadcast against each other and both dtypes must be equal (else
 /// shape_mismatch or dtype_mismatch).
-Tensor logical_and(const Tensor& x, const Tensor& y);
-Tensor& logical_and_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor logical_and(const Tensor& x, const Tensor& y);
+SHARD_API Tensor& logical_and_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// The or of x and y as truth values, element by element, as bool, for every dtype; anything but 0
 /// is true. The shapes broadcast against each other and both dtypes must be equal (else
 /// shape_mismatch or dtype_mismatch).
-Tensor logical_or(const Tensor& x, const Tensor& y);
-Tensor& logical_or_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor logical_or(const Tensor& x, const Tensor& y);
+SHARD_API Tensor& logical_or_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// The either-or of x and y as truth values, element by element, as bool, for every dtype; anything
 /// but 0 is true. The shapes broadcast against each other and both dtypes must be equal (else
 /// shape_mismatch or dtype_mismatch).
-Tensor logical_xor(const Tensor& x, const Tensor& y);
-Tensor& logical_xor_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor logical_xor(const Tensor& x, const Tensor& y);
+SHARD_API Tensor& logical_xor_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// Whether x is 0, element by element, as bool, for every dtype.
-Tensor logical_not(const Tensor& x);
-Tensor& logical_not_(Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor logical_not(const Tensor& x);
+SHARD_API Tensor& logical_not_(Tensor& x, CallSite site = CallSite::here());
 }  // namespace shard

@@ -6,269 +6,286 @@
 namespace shard {
 /// x + y, element by element, for every dtype but bool. The shapes broadcast against each other and
 /// both dtypes must be equal (else shape_mismatch or dtype_mismatch).
-Tensor add(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
-Tensor& add_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor add(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor& add_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// x - y, element by element, for every dtype but bool. The shapes broadcast against each other and
 /// both dtypes must be equal (else shape_mismatch or dtype_mismatch).
-Tensor subtract(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
-Tensor& subtract_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor subtract(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor& subtract_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// x * y, element by element, for every dtype but bool. The shapes broadcast against each other and
 /// both dtypes must be equal (else shape_mismatch or dtype_mismatch).
-Tensor multiply(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
-Tensor& multiply_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor multiply(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor& multiply_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// x / y, element by element, for every dtype but bool; integers round towards zero, and an integer
 /// y with a zero in it is an invalid_argument error before anything is written. The shapes
 /// broadcast against each other and both dtypes must be equal (else shape_mismatch or
 /// dtype_mismatch).
-Tensor divide(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
-Tensor& divide_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor divide(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor& divide_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// The larger of x and y, element by element, for every dtype; NaN wins. The shapes broadcast
 /// against each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch).
-Tensor maximum(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
-Tensor& maximum_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor maximum(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor& maximum_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// The smaller of x and y, element by element, for every dtype; NaN wins. The shapes broadcast
 /// against each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch).
-Tensor minimum(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
-Tensor& minimum_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor minimum(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor& minimum_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// A copy of x, of its shape and dtype.
-Tensor assign(const Tensor& x, CallSite site = CallSite::here());
-Tensor& assign_(Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor assign(const Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor& assign_(Tensor& x, CallSite site = CallSite::here());
 /// x with its elements converted to dtype; floats become integers by rounding towards zero, with
 /// values beyond the range clamped and NaN as 0, and anything but 0 becomes true.
-Tensor cast(const Tensor& x, DType dtype, CallSite site = CallSite::here());
-Tensor& cast_(Tensor& x, DType dtype, CallSite site = CallSite::here());
+SHARD_API Tensor cast(const Tensor& x, DType dtype, CallSite site = CallSite::here());
+SHARD_API Tensor& cast_(Tensor& x, DType dtype, CallSite site = CallSite::here());
 /// x * scale + bias, or (x + bias) * scale unless bias_after_scale, for every dtype but bool; for
 /// integer tensors both numbers must be integers (else dtype_mismatch).
-Tensor scale(const Tensor& x, const Scalar& scale = 1.0, const Scalar& bias = 0.0,
+SHARD_API Tensor scale(const Tensor& x, const Scalar& scale = 1.0, const Scalar& bias = 0.0,
     bool bias_after_scale = true, CallSite site = CallSite::here());
-Tensor& scale_(Tensor& x, const Scalar& scale = 1.0, const Scalar& bias = 0.0,
+SHARD_API Tensor& scale_(Tensor& x, const Scalar& scale = 1.0, const Scalar& bias = 0.0,
     bool bias_after_scale = true, CallSite site = CallSite::here());
 /// x limited to [min, max], for every dtype but bool; NaN stays NaN, and min > max is an
 /// invalid_argument error.
-Tensor clip(const Tensor& x, const Scalar& min, const Scalar& max,
+SHARD_API Tensor clip(const Tensor& x, const Scalar& min, const Scalar& max,
     CallSite site = CallSite::here());
-Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max, CallSite site = CallSite::here());
+SHARD_API Tensor& clip_(Tensor& x, const Scalar& min, const Scalar& max,
+    CallSite site = CallSite::here());
 /// x to the power of y, for every dtype but bool; for integer tensors y must be an integer (else
 /// dtype_mismatch), and products wrap around.
-Tensor pow(const Tensor& x, const Scalar& y = 1.0f, CallSite site = CallSite::here());
-Tensor& pow_(Tensor& x, const Scalar& y = 1.0f, CallSite site = CallSite::here());
+SHARD_API Tensor pow(const Tensor& x, const Scalar& y = 1.0f, CallSite site = CallSite::here());
+SHARD_API Tensor& pow_(Tensor& x, const Scalar& y = 1.0f, CallSite site = CallSite::here());
 /// The exponential function of x, element by element, for float dtypes.
-Tensor exp(const Tensor& x, CallSite site = CallSite::here());
-Tensor& exp_(Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor exp(const Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor& exp_(Tensor& x, CallSite site = CallSite::here());
 /// The natural logarithm of x, element by element, for float dtypes. Not declared monotone in max:
 /// a contribution below 0 would give NaN where the maximum has a logarithm.
-Tensor log(const Tensor& x, CallSite site = CallSite::here());
-Tensor& log_(Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor log(const Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor& log_(Tensor& x, CallSite site = CallSite::here());
 /// The hyperbolic tangent of x, element by element, for float dtypes.
-Tensor tanh(const Tensor& x, CallSite site = CallSite::here());
-Tensor& tanh_(Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor tanh(const Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor& tanh_(Tensor& x, CallSite site = CallSite::here());
 /// The square root of x, element by element, for float dtypes. Not declared monotone in max: a
 /// contribution below 0 would give NaN where the maximum has a root.
-Tensor sqrt(const Tensor& x, CallSite site = CallSite::here());
-Tensor& sqrt_(Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor sqrt(const Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor& sqrt_(Tensor& x, CallSite site = CallSite::here());
 /// 1 / sqrt(x), element by element, for float dtypes.
-Tensor rsqrt(const Tensor& x, CallSite site = CallSite::here());
-Tensor& rsqrt_(Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor rsqrt(const Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor& rsqrt_(Tensor& x, CallSite site = CallSite::here());
 /// max(x, 0), element by element, for every dtype but bool; NaN stays NaN.
-Tensor relu(const Tensor& x, CallSite site = CallSite::here());
-Tensor& relu_(Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor relu(const Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor& relu_(Tensor& x, CallSite site = CallSite::here());
 /// x * P(N(0, 1) <= x), element by element, for float dtypes; approximate uses the tanh formula.
-Tensor gelu(const Tensor& x, bool approximate = false, CallSite site = CallSite::here());
-Tensor& gelu_(Tensor& x, bool approximate = false, CallSite site = CallSite::here());
+SHARD_API Tensor gelu(const Tensor& x, bool approximate = false, CallSite site = CallSite::here());
+SHARD_API Tensor& gelu_(Tensor& x, bool approximate = false, CallSite site = CallSite::here());
 /// x * sigmoid(x), element by element, for float dtypes.
-Tensor silu(const Tensor& x, CallSite site = CallSite::here());
-Tensor& silu_(Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor silu(const Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor& silu_(Tensor& x, CallSite site = CallSite::here());
 /// 1 / (1 + exp(-x)), element by element, for float dtypes.
-Tensor sigmoid(const Tensor& x, CallSite site = CallSite::here());
-Tensor& sigmoid_(Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor sigmoid(const Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor& sigmoid_(Tensor& x, CallSite site = CallSite::here());
 /// The sine of x in radians, element by element, for float dtypes.
-Tensor sin(const Tensor& x, CallSite site = CallSite::here());
-Tensor& sin_(Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor sin(const Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor& sin_(Tensor& x, CallSite site = CallSite::here());
 /// The cosine of x in radians, element by element, for float dtypes.
-Tensor cos(const Tensor& x, CallSite site = CallSite::here());
-Tensor& cos_(Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor cos(const Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor& cos_(Tensor& x, CallSite site = CallSite::here());
 /// x * x, element by element, for every dtype but bool; integers wrap around.
-Tensor square(const Tensor& x, CallSite site = CallSite::here());
-Tensor& square_(Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor square(const Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor& square_(Tensor& x, CallSite site = CallSite::here());
 /// The magnitude of x, element by element, for every dtype but bool; the lowest integer stays as it
 /// is.
-Tensor abs(const Tensor& x, CallSite site = CallSite::here());
-Tensor& abs_(Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor abs(const Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor& abs_(Tensor& x, CallSite site = CallSite::here());
 /// x to the power of y, element by element, for every dtype but bool; products of integers wrap
 /// around, and a negative power of one is 0 unless it is 1 or -1. The shapes broadcast against each
 /// other and both dtypes must be equal (else shape_mismatch or dtype_mismatch).
-Tensor elementwise_pow(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor elementwise_pow(const Tensor& x, const Tensor& y,
+    CallSite site = CallSite::here());
 /// silu(x) * y, element by element, for float dtypes and equal shapes; without y the last dim of x,
 /// of even size, holds both, x first. A sum pending on y alone stays pending.
-Tensor swiglu(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor swiglu(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// The sum of the tensors, of one shape and dtype, for every dtype but bool; there is at least one.
-Tensor add_n(const std::vector<Tensor>& inputs, CallSite site = CallSite::here());
+SHARD_API Tensor add_n(const std::vector<Tensor>& inputs, CallSite site = CallSite::here());
 /// x where condition (bool) holds, else y; the three shapes broadcast, and x and y have one dtype
 /// (else shape_mismatch or dtype_mismatch).
-Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y,
+SHARD_API Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y,
     CallSite site = CallSite::here());
-Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y,
+SHARD_API Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y,
     CallSite site = CallSite::here());
 /// The matrix product of the last two dims [.., m, k] and [.., k, n] (swapped by the transpose
 /// flags), with leading dims broadcast; a 1-D x counts as [1, k], a 1-D y as [k, 1], and that dim
 /// is dropped again. Equal dtypes, every one but bool; shape_mismatch where the inner sizes differ.
-Tensor matmul(const Tensor& x, const Tensor& y, bool transpose_x = false, bool transpose_y = false,
-    CallSite site = CallSite::here());
+SHARD_API Tensor matmul(const Tensor& x, const Tensor& y, bool transpose_x = false,
+    bool transpose_y = false, CallSite site = CallSite::here());
 /// Running sums along axis, of the shape and dtype of x (flatten: of all elements in order, as one
 /// dim); exclusive leaves each element out of its own sum, reverse runs from the end. Every dtype
 /// but bool.
-Tensor cumsum(const Tensor& x, const Scalar& axis = -1, bool flatten = false,
+SHARD_API Tensor cumsum(const Tensor& x, const Scalar& axis = -1, bool flatten = false,
     bool exclusive = false, bool reverse = false, CallSite site = CallSite::here());
-Tensor& cumsum_(Tensor& x, const Scalar& axis = -1, bool flatten = false, bool exclusive = false,
-    bool reverse = false, CallSite site = CallSite::here());
+SHARD_API Tensor& cumsum_(Tensor& x, const Scalar& axis = -1, bool flatten = false,
+    bool exclusive = false, bool reverse = false, CallSite site = CallSite::here());
 /// The gradients of x + y: out_grad for both, summed over the dims along which the argument was
 /// broadcast.
-std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
-    GradMask wanted = {});
+SHARD_API std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y,
+    const Tensor& out_grad, GradMask wanted = {});
 /// The gradients of x - y: out_grad and -out_grad, summed over the dims along which the argument
 /// was broadcast.
-std::tuple<Tensor, Tensor> subtract_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
-    GradMask wanted = {});
+SHARD_API std::tuple<Tensor, Tensor> subtract_grad(const Tensor& x, const Tensor& y,
+    const Tensor& out_grad, GradMask wanted = {});
 /// The gradients of x * y: out_grad * y and out_grad * x, summed over the dims along which the
 /// argument was broadcast.
-std::tuple<Tensor, Tensor> multiply_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
-    GradMask wanted = {});
+SHARD_API std::tuple<Tensor, Tensor> multiply_grad(const Tensor& x, const Tensor& y,
+    const Tensor& out_grad, GradMask wanted = {});
 /// The gradients of x / y: out_grad / y and -out_grad / y * out, summed over the dims along which
 /// the argument was broadcast.
-std::tuple<Tensor, Tensor> divide_grad(const Tensor& x, const Tensor& y, const Tensor& out,
-    const Tensor& out_grad, GradMask wanted = {});
+SHARD_API std::tuple<Tensor, Tensor> divide_grad(const Tensor& x, const Tensor& y,
+    const Tensor& out, const Tensor& out_grad, GradMask wanted = {});
 /// The gradients of the larger of x and y: out_grad goes to x where x > y, else to y, which so has
 /// it where both are equal; summed over the dims along which the argument was broadcast.
-std::tuple<Tensor, Tensor> maximum_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
-    GradMask wanted = {});
+SHARD_API std::tuple<Tensor, Tensor> maximum_grad(const Tensor& x, const Tensor& y,
+    const Tensor& out_grad, GradMask wanted = {});
 /// The gradients of the smaller of x and y: out_grad goes to x where x < y, else to y, which so has
 /// it where both are equal; summed over the dims along which the argument was broadcast.
-std::tuple<Tensor, Tensor> minimum_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
-    GradMask wanted = {});
+SHARD_API std::tuple<Tensor, Tensor> minimum_grad(const Tensor& x, const Tensor& y,
+    const Tensor& out_grad, GradMask wanted = {});
 /// The gradient of a copy: out_grad itself.
-Tensor assign_grad(const Tensor& out_grad);
+SHARD_API Tensor assign_grad(const Tensor& out_grad);
 /// The gradient of cast: out_grad in the dtype of x.
-Tensor cast_grad(const Tensor& x, const Tensor& out_grad);
+SHARD_API Tensor cast_grad(const Tensor& x, const Tensor& out_grad);
 /// The gradient of scale: out_grad * scale.
-Tensor scale_grad(const Tensor& out_grad, const Scalar& scale = 1.0,
+SHARD_API Tensor scale_grad(const Tensor& out_grad, const Scalar& scale = 1.0,
     CallSite site = CallSite::here());
 /// The gradient of clip: out_grad where min < x < max, else 0, at the bounds too.
-Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min, const Scalar& max,
-    CallSite site = CallSite::here());
-Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min, const Scalar& max,
-    CallSite site = CallSite::here());
+SHARD_API Tensor clip_grad(const Tensor& x, const Tensor& out_grad, const Scalar& min,
+    const Scalar& max, CallSite site = CallSite::here());
+SHARD_API Tensor& clip_grad_(const Tensor& x, Tensor& out_grad, const Scalar& min,
+    const Scalar& max, CallSite site = CallSite::here());
 /// The gradient of clip_grad with respect to out_grad.
-Tensor clip_double_grad(const Tensor& x, const Tensor& grad_x_grad, const Scalar& min,
+SHARD_API Tensor clip_double_grad(const Tensor& x, const Tensor& grad_x_grad, const Scalar& min,
     const Scalar& max, CallSite site = CallSite::here());
 /// The gradient of pow: out_grad * y * x^(y - 1), and 0 for a y of 0.
-Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y = 1.0f,
+SHARD_API Tensor pow_grad(const Tensor& x, const Tensor& out_grad, const Scalar& y = 1.0f,
     CallSite site = CallSite::here());
-Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y = 1.0f,
+SHARD_API Tensor& pow_grad_(const Tensor& x, Tensor& out_grad, const Scalar& y = 1.0f,
     CallSite site = CallSite::here());
 /// The gradients of pow_grad: grad_x_grad * grad_out * y * (y - 1) * x^(y - 2) and grad_x_grad * y
 /// * x^(y - 1).
-std::tuple<Tensor, Tensor> pow_double_grad(const Tensor& x, const Tensor& grad_out,
+SHARD_API std::tuple<Tensor, Tensor> pow_double_grad(const Tensor& x, const Tensor& grad_out,
     const Tensor& grad_x_grad, const Scalar& y = 1.0f, GradMask wanted = {});
 /// The gradient of exp: out_grad * out.
-Tensor exp_grad(const Tensor& out, const Tensor& out_grad, CallSite site = CallSite::here());
-Tensor& exp_grad_(const Tensor& out, Tensor& out_grad, CallSite site = CallSite::here());
+SHARD_API Tensor exp_grad(const Tensor& out, const Tensor& out_grad,
+    CallSite site = CallSite::here());
+SHARD_API Tensor& exp_grad_(const Tensor& out, Tensor& out_grad, CallSite site = CallSite::here());
 /// The gradients of exp_grad: grad_x_grad * grad_out and grad_x_grad * out.
-std::tuple<Tensor, Tensor> exp_double_grad(const Tensor& out, const Tensor& grad_out,
+SHARD_API std::tuple<Tensor, Tensor> exp_double_grad(const Tensor& out, const Tensor& grad_out,
     const Tensor& grad_x_grad, GradMask wanted = {});
 /// The gradient of log: out_grad / x.
-Tensor log_grad(const Tensor& x, const Tensor& out_grad, CallSite site = CallSite::here());
-Tensor& log_grad_(const Tensor& x, Tensor& out_grad, CallSite site = CallSite::here());
+SHARD_API Tensor log_grad(const Tensor& x, const Tensor& out_grad,
+    CallSite site = CallSite::here());
+SHARD_API Tensor& log_grad_(const Tensor& x, Tensor& out_grad, CallSite site = CallSite::here());
 /// The gradients of log_grad: -grad_x_grad * grad_out / x^2 and grad_x_grad / x.
-std::tuple<Tensor, Tensor> log_double_grad(const Tensor& x, const Tensor& grad_out,
+SHARD_API std::tuple<Tensor, Tensor> log_double_grad(const Tensor& x, const Tensor& grad_out,
     const Tensor& grad_x_grad, GradMask wanted = {});
 /// The gradient of tanh: out_grad * (1 - out^2).
-Tensor tanh_grad(const Tensor& out, const Tensor& out_grad, CallSite site = CallSite::here());
-Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad, CallSite site = CallSite::here());
+SHARD_API Tensor tanh_grad(const Tensor& out, const Tensor& out_grad,
+    CallSite site = CallSite::here());
+SHARD_API Tensor& tanh_grad_(const Tensor& out, Tensor& out_grad, CallSite site = CallSite::here());
 /// The gradients of tanh_grad: -2 * grad_x_grad * grad_out * out and grad_x_grad * (1 - out^2).
-std::tuple<Tensor, Tensor> tanh_double_grad(const Tensor& out, const Tensor& grad_out,
+SHARD_API std::tuple<Tensor, Tensor> tanh_double_grad(const Tensor& out, const Tensor& grad_out,
     const Tensor& grad_x_grad, GradMask wanted = {});
 /// The gradient of sqrt: out_grad / (2 * out).
-Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad, CallSite site = CallSite::here());
-Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad, CallSite site = CallSite::here());
+SHARD_API Tensor sqrt_grad(const Tensor& out, const Tensor& out_grad,
+    CallSite site = CallSite::here());
+SHARD_API Tensor& sqrt_grad_(const Tensor& out, Tensor& out_grad, CallSite site = CallSite::here());
 /// The gradients of sqrt_grad: -grad_x_grad * grad_x / out and grad_x_grad / (2 * out).
-std::tuple<Tensor, Tensor> sqrt_double_grad(const Tensor& out, const Tensor& grad_x,
+SHARD_API std::tuple<Tensor, Tensor> sqrt_double_grad(const Tensor& out, const Tensor& grad_x,
     const Tensor& grad_x_grad, GradMask wanted = {});
 /// The gradient of rsqrt: -out_grad * out^3 / 2.
-Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad, CallSite site = CallSite::here());
-Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad, CallSite site = CallSite::here());
+SHARD_API Tensor rsqrt_grad(const Tensor& out, const Tensor& out_grad,
+    CallSite site = CallSite::here());
+SHARD_API Tensor& rsqrt_grad_(const Tensor& out, Tensor& out_grad,
+    CallSite site = CallSite::here());
 /// The gradients of rsqrt_grad: 3 * grad_x_grad * grad_x / out and -grad_x_grad * out^3 / 2.
-std::tuple<Tensor, Tensor> rsqrt_double_grad(const Tensor& out, const Tensor& grad_x,
+SHARD_API std::tuple<Tensor, Tensor> rsqrt_double_grad(const Tensor& out, const Tensor& grad_x,
     const Tensor& grad_x_grad, GradMask wanted = {});
 /// The gradient of relu: out_grad where out > 0, else 0.
-Tensor relu_grad(const Tensor& out, const Tensor& out_grad, CallSite site = CallSite::here());
-Tensor& relu_grad_(const Tensor& out, Tensor& out_grad, CallSite site = CallSite::here());
+SHARD_API Tensor relu_grad(const Tensor& out, const Tensor& out_grad,
+    CallSite site = CallSite::here());
+SHARD_API Tensor& relu_grad_(const Tensor& out, Tensor& out_grad, CallSite site = CallSite::here());
 /// The gradient of relu_grad with respect to out_grad.
-Tensor relu_double_grad(const Tensor& out, const Tensor& grad_x_grad,
+SHARD_API Tensor relu_double_grad(const Tensor& out, const Tensor& grad_x_grad,
     CallSite site = CallSite::here());
 /// The gradient of sigmoid: out_grad * out * (1 - out).
-Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad, CallSite site = CallSite::here());
-Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad, CallSite site = CallSite::here());
+SHARD_API Tensor sigmoid_grad(const Tensor& out, const Tensor& out_grad,
+    CallSite site = CallSite::here());
+SHARD_API Tensor& sigmoid_grad_(const Tensor& out, Tensor& out_grad,
+    CallSite site = CallSite::here());
 /// The gradients of sigmoid_grad: grad_x_grad * fwd_grad_out * (1 - 2 * out) and grad_x_grad * out
 /// * (1 - out).
-std::tuple<Tensor, Tensor> sigmoid_double_grad(const Tensor& out, const Tensor& fwd_grad_out,
-    const Tensor& grad_x_grad, GradMask wanted = {});
+SHARD_API std::tuple<Tensor, Tensor> sigmoid_double_grad(const Tensor& out,
+    const Tensor& fwd_grad_out, const Tensor& grad_x_grad, GradMask wanted = {});
 /// The gradient of sin: out_grad * cos(x).
-Tensor sin_grad(const Tensor& x, const Tensor& out_grad, CallSite site = CallSite::here());
-Tensor& sin_grad_(const Tensor& x, Tensor& out_grad, CallSite site = CallSite::here());
+SHARD_API Tensor sin_grad(const Tensor& x, const Tensor& out_grad,
+    CallSite site = CallSite::here());
+SHARD_API Tensor& sin_grad_(const Tensor& x, Tensor& out_grad, CallSite site = CallSite::here());
 /// The gradients of sin_grad: -grad_x_grad * grad_out * sin(x) and grad_x_grad * cos(x).
-std::tuple<Tensor, Tensor> sin_double_grad(const Tensor& x, const Tensor& grad_out,
+SHARD_API std::tuple<Tensor, Tensor> sin_double_grad(const Tensor& x, const Tensor& grad_out,
     const Tensor& grad_x_grad, GradMask wanted = {});
 /// The gradient of cos: -out_grad * sin(x).
-Tensor cos_grad(const Tensor& x, const Tensor& out_grad, CallSite site = CallSite::here());
-Tensor& cos_grad_(const Tensor& x, Tensor& out_grad, CallSite site = CallSite::here());
+SHARD_API Tensor cos_grad(const Tensor& x, const Tensor& out_grad,
+    CallSite site = CallSite::here());
+SHARD_API Tensor& cos_grad_(const Tensor& x, Tensor& out_grad, CallSite site = CallSite::here());
 /// The gradients of cos_grad: -grad_x_grad * grad_out * cos(x) and -grad_x_grad * sin(x).
-std::tuple<Tensor, Tensor> cos_double_grad(const Tensor& x, const Tensor& grad_out,
+SHARD_API std::tuple<Tensor, Tensor> cos_double_grad(const Tensor& x, const Tensor& grad_out,
     const Tensor& grad_x_grad, GradMask wanted = {});
 /// The gradient of square: 2 * out_grad * x.
-Tensor square_grad(const Tensor& x, const Tensor& out_grad, CallSite site = CallSite::here());
-Tensor& square_grad_(const Tensor& x, Tensor& out_grad, CallSite site = CallSite::here());
+SHARD_API Tensor square_grad(const Tensor& x, const Tensor& out_grad,
+    CallSite site = CallSite::here());
+SHARD_API Tensor& square_grad_(const Tensor& x, Tensor& out_grad, CallSite site = CallSite::here());
 /// The gradients of square_grad: 2 * grad_x_grad * grad_out and 2 * grad_x_grad * x.
-std::tuple<Tensor, Tensor> square_double_grad(const Tensor& x, const Tensor& grad_out,
+SHARD_API std::tuple<Tensor, Tensor> square_double_grad(const Tensor& x, const Tensor& grad_out,
     const Tensor& grad_x_grad, GradMask wanted = {});
 /// The gradient of abs: out_grad with the sign of x, and 0 where x is 0.
-Tensor abs_grad(const Tensor& x, const Tensor& out_grad, CallSite site = CallSite::here());
-Tensor& abs_grad_(const Tensor& x, Tensor& out_grad, CallSite site = CallSite::here());
+SHARD_API Tensor abs_grad(const Tensor& x, const Tensor& out_grad,
+    CallSite site = CallSite::here());
+SHARD_API Tensor& abs_grad_(const Tensor& x, Tensor& out_grad, CallSite site = CallSite::here());
 /// The gradient of abs_grad with respect to out_grad.
-Tensor abs_double_grad(const Tensor& x, const Tensor& grad_x_grad,
+SHARD_API Tensor abs_double_grad(const Tensor& x, const Tensor& grad_x_grad,
     CallSite site = CallSite::here());
 /// The gradients of x^y: out_grad * y * x^(y - 1), 0 where y is 0, and out_grad * x^y * log(x), 0
 /// where x is 0 and y is not negative; summed over the dims along which the argument was broadcast.
-std::tuple<Tensor, Tensor> elementwise_pow_grad(const Tensor& x, const Tensor& y,
+SHARD_API std::tuple<Tensor, Tensor> elementwise_pow_grad(const Tensor& x, const Tensor& y,
     const Tensor& out_grad, GradMask wanted = {});
 /// The gradients of add_n: out_grad for each tensor.
-std::vector<Tensor> add_n_grad(const std::vector<Tensor>& inputs, const Tensor& out_grad);
+SHARD_API std::vector<Tensor> add_n_grad(const std::vector<Tensor>& inputs, const Tensor& out_grad);
 /// The gradients of where: out_grad where condition holds, else 0, and the other way round; summed
 /// over the dims along which the argument was broadcast.
-std::tuple<Tensor, Tensor> where_grad(const Tensor& condition, const Tensor& x, const Tensor& y,
-    const Tensor& out_grad, GradMask wanted = {});
+SHARD_API std::tuple<Tensor, Tensor> where_grad(const Tensor& condition, const Tensor& x,
+    const Tensor& y, const Tensor& out_grad, GradMask wanted = {});
 /// The gradients of a matrix product: out_grad * y' and x' * out_grad, where ' swaps the last two
 /// dims, laid out as x and y are and summed over the leading dims along which the argument was
 /// broadcast.
-std::tuple<Tensor, Tensor> matmul_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
-    bool transpose_x = false, bool transpose_y = false, GradMask wanted = {});
+SHARD_API std::tuple<Tensor, Tensor> matmul_grad(const Tensor& x, const Tensor& y,
+    const Tensor& out_grad, bool transpose_x = false, bool transpose_y = false,
+    GradMask wanted = {});
 /// The gradient of running sums: those of out_grad from the other end.
-Tensor cumsum_grad(const Tensor& x, const Tensor& out_grad, const Scalar& axis, bool flatten,
-    bool exclusive, bool reverse);
+SHARD_API Tensor cumsum_grad(const Tensor& x, const Tensor& out_grad, const Scalar& axis,
+    bool flatten, bool exclusive, bool reverse);
 /// out_grad * (s + out * (1 - s)) with s = sigmoid(x); all of one shape and float dtype.
-Tensor silu_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad);
-Tensor& silu_grad_(const Tensor& x, const Tensor& out, Tensor& out_grad,
+SHARD_API Tensor silu_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad);
+SHARD_API Tensor& silu_grad_(const Tensor& x, const Tensor& out, Tensor& out_grad,
     CallSite site = CallSite::here());
 /// out_grad times the derivative of gelu, or of its approximation, at x; both of one shape and
 /// float dtype.
-Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate = false,
+SHARD_API Tensor gelu_grad(const Tensor& x, const Tensor& out_grad, bool approximate = false,
     CallSite site = CallSite::here());
-Tensor& gelu_grad_(const Tensor& x, Tensor& out_grad, bool approximate = false,
+SHARD_API Tensor& gelu_grad_(const Tensor& x, Tensor& out_grad, bool approximate = false,
     CallSite site = CallSite::here());
 /// The gradients of gelu_grad: grad_x_grad * grad_out times the second derivative of gelu, or of
 /// its approximation, and grad_x_grad times the first.
-std::tuple<Tensor, Tensor> gelu_double_grad(const Tensor& x, const Tensor& grad_out,
+SHARD_API std::tuple<Tensor, Tensor> gelu_double_grad(const Tensor& x, const Tensor& grad_out,
     const Tensor& grad_x_grad, bool approximate = false, GradMask wanted = {});
 /// The gradients of x and of y, of their shapes and dtype; without y that of both halves of x, and
 /// y_grad is absent.
-std::tuple<Tensor, Tensor> swiglu_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad);
+SHARD_API std::tuple<Tensor, Tensor> swiglu_grad(const Tensor& x, const Tensor& y,
+    const Tensor& out_grad);
 }  // namespace shard

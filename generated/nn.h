@@ -5,61 +5,63 @@
 
 namespace shard {
 /// exp(x) divided by its sum along axis, of the shape and dtype of x; float dtypes.
-Tensor softmax(const Tensor& x, int axis = -1, CallSite site = CallSite::here());
-Tensor& softmax_(Tensor& x, int axis = -1, CallSite site = CallSite::here());
+SHARD_API Tensor softmax(const Tensor& x, int axis = -1, CallSite site = CallSite::here());
+SHARD_API Tensor& softmax_(Tensor& x, int axis = -1, CallSite site = CallSite::here());
 /// The logarithm of softmax along axis, x - log(sum(exp(x))), of the shape and dtype of x; float
 /// dtypes.
-Tensor log_softmax(const Tensor& x, int axis = -1, CallSite site = CallSite::here());
+SHARD_API Tensor log_softmax(const Tensor& x, int axis = -1, CallSite site = CallSite::here());
 /// The rows of weight [v, d] at the ids x (int32 or int64), of shape x.shape + [d]; padding_idx
 /// gives a row of zeros unless it is -1, and an id outside [0, v) is an out_of_range error before
 /// anything is written.
-Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx = -1,
+SHARD_API Tensor embedding(const Tensor& x, const Tensor& weight, int64_t padding_idx = -1,
     CallSite site = CallSite::here());
 /// x normalised over the dims from begin_norm_axis on, times scale plus bias (as many elements as
 /// those dims, dtype of x or of the statistics); float dtypes. mean and variance have the leading
 /// dims, in float32 for 16-bit x, else in the dtype of x.
-std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, const Tensor& scale,
-    const Tensor& bias, float epsilon = 1e-05, int begin_norm_axis = 1,
+SHARD_API std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x,
+    const Tensor& scale, const Tensor& bias, float epsilon = 1e-05, int begin_norm_axis = 1,
     CallSite site = CallSite::here());
-Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& bias, float epsilon = 1e-05,
-    int begin_norm_axis = 1, CallSite site = CallSite::here());
+SHARD_API Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& bias,
+    float epsilon = 1e-05, int begin_norm_axis = 1, CallSite site = CallSite::here());
 /// x divided by the root of the mean of its squares plus epsilon along the last dim, times scale
 /// [d] (dtype of x or of the statistics); float dtypes. invvar is what x was multiplied with, in
 /// float32 for 16-bit x, else in the dtype of x.
-std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float epsilon = 1e-06f,
-    CallSite site = CallSite::here());
+SHARD_API std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale,
+    float epsilon = 1e-06f, CallSite site = CallSite::here());
 /// x [n, c, ...] (or [n, ..., c] for NHWC) normalised per channel; float dtypes. mean, variance,
 /// scale and bias are [c], in float32 for 16-bit x, else in the dtype of x. In training mean and
 /// variance are updated in their buffers to old * momentum + batch * (1 - momentum); saved_mean and
 /// saved_variance are the mean and 1 / sqrt(variance + epsilon) that were used.
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
-    const Tensor& variance, const Tensor& scale, const Tensor& bias, bool is_test = false,
-    float momentum = 0.9f, float epsilon = 1e-05f, const std::string& data_format = "NCHW",
-    bool use_global_stats = false, bool trainable_statistics = false,
-    CallSite site = CallSite::here());
+SHARD_API std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x,
+    const Tensor& mean, const Tensor& variance, const Tensor& scale, const Tensor& bias,
+    bool is_test = false, float momentum = 0.9f, float epsilon = 1e-05f,
+    const std::string& data_format = "NCHW", bool use_global_stats = false,
+    bool trainable_statistics = false, CallSite site = CallSite::here());
 /// x with each element zeroed with probability p (0 to 1); mode upscale_in_train divides the kept
 /// ones by 1 - p, downscale_in_infer multiplies by 1 - p when is_test. mask (uint8) is 1 where an
 /// element was kept. A seed_tensor (int32 or int64, one element), a seed other than 0 or fix_seed
 /// gives the same mask at each call.
-std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
-    const Scalar& p = 0.5f, bool is_test = false, const std::string& mode = "upscale_in_train",
-    int seed = 0, bool fix_seed = false, CallSite site = CallSite::here());
-Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p = 0.5f,
+SHARD_API std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x,
+    const Tensor& seed_tensor, const Scalar& p = 0.5f, bool is_test = false,
+    const std::string& mode = "upscale_in_train", int seed = 0, bool fix_seed = false,
+    CallSite site = CallSite::here());
+SHARD_API Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p = 0.5f,
     bool is_test = false, const std::string& mode = "upscale_in_train", int seed = 0,
     bool fix_seed = false, CallSite site = CallSite::here());
 /// (1 - epsilon) * label + epsilon * prior_dist, where the last dim of label is that of classes;
 /// prior_dist has one element a class and all other dims 1, and is 1 / classes where it is absent.
 /// Equal float dtypes.
-Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon = 0.0f,
+SHARD_API Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon = 0.0f,
     CallSite site = CallSite::here());
 /// softmax of input along axis, and loss = -log(softmax at label), with axis kept as 1; float
 /// dtypes. label has the shape of loss, or that without axis (int32 or int64; ignore_index gives
 /// loss 0, another label outside the classes is an out_of_range error), or with soft_label the
 /// shape and dtype of input. Without use_softmax input holds probabilities already.
 /// numeric_stable_mode is accepted for compatibility: the stable formula is always used.
-std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const Tensor& label,
-    bool soft_label = false, bool use_softmax = true, bool numeric_stable_mode = true,
-    int ignore_index = -100, int axis = -1, CallSite site = CallSite::here());
+SHARD_API std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input,
+    const Tensor& label, bool soft_label = false, bool use_softmax = true,
+    bool numeric_stable_mode = true, int ignore_index = -100, int axis = -1,
+    CallSite site = CallSite::here());
 /// softmax(q k^T / sqrt(width) + attn_mask) v for each batch and head of [batch, sequence, heads,
 /// width], of one float dtype; k and v may have fewer heads, each for a group of those of q, and v
 /// another width. attn_mask is [batch, heads, queries, keys], with a 1 for any of the first three.
@@ -68,7 +70,7 @@ std::tuple<Tensor, Tensor> cross_entropy_with_softmax(const Tensor& input, const
 /// which seed_offset returns (0 without dropout). softmax is the weights before dropout, or [0]
 /// unless return_softmax; softmax_lse [batch, heads, queries] the logarithms of their sums.
 /// rng_name is accepted for compatibility and has no effect.
-std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Tensor& k,
+SHARD_API std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& fixed_seed_offset, const Tensor& attn_mask, float dropout = 0.0,
     bool causal = false, bool return_softmax = false, bool is_test = false,
     const std::string& rng_name = "", CallSite site = CallSite::here());
@@ -79,12 +81,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Ten
 /// 1, width], one for each element. The position is the place in the sequence or is looked up in
 /// position_ids (int64 [batch, sequence]), where one that sin and cos lack is an out_of_range
 /// error. k and v may have other numbers of heads. Float dtypes.
-std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor& q, const Tensor& k,
-    const Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
-    bool use_neox_rotary_style = true, bool time_major = false, float rotary_emb_base = 10000.0,
-    CallSite site = CallSite::here());
-std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q, Tensor& k,
-    Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
+SHARD_API std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding(const Tensor& q,
+    const Tensor& k, const Tensor& v, const Tensor& sin, const Tensor& cos,
+    const Tensor& position_ids, bool use_neox_rotary_style = true, bool time_major = false,
+    float rotary_emb_base = 10000.0, CallSite site = CallSite::here());
+SHARD_API std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q,
+    Tensor& k, Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& position_ids,
     bool use_neox_rotary_style = true, bool time_major = false, float rotary_emb_base = 10000.0,
     CallSite site = CallSite::here());
 /// The gradients of a linear layer, added to dweight [k, n] and dbias [n] where these are given:
@@ -92,94 +94,95 @@ std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_(Tensor& q
 /// float dtype. They have that dtype or, with multi_precision, at least float32. Without has_bias
 /// dbias_out is [0]. Where leading dims are sharded the sums stay pending, and so may dweight and
 /// dbias.
-std::tuple<Tensor, Tensor> fused_linear_param_grad_add(const Tensor& x, const Tensor& dout,
-    const Tensor& dweight, const Tensor& dbias, bool multi_precision = true, bool has_bias = true);
+SHARD_API std::tuple<Tensor, Tensor> fused_linear_param_grad_add(const Tensor& x,
+    const Tensor& dout, const Tensor& dweight, const Tensor& dbias, bool multi_precision = true,
+    bool has_bias = true);
 /// out * (out_grad - the sum of out * out_grad along axis); both of one shape and float dtype.
-Tensor softmax_grad(const Tensor& out, const Tensor& out_grad, int axis = -1);
-Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis = -1,
+SHARD_API Tensor softmax_grad(const Tensor& out, const Tensor& out_grad, int axis = -1);
+SHARD_API Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis = -1,
     CallSite site = CallSite::here());
 /// out_grad - exp(out) * the sum of out_grad along axis; both of one shape and float dtype.
-Tensor log_softmax_grad(const Tensor& out, const Tensor& out_grad, int axis = -1);
-Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis = -1,
+SHARD_API Tensor log_softmax_grad(const Tensor& out, const Tensor& out_grad, int axis = -1);
+SHARD_API Tensor& log_softmax_grad_(const Tensor& out, Tensor& out_grad, int axis = -1,
     CallSite site = CallSite::here());
 /// For each row of weight [v, d] the sum of out_grad [.., d] where the id in x [..] is that row, in
 /// the order of x; zeros for padding_idx unless it is -1. An id outside [0, v) is an out_of_range
 /// error before anything is written.
-Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_grad,
+SHARD_API Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_grad,
     int64_t padding_idx = -1, CallSite site = CallSite::here());
 /// The gradient of embedding_grad with respect to out_grad: the rows of grad_weight_grad at the ids
 /// x.
-Tensor embedding_double_grad(const Tensor& x, const Tensor& grad_weight_grad,
+SHARD_API Tensor embedding_double_grad(const Tensor& x, const Tensor& grad_weight_grad,
     int64_t padding_idx = -1, CallSite site = CallSite::here());
 /// The gradients of x, of scale and of bias, the last two summed over the leading dims; each of the
 /// shape and dtype of what it belongs to, and absent with it. mean and variance are those that
 /// layer_norm gave.
-std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor& x, const Tensor& scale,
+SHARD_API std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& mean, const Tensor& variance, const Tensor& out_grad,
     float epsilon = 1e-05, int begin_norm_axis = 1);
 /// The gradients of x and of scale, the latter summed over all dims but the last; each of the shape
 /// and dtype of what it belongs to. invvar is that which rms_norm gave.
-std::tuple<Tensor, Tensor> rms_norm_grad(const Tensor& x, const Tensor& scale, const Tensor& invvar,
-    const Tensor& out_grad);
+SHARD_API std::tuple<Tensor, Tensor> rms_norm_grad(const Tensor& x, const Tensor& scale,
+    const Tensor& invvar, const Tensor& out_grad);
 /// The gradients of x, of scale and of bias, each of the shape and dtype of what it belongs to, and
 /// absent with it. In training mean and variance depend on x, else they are constants. saved_mean
 /// and saved_variance are those that batch_norm gave.
-std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor& scale,
+SHARD_API std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
     const Tensor& out_grad, const std::string& data_format = "NCHW", bool is_test = false,
     bool use_global_stats = false, bool trainable_statistics = false);
 /// out_grad where mask (uint8, of its shape) is not 0, times what dropout multiplied x with there;
 /// else 0.
-Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p = 0.5f,
+SHARD_API Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p = 0.5f,
     bool is_test = false, const std::string& mode = "upscale_in_train",
     CallSite site = CallSite::here());
-Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p = 0.5f,
+SHARD_API Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p = 0.5f,
     bool is_test = false, const std::string& mode = "upscale_in_train",
     CallSite site = CallSite::here());
 /// The gradient of dropout_grad with respect to out_grad, by the same mask.
-Tensor dropout_double_grad(const Tensor& mask, const Tensor& grad_x_grad, const Scalar& p = 0.5f,
-    bool is_test = false, const std::string& mode = "upscale_in_train",
+SHARD_API Tensor dropout_double_grad(const Tensor& mask, const Tensor& grad_x_grad,
+    const Scalar& p = 0.5f, bool is_test = false, const std::string& mode = "upscale_in_train",
     CallSite site = CallSite::here());
 /// (1 - epsilon) * out_grad.
-Tensor label_smooth_grad(const Tensor& out_grad, float epsilon = 0.0f);
+SHARD_API Tensor label_smooth_grad(const Tensor& out_grad, float epsilon = 0.0f);
 /// The gradient of the loss alone: (softmax - label) * loss_grad with a hard label as a vector of 0
 /// and 1, or (softmax * the sum of label - label) * loss_grad, and 0 where a label is ignore_index.
 /// Without use_softmax softmax holds the given probabilities, and the gradient is -label / softmax
 /// * loss_grad.
-Tensor cross_entropy_with_softmax_grad(const Tensor& label, const Tensor& softmax,
+SHARD_API Tensor cross_entropy_with_softmax_grad(const Tensor& label, const Tensor& softmax,
     const Tensor& loss_grad, bool soft_label = false, bool use_softmax = true,
     bool numeric_stable_mode = true, int ignore_index = -100, int axis = -1);
-Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
+SHARD_API Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
     const Tensor& loss_grad, bool soft_label = false, bool use_softmax = true,
     bool numeric_stable_mode = true, int ignore_index = -100, int axis = -1,
     CallSite site = CallSite::here());
 /// The sum of cross_entropy_with_softmax_grad and, where the softmax was used too, of its gradient
 /// (out_grad itself without use_softmax).
-Tensor cross_entropy_and_softmax_grad(const Tensor& label, const Tensor& softmax,
+SHARD_API Tensor cross_entropy_and_softmax_grad(const Tensor& label, const Tensor& softmax,
     const Tensor& softmax_grad, const Tensor& loss_grad, bool soft_label = false,
     bool use_softmax = true, bool numeric_stable_mode = true, int ignore_index = -100,
     int axis = -1);
 /// The gradients of q, k and v, of their shapes and dtype. The weights are computed again from
 /// softmax_lse, block by block, and dropped as in flash_attn, by the key in seed_offset. attn_mask
 /// gets no gradient.
-std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor& q, const Tensor& k,
+SHARD_API std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& out, const Tensor& softmax_lse, const Tensor& seed_offset,
     const Tensor& attn_mask, const Tensor& out_grad, float dropout = 0.0, bool causal = false,
     bool is_test = false);
 /// The gradients turned back by the angles that fused_rotary_position_embedding turned q, k and v
 /// by, of their shapes and dtype; sin, cos and position_ids as there.
-std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Tensor& sin,
+SHARD_API std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Tensor& sin,
     const Tensor& cos, const Tensor& position_ids, const Tensor& out_q_grad,
     const Tensor& out_k_grad, const Tensor& out_v_grad, bool use_neox_rotary_style = true,
     bool time_major = false, float rotary_emb_base = 10000.0, CallSite site = CallSite::here());
-std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(const Tensor& sin,
-    const Tensor& cos, const Tensor& position_ids, Tensor& out_q_grad, Tensor& out_k_grad,
-    Tensor& out_v_grad, bool use_neox_rotary_style = true, bool time_major = false,
-    float rotary_emb_base = 10000.0, CallSite site = CallSite::here());
+SHARD_API std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_grad_(
+    const Tensor& sin, const Tensor& cos, const Tensor& position_ids, Tensor& out_q_grad,
+    Tensor& out_k_grad, Tensor& out_v_grad, bool use_neox_rotary_style = true,
+    bool time_major = false, float rotary_emb_base = 10000.0, CallSite site = CallSite::here());
 /// The gradients of fused_rotary_position_embedding_grad with respect to those of the results:
 /// turned forward again.
-std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_double_grad(const Tensor& sin,
-    const Tensor& cos, const Tensor& position_ids, const Tensor& grad_q_grad,
+SHARD_API std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_double_grad(
+    const Tensor& sin, const Tensor& cos, const Tensor& position_ids, const Tensor& grad_q_grad,
     const Tensor& grad_k_grad, const Tensor& grad_v_grad, bool use_neox_rotary_style = true,
     bool time_major = false, float rotary_emb_base = 10000.0, CallSite site = CallSite::here());
 }  // namespace shard

@@ -7,13 +7,14 @@ namespace shard {
 /// param -= learning_rate * grad; param and grad agree in shape and dtype (float), learning_rate is
 /// [1] of any float dtype. With multi_precision the float32 master_param is updated and param is
 /// its rounded copy.
-std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, const Tensor& grad,
-    Tensor& master_param, bool multi_precision = false, CallSite site = CallSite::here());
+SHARD_API std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate,
+    const Tensor& grad, Tensor& master_param, bool multi_precision = false,
+    CallSite site = CallSite::here());
 /// One AdamW step with decoupled weight decay coeff (with_decay); param, grad and the moments agree
 /// in shape, the moments have the dtype of param or float32, learning_rate, beta1_pow and beta2_pow
 /// are [1] of a float dtype, and a true skip_update [1] (bool) leaves all as it is. With
 /// multi_precision the float32 master_param is updated and param is its rounded copy.
-std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adamw_(Tensor& param,
+SHARD_API std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adamw_(Tensor& param,
     const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
     Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
     const Scalar& beta1 = 0.9f, const Scalar& beta2 = 0.999f, const Scalar& epsilon = 1e-08f,
@@ -22,7 +23,7 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adamw_(Tensor& 
     CallSite site = CallSite::here());
 /// One Adam step: adamw_ without weight decay. lazy_mode and min_row_size_to_use_multithread, which
 /// are about sparse gradients, are accepted for compatibility and have no effect.
-std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adam_(Tensor& param,
+SHARD_API std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adam_(Tensor& param,
     const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
     Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
     const Scalar& beta1 = 0.9f, const Scalar& beta2 = 0.999f, const Scalar& epsilon = 1e-08f,

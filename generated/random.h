@@ -6,27 +6,27 @@
 namespace shard {
 /// Random numbers from [min, max) of a float dtype; a seed other than 0 gives the same numbers at
 /// each call.
-Tensor uniform(const IntArray& shape, DType dtype = DType::float32, const Scalar& min = -1.0,
-    const Scalar& max = 1.0, int seed = 0, Device place = kCpu);
-Tensor uniform(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
+SHARD_API Tensor uniform(const IntArray& shape, DType dtype = DType::float32,
+    const Scalar& min = -1.0, const Scalar& max = 1.0, int seed = 0, Device place = kCpu);
+SHARD_API Tensor uniform(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
     const Scalar& min = -1.0, const Scalar& max = 1.0, int seed = 0, Device place = kCpu);
 /// Normally distributed random numbers of a float dtype; a seed other than 0 gives the same numbers
 /// at each call, and std < 0 is an invalid_argument error.
-Tensor gaussian(const IntArray& shape, float mean = 0.0f, float std = 1.0f, int seed = 0,
+SHARD_API Tensor gaussian(const IntArray& shape, float mean = 0.0f, float std = 1.0f, int seed = 0,
     DType dtype = DType::float32, Device place = kCpu);
-Tensor gaussian(const IntArray& shape, LayoutArg layout, float mean = 0.0f, float std = 1.0f,
-    int seed = 0, DType dtype = DType::float32, Device place = kCpu);
+SHARD_API Tensor gaussian(const IntArray& shape, LayoutArg layout, float mean = 0.0f,
+    float std = 1.0f, int seed = 0, DType dtype = DType::float32, Device place = kCpu);
 /// Random integers from [low, high) in int32 or int64; a seed other than 0 gives the same numbers
 /// at each call, and low >= high is an invalid_argument error.
-Tensor randint(int low, int high, const IntArray& shape = {}, DType dtype = DType::int64,
+SHARD_API Tensor randint(int low, int high, const IntArray& shape = {}, DType dtype = DType::int64,
     int seed = 0, Device place = kCpu);
-Tensor randint(int low, int high, LayoutArg layout, const IntArray& shape = {},
+SHARD_API Tensor randint(int low, int high, LayoutArg layout, const IntArray& shape = {},
     DType dtype = DType::int64, int seed = 0, Device place = kCpu);
 /// 1 with the probability that x has there, else 0, in x's float dtype. A probability outside of
 /// [0, 1] is an invalid_argument error.
-Tensor bernoulli(const Tensor& x);
+SHARD_API Tensor bernoulli(const Tensor& x);
 /// The numbers 0 .. n - 1 in a random order, in int32 or int64. Each element is computed from its
 /// index alone, so a rank makes no more than its piece.
-Tensor randperm(int n, DType dtype = DType::int64, Device place = kCpu);
-Tensor randperm(int n, LayoutArg layout, DType dtype = DType::int64, Device place = kCpu);
+SHARD_API Tensor randperm(int n, DType dtype = DType::int64, Device place = kCpu);
+SHARD_API Tensor randperm(int n, LayoutArg layout, DType dtype = DType::int64, Device place = kCpu);
 }  // namespace shard

@@ -6,80 +6,80 @@
 namespace shard {
 /// The sum of x over the axes (all when empty), which are dropped or, with keepdim, kept as 1.
 /// bool, uint8 and int32 give int64; other dtypes keep theirs.
-Tensor sum(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
+SHARD_API Tensor sum(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
     CallSite site = CallSite::here());
 /// The mean of x over the axes (all when empty), which are dropped or, with keepdim, kept as 1.
 /// Float dtypes only (else dtype_mismatch); over no elements it is NaN.
-Tensor mean(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
+SHARD_API Tensor mean(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
     CallSite site = CallSite::here());
 /// The largest element of x over the axes (all when empty), which are dropped or, with keepdim,
 /// kept as 1. Every dtype; NaN wins; over no elements it is an invalid_argument error. Each of
 /// several largest elements gets the whole gradient; amax divides it among them.
-Tensor max(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
+SHARD_API Tensor max(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
     CallSite site = CallSite::here());
 /// The smallest element of x over the axes (all when empty), which are dropped or, with keepdim,
 /// kept as 1. Every dtype; NaN wins; over no elements it is an invalid_argument error. Each of
 /// several smallest elements gets the whole gradient; amin divides it among them.
-Tensor min(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
+SHARD_API Tensor min(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
     CallSite site = CallSite::here());
 /// The product of x over the axes (all when empty), which are dropped or, with keepdim, kept as 1.
 /// bool, uint8 and int32 give int64; other dtypes keep theirs.
-Tensor prod(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
+SHARD_API Tensor prod(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
     CallSite site = CallSite::here());
 /// Whether no element of x over the axes (all when empty), which are dropped or, with keepdim, kept
 /// as 1, is 0; as bool, for every dtype; true over no elements.
-Tensor all(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
+SHARD_API Tensor all(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
 /// Whether some element of x over the axes (all when empty), which are dropped or, with keepdim,
 /// kept as 1, is not 0; as bool, for every dtype; false over no elements.
-Tensor any(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
+SHARD_API Tensor any(const Tensor& x, const IntArray& axis = {}, bool keepdim = false);
 /// As max, from which it differs in its gradient, which is divided evenly among the largest
 /// elements.
-Tensor amax(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
+SHARD_API Tensor amax(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
     CallSite site = CallSite::here());
 /// As min, from which it differs in its gradient, which is divided evenly among the smallest
 /// elements.
-Tensor amin(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
+SHARD_API Tensor amin(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
     CallSite site = CallSite::here());
 /// The sum of the squares of all elements, as [1] of the dtype of x; float dtypes.
-Tensor squared_l2_norm(const Tensor& x, CallSite site = CallSite::here());
+SHARD_API Tensor squared_l2_norm(const Tensor& x, CallSite site = CallSite::here());
 /// The root of the sum of the squares of x over the axes (all when empty or with reduce_all), which
 /// are dropped or, with keep_dim, kept as 1; float dtypes. Pieces add their squares up before the
 /// root is taken, so no reduction is left pending.
-Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all,
-    CallSite site = CallSite::here());
+SHARD_API Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim,
+    bool reduce_all, CallSite site = CallSite::here());
 /// The number of elements of x as a 0-d int64. It is known without x: nothing is moved or reduced
 /// for it.
-Tensor numel(const Tensor& x);
+SHARD_API Tensor numel(const Tensor& x);
 /// The index of the largest element along axis (flatten: in row-major order of all elements) as
 /// int64 or int32; the lowest index of equal ones, NaN wins, and an empty axis is an
 /// invalid_argument error.
-Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims = false, bool flatten = false,
-    DType dtype = DType::int64);
+SHARD_API Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims = false,
+    bool flatten = false, DType dtype = DType::int64);
 /// The gradient of sum: out_grad for each element of the sum.
-Tensor sum_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis = {},
+SHARD_API Tensor sum_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis = {},
     bool keepdim = false);
 /// The gradient of mean: out_grad, divided by the number of elements, for each of them.
-Tensor mean_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis = {},
+SHARD_API Tensor mean_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis = {},
     bool keepdim = false);
 /// The gradient of max: out_grad for each element that equals out, else 0.
-Tensor max_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+SHARD_API Tensor max_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
     const IntArray& axis = {}, bool keepdim = false);
 /// The gradient of min: out_grad for each element that equals out, else 0.
-Tensor min_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+SHARD_API Tensor min_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
     const IntArray& axis = {}, bool keepdim = false);
 /// The gradient of prod: out_grad times the product of the other elements, right beside zeros too.
 /// Differentiated again it takes zeros to stay as they are.
-Tensor prod_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis = {},
+SHARD_API Tensor prod_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis = {},
     bool keepdim = false);
 /// The gradient of amax: the elements that equal out share out_grad evenly; the others get 0.
-Tensor amax_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+SHARD_API Tensor amax_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
     const IntArray& axis = {}, bool keepdim = false);
 /// The gradient of amin: the elements that equal out share out_grad evenly; the others get 0.
-Tensor amin_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+SHARD_API Tensor amin_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
     const IntArray& axis = {}, bool keepdim = false);
 /// The gradient of squared_l2_norm: 2 * out_grad * x.
-Tensor squared_l2_norm_grad(const Tensor& x, const Tensor& out_grad);
+SHARD_API Tensor squared_l2_norm_grad(const Tensor& x, const Tensor& out_grad);
 /// The gradient of frobenius_norm: out_grad / out * x, and 0 where out is 0.
-Tensor frobenius_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+SHARD_API Tensor frobenius_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
     const IntArray& axis, bool keep_dim, bool reduce_all);
 }  // namespace shard

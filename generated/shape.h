@@ -7,130 +7,140 @@ namespace shard {
 /// x in another shape of equal size, sharing its buffer; one -1 is inferred and a 0 keeps the dim
 /// of x at that place. Where x has no elements a 0 is a 0, so that every shape without elements can
 /// be reached. Errors: shape_mismatch naming both sizes.
-Tensor reshape(const Tensor& x, const IntArray& shape, CallSite site = CallSite::here());
-Tensor& reshape_(Tensor& x, const IntArray& shape, CallSite site = CallSite::here());
+SHARD_API Tensor reshape(const Tensor& x, const IntArray& shape, CallSite site = CallSite::here());
+SHARD_API Tensor& reshape_(Tensor& x, const IntArray& shape, CallSite site = CallSite::here());
 /// x with the dims from start_axis to stop_axis merged into one, sharing its buffer; a 0-d x
 /// becomes [1].
-Tensor flatten(const Tensor& x, int start_axis = 1, int stop_axis = 1,
+SHARD_API Tensor flatten(const Tensor& x, int start_axis = 1, int stop_axis = 1,
     CallSite site = CallSite::here());
-Tensor& flatten_(Tensor& x, int start_axis = 1, int stop_axis = 1,
+SHARD_API Tensor& flatten_(Tensor& x, int start_axis = 1, int stop_axis = 1,
     CallSite site = CallSite::here());
 /// x without the dims of size 1 among axis (all such dims when empty), sharing its buffer; axes of
 /// other sizes stay.
-Tensor squeeze(const Tensor& x, const IntArray& axis = {}, CallSite site = CallSite::here());
-Tensor& squeeze_(Tensor& x, const IntArray& axis = {}, CallSite site = CallSite::here());
+SHARD_API Tensor squeeze(const Tensor& x, const IntArray& axis = {},
+    CallSite site = CallSite::here());
+SHARD_API Tensor& squeeze_(Tensor& x, const IntArray& axis = {}, CallSite site = CallSite::here());
 /// x with a new dim of size 1 at each of axis, inserted one after the other, sharing its buffer.
-Tensor unsqueeze(const Tensor& x, const IntArray& axis = {}, CallSite site = CallSite::here());
-Tensor& unsqueeze_(Tensor& x, const IntArray& axis = {}, CallSite site = CallSite::here());
+SHARD_API Tensor unsqueeze(const Tensor& x, const IntArray& axis = {},
+    CallSite site = CallSite::here());
+SHARD_API Tensor& unsqueeze_(Tensor& x, const IntArray& axis = {},
+    CallSite site = CallSite::here());
 /// x with its dims in the order perm (a permutation of all of them, negative ones count from the
 /// end), copied; every dtype.
-Tensor transpose(const Tensor& x, const IntArray& perm, CallSite site = CallSite::here());
-Tensor& transpose_(Tensor& x, const IntArray& perm, CallSite site = CallSite::here());
+SHARD_API Tensor transpose(const Tensor& x, const IntArray& perm, CallSite site = CallSite::here());
+SHARD_API Tensor& transpose_(Tensor& x, const IntArray& perm, CallSite site = CallSite::here());
 /// x broadcast to shape, copied; -1 keeps the dim of x, new dims come first, and only dims of size
 /// 1 grow (else shape_mismatch).
-Tensor expand(const Tensor& x, const IntArray& shape = {}, CallSite site = CallSite::here());
+SHARD_API Tensor expand(const Tensor& x, const IntArray& shape = {},
+    CallSite site = CallSite::here());
 /// x repeated repeat_times times along each dim, copied; the numbers belong to the last dims of x,
 /// or the missing leading dims of x count as 1. A negative number is an invalid_argument error.
-Tensor tile(const Tensor& x, const IntArray& repeat_times = {}, CallSite site = CallSite::here());
+SHARD_API Tensor tile(const Tensor& x, const IntArray& repeat_times = {},
+    CallSite site = CallSite::here());
 /// x broadcast to the shape of y, of which nothing else is used, or without y to target_shape, as
 /// expand does; only dims of size 1 grow (else shape_mismatch).
-Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape = {},
+SHARD_API Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& target_shape = {},
     CallSite site = CallSite::here());
 /// The tensors one after the other along axis; they agree in dtype and in all other dims, and there
 /// is at least one.
-Tensor concat(const std::vector<Tensor>& x, const Scalar& axis = 0,
+SHARD_API Tensor concat(const std::vector<Tensor>& x, const Scalar& axis = 0,
     CallSite site = CallSite::here());
 /// The tensors, of one shape and dtype, along a new dim at axis.
-Tensor stack(const std::vector<Tensor>& x, int axis = 0, CallSite site = CallSite::here());
+SHARD_API Tensor stack(const std::vector<Tensor>& x, int axis = 0,
+    CallSite site = CallSite::here());
 /// Copies of consecutive pieces of x along axis with the sizes sections, which add up to its size;
 /// one may be -1 for the rest.
-std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis = 0,
-    CallSite site = CallSite::here());
+SHARD_API std::vector<Tensor> split(const Tensor& x, const IntArray& sections,
+    const Scalar& axis = 0, CallSite site = CallSite::here());
 /// Copies of num equally long pieces of x along axis, whose size num divides (else shape_mismatch).
-std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis,
+SHARD_API std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis,
     CallSite site = CallSite::here());
 /// Copies of the slices of input along axis, one for each of its elements, without that dim.
-std::vector<Tensor> unbind(const Tensor& input, int axis = 0, CallSite site = CallSite::here());
+SHARD_API std::vector<Tensor> unbind(const Tensor& input, int axis = 0,
+    CallSite site = CallSite::here());
 /// A copy of input from starts to before ends along axes; negative positions count from the end,
 /// positions beyond a dim are clamped to it, and dims of size 1 named by decrease_axis are dropped.
 /// infer_flags are accepted for compatibility and have no effect.
-Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
+SHARD_API Tensor slice(const Tensor& input, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& infer_flags = {}, const IntArray& decrease_axis = {},
     CallSite site = CallSite::here());
 /// A copy of every strides-th element of x from starts to before ends along axes; negative
 /// positions count from the end and positions beyond a dim are clamped to it. A negative stride
 /// runs backwards, where an end of -1 is the place before the first element; a stride of 0 is an
 /// invalid_argument error.
-Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& starts,
+SHARD_API Tensor strided_slice(const Tensor& x, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& strides, CallSite site = CallSite::here());
 /// A tensor of zeros of the given shape whose strided_slice by axes, starts, ends and strides is x,
 /// every dtype. An x of another shape than that slice is a shape_mismatch error. The gradient of
 /// slices.
-Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes, const IntArray& starts,
-    const IntArray& ends, const IntArray& strides, CallSite site = CallSite::here());
+SHARD_API Tensor unslice(const Tensor& x, const IntArray& shape, const IntArray& axes,
+    const IntArray& starts, const IntArray& ends, const IntArray& strides,
+    CallSite site = CallSite::here());
 /// x with the elements of its last two dims that lie above a diagonal set to 0, every dtype;
 /// diagonal counts from the main one, positive upwards. Fewer than two dims are a shape_mismatch
 /// error.
-Tensor tril(const Tensor& x, int diagonal, CallSite site = CallSite::here());
-Tensor& tril_(Tensor& x, int diagonal, CallSite site = CallSite::here());
+SHARD_API Tensor tril(const Tensor& x, int diagonal, CallSite site = CallSite::here());
+SHARD_API Tensor& tril_(Tensor& x, int diagonal, CallSite site = CallSite::here());
 /// x with the elements of its last two dims that lie below a diagonal set to 0, every dtype;
 /// diagonal counts from the main one, positive upwards. Fewer than two dims are a shape_mismatch
 /// error.
-Tensor triu(const Tensor& x, int diagonal, CallSite site = CallSite::here());
-Tensor& triu_(Tensor& x, int diagonal, CallSite site = CallSite::here());
+SHARD_API Tensor triu(const Tensor& x, int diagonal, CallSite site = CallSite::here());
+SHARD_API Tensor& triu_(Tensor& x, int diagonal, CallSite site = CallSite::here());
 /// float32 of shape x.shape + [num_classes], 1 at the class that x (int32 or int64) names and 0
 /// elsewhere; a class outside [0, num_classes) is an out_of_range error.
-Tensor one_hot(const Tensor& x, const Scalar& num_classes);
+SHARD_API Tensor one_hot(const Tensor& x, const Scalar& num_classes);
 /// The slices of x along axis at index (int32 or int64, at most 1-D; a 0-d index drops the dim),
 /// copied; an index outside the dim is an out_of_range error, negative ones count from the end.
-Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis = 0,
+SHARD_API Tensor gather(const Tensor& x, const Tensor& index, const Scalar& axis = 0,
     CallSite site = CallSite::here());
 /// The slices of x along axis added up where index (int32 or int64, [n], n the dim of x) says, in a
 /// result with the given size along axis; 0 where no slice goes. Slices are added in their order,
 /// 16-bit floats in float32. An index outside the size is an out_of_range error, negative ones
 /// count from the end.
-Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis = 0,
+SHARD_API Tensor index_sum(const Tensor& x, const Tensor& index, int64_t size, int axis = 0,
     CallSite site = CallSite::here());
 /// A copy of x whose rows, along dim 0, at index (int32 or int64, [n] or [n, 1]) are those of
 /// updates [n, ...], the last of equal ones; without overwrite the sums of all of them. Each rank
 /// writes those of its rows, so dim 0 may be sharded. An index outside dim 0 is an out_of_range
 /// error.
-Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite = true,
-    CallSite site = CallSite::here());
-Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates, bool overwrite = true,
-    CallSite site = CallSite::here());
-Tensor reshape_grad(const Tensor& x, const Tensor& out_grad);
-Tensor flatten_grad(const Tensor& x, const Tensor& out_grad);
-Tensor squeeze_grad(const Tensor& x, const Tensor& out_grad);
-Tensor unsqueeze_grad(const Tensor& x, const Tensor& out_grad);
-Tensor transpose_grad(const Tensor& out_grad, const IntArray& perm);
-Tensor expand_grad(const Tensor& x, const Tensor& out_grad);
-Tensor tile_grad(const Tensor& x, const Tensor& out_grad);
-Tensor expand_as_grad(const Tensor& x, const Tensor& out_grad);
-std::vector<Tensor> concat_grad(const std::vector<Tensor>& x, const Tensor& out_grad,
+SHARD_API Tensor scatter(const Tensor& x, const Tensor& index, const Tensor& updates,
+    bool overwrite = true, CallSite site = CallSite::here());
+SHARD_API Tensor& scatter_(Tensor& x, const Tensor& index, const Tensor& updates,
+    bool overwrite = true, CallSite site = CallSite::here());
+SHARD_API Tensor reshape_grad(const Tensor& x, const Tensor& out_grad);
+SHARD_API Tensor flatten_grad(const Tensor& x, const Tensor& out_grad);
+SHARD_API Tensor squeeze_grad(const Tensor& x, const Tensor& out_grad);
+SHARD_API Tensor unsqueeze_grad(const Tensor& x, const Tensor& out_grad);
+SHARD_API Tensor transpose_grad(const Tensor& out_grad, const IntArray& perm);
+SHARD_API Tensor expand_grad(const Tensor& x, const Tensor& out_grad);
+SHARD_API Tensor tile_grad(const Tensor& x, const Tensor& out_grad);
+SHARD_API Tensor expand_as_grad(const Tensor& x, const Tensor& out_grad);
+SHARD_API std::vector<Tensor> concat_grad(const std::vector<Tensor>& x, const Tensor& out_grad,
     const Scalar& axis);
-std::vector<Tensor> stack_grad(const Tensor& out_grad, int axis, CallSite site = CallSite::here());
-Tensor split_grad(const std::vector<Tensor>& out_grad, const Scalar& axis,
+SHARD_API std::vector<Tensor> stack_grad(const Tensor& out_grad, int axis,
     CallSite site = CallSite::here());
-Tensor split_with_num_grad(const std::vector<Tensor>& out_grad, const Scalar& axis,
+SHARD_API Tensor split_grad(const std::vector<Tensor>& out_grad, const Scalar& axis,
     CallSite site = CallSite::here());
-Tensor unbind_grad(const std::vector<Tensor>& out_grad, int axis, CallSite site = CallSite::here());
-Tensor slice_grad(const Tensor& input, const Tensor& out_grad, const IntArray& axes,
+SHARD_API Tensor split_with_num_grad(const std::vector<Tensor>& out_grad, const Scalar& axis,
+    CallSite site = CallSite::here());
+SHARD_API Tensor unbind_grad(const std::vector<Tensor>& out_grad, int axis,
+    CallSite site = CallSite::here());
+SHARD_API Tensor slice_grad(const Tensor& input, const Tensor& out_grad, const IntArray& axes,
     const IntArray& starts, const IntArray& ends, const IntArray& decrease_axis);
-Tensor strided_slice_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axes,
+SHARD_API Tensor strided_slice_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axes,
     const IntArray& starts, const IntArray& ends, const IntArray& strides);
-Tensor unslice_grad(const Tensor& out_grad, const IntArray& axes, const IntArray& starts,
+SHARD_API Tensor unslice_grad(const Tensor& out_grad, const IntArray& axes, const IntArray& starts,
     const IntArray& ends, const IntArray& strides, CallSite site = CallSite::here());
-Tensor tril_grad(const Tensor& out_grad, int diagonal, CallSite site = CallSite::here());
-Tensor triu_grad(const Tensor& out_grad, int diagonal, CallSite site = CallSite::here());
-Tensor gather_grad(const Tensor& x, const Tensor& index, const Tensor& out_grad,
+SHARD_API Tensor tril_grad(const Tensor& out_grad, int diagonal, CallSite site = CallSite::here());
+SHARD_API Tensor triu_grad(const Tensor& out_grad, int diagonal, CallSite site = CallSite::here());
+SHARD_API Tensor gather_grad(const Tensor& x, const Tensor& index, const Tensor& out_grad,
     const Scalar& axis);
-Tensor index_sum_grad(const Tensor& index, const Tensor& out_grad, int axis,
+SHARD_API Tensor index_sum_grad(const Tensor& index, const Tensor& out_grad, int axis,
     CallSite site = CallSite::here());
-std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_grad, bool overwrite,
-    CallSite site = CallSite::here());
-std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad, bool overwrite,
-    CallSite site = CallSite::here());
-Tensor scatter_double_grad(const Tensor& index, const Tensor& grad_x_grad,
+SHARD_API std::tuple<Tensor, Tensor> scatter_grad(const Tensor& index, const Tensor& out_grad,
+    bool overwrite, CallSite site = CallSite::here());
+SHARD_API std::tuple<Tensor&, Tensor> scatter_grad_(const Tensor& index, Tensor& out_grad,
+    bool overwrite, CallSite site = CallSite::here());
+SHARD_API Tensor scatter_double_grad(const Tensor& index, const Tensor& grad_x_grad,
     const Tensor& grad_updates_grad, bool overwrite, CallSite site = CallSite::here());
 }  // namespace shard

@@ -10,6 +10,6 @@ class OpTable;
 
 // Adds the ops to a table, for programs.
 namespace shard::program {
-void register_api_mixed(OpTable& table);
+SHARD_API void register_api_mixed(OpTable& table);
 inline void register_api(OpTable& table) { register_api_mixed(table); }
 }  // namespace shard::program

@@ -4,43 +4,49 @@
 #include "shard/call/dense_call.h"
 
 namespace shard {
-Tensor add(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
-Tensor& add_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
-Tensor cast(const Tensor& x, std::optional<DType> dtype = std::nullopt);
-Tensor& cast_(Tensor& x, std::optional<DType> dtype = std::nullopt,
+SHARD_API Tensor add(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor& add_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor cast(const Tensor& x, std::optional<DType> dtype = std::nullopt);
+SHARD_API Tensor& cast_(Tensor& x, std::optional<DType> dtype = std::nullopt,
     CallSite site = CallSite::here());
-Tensor reshape(const Tensor& x, const IntArray& shape);
-Tensor& reshape_(Tensor& x, const IntArray& shape, CallSite site = CallSite::here());
-std::tuple<Tensor, Tensor> reshape_with_shape_intermediate(const Tensor& x, const IntArray& shape);
-Tensor reshape_with_shape(const Tensor& x, const IntArray& shape);
-Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape, CallSite site = CallSite::here());
-Tensor concat(const std::vector<Tensor>& x, const Scalar& axis = 0);
-std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis = 0);
-std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
-    const Scalar& p = 0.5f, const std::string& mode = "upscale_in_train");
-Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p = 0.5f,
+SHARD_API Tensor reshape(const Tensor& x, const IntArray& shape);
+SHARD_API Tensor& reshape_(Tensor& x, const IntArray& shape, CallSite site = CallSite::here());
+SHARD_API std::tuple<Tensor, Tensor> reshape_with_shape_intermediate(const Tensor& x,
+    const IntArray& shape);
+SHARD_API Tensor reshape_with_shape(const Tensor& x, const IntArray& shape);
+SHARD_API Tensor& reshape_with_shape_(Tensor& x, const IntArray& shape,
+    CallSite site = CallSite::here());
+SHARD_API Tensor concat(const std::vector<Tensor>& x, const Scalar& axis = 0);
+SHARD_API std::vector<Tensor> split(const Tensor& x, const IntArray& sections,
+    const Scalar& axis = 0);
+SHARD_API std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x,
+    const Tensor& seed_tensor, const Scalar& p = 0.5f,
     const std::string& mode = "upscale_in_train");
-Tensor& dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p = 0.5f,
+SHARD_API Tensor dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p = 0.5f,
+    const std::string& mode = "upscale_in_train");
+SHARD_API Tensor& dropout_(Tensor& x, const Tensor& seed_tensor, const Scalar& p = 0.5f,
     const std::string& mode = "upscale_in_train", CallSite site = CallSite::here());
-std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
+SHARD_API std::tuple<Tensor, Tensor, Tensor> batch_norm(const Tensor& x, const Tensor& mean,
     const Tensor& variance, const Tensor& scale, float momentum = 0.9f,
     CallSite site = CallSite::here());
-std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate, const Tensor& grad,
-    Tensor& master_param, bool multi_precision = false, CallSite site = CallSite::here());
-Tensor full(const IntArray& shape, const Scalar& value, DType dtype = DType::float32,
+SHARD_API std::tuple<Tensor&, Tensor&> sgd_(Tensor& param, const Tensor& learning_rate,
+    const Tensor& grad, Tensor& master_param, bool multi_precision = false,
+    CallSite site = CallSite::here());
+SHARD_API Tensor full(const IntArray& shape, const Scalar& value, DType dtype = DType::float32,
     Device place = kCpu);
-Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout,
+SHARD_API Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout,
     DType dtype = DType::float32, Device place = kCpu);
-Tensor zeros(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
-Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
+SHARD_API Tensor zeros(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
+SHARD_API Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
     Device place = kCpu);
-Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel, int ctx,
-    int device);
-std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad);
-std::tuple<Tensor, Tensor> masked_select(const Tensor& x, const Tensor& mask);
-std::tuple<Tensor, Tensor> recorded_by_its_composite_intermediate(const Tensor& x, int axis,
-    float slope);
-Tensor recorded_by_its_composite(const Tensor& x, int axis, float slope);
-Tensor& recorded_by_its_composite_(Tensor& x, int axis, float slope,
+SHARD_API Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel,
+    int ctx, int device);
+SHARD_API std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y,
+    const Tensor& out_grad);
+SHARD_API std::tuple<Tensor, Tensor> masked_select(const Tensor& x, const Tensor& mask);
+SHARD_API std::tuple<Tensor, Tensor> recorded_by_its_composite_intermediate(const Tensor& x,
+    int axis, float slope);
+SHARD_API Tensor recorded_by_its_composite(const Tensor& x, int axis, float slope);
+SHARD_API Tensor& recorded_by_its_composite_(Tensor& x, int axis, float slope,
     CallSite site = CallSite::here());
 }  // namespace shard
