@@ -72,8 +72,8 @@ float largest_difference(const Tensor& a, const Tensor& b) {
 }
 
 void print_call(const call::CallRecord& record) {
-  fmt::print("{:<12} {:<34} {:<58} {:<24} {}\n", record.op, record.inputs, record.moves.empty() ? "-" : record.moves,
-             record.outputs, record.aliases);
+  fmt::print("{:<12} {:<34} {:<58} {:<24} {}\n", record.op, record.inputs,
+             record.reshards.empty() ? "-" : record.reshards, record.outputs, record.aliases);
 }
 
 }  // namespace
@@ -92,8 +92,8 @@ int main(int argc, char** argv) try {
     fmt::print("One training step on {}, as rank 0 sees it. Bytes are those that all ranks send together.\n\n",
                mesh->describe());
   if (first)
-    fmt::print("{:<12} {:<34} {:<58} {:<24} {}\n{:-<150}\n", "op", "layouts in", "moved to the layouts needed",
-               "layouts out", "aliases", "");
+    fmt::print("{:<12} {:<34} {:<58} {:<24} {}\n{:-<150}\n", "op", "layouts in", "resharded to", "layouts out",
+               "aliases", "");
   world->run([&](Rank& rank) {
     rank.trace_calls = true;
     Model model(

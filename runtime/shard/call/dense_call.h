@@ -74,7 +74,7 @@ std::vector<DenseTensor> read_list(const OpContext& ctx, const std::vector<Tenso
 /// The dense tensors of a list that the op writes in place.
 using Targets = std::span<DenseTensor* const>;
 std::vector<DenseTensor*> write_list(const OpContext& ctx, std::vector<Tensor>& tensors, std::string_view name);
-/// The dense tensor of an argument that the op writes. Throws like read(), and also detached_view.
+/// The dense tensor of an argument that the op writes. Throws like read(), and also view_of_copy.
 DenseTensor& write(const OpContext& ctx, Tensor& tensor, std::string_view name);
 DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, std::string_view name);
 
@@ -162,7 +162,7 @@ class InplaceWrite {
   /// result for each tensor.
   std::vector<DenseTensor> targets(Targets list, std::span<const Meta> results);
   /// `x` itself as an output that the kernel writes, after it has read x. Throws shape_mismatch if
-  /// the meta would change, detached_view or stale_view. For an absent x the result is undefined.
+  /// the meta would change, view_of_copy or stale_view. For an absent x the result is undefined.
   DenseTensor written_view(const DenseTensor& x, const Meta& meta);
   /// An argument that is not a target, for reading while the targets are written. Returns a copy if
   /// it overlaps a target, unless there is only one target and the two are exactly equal.

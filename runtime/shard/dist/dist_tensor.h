@@ -12,8 +12,8 @@ namespace shard {
 /// mesh its storage is absent.
 class DistTensorImpl final : public TensorImpl {
  public:
-  DistTensorImpl(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor piece)
-      : TensorImpl(TensorKind::dist, std::move(piece)), global(global), spec(spec), owner(&owner) {}
+  DistTensorImpl(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor shard)
+      : TensorImpl(TensorKind::dist, std::move(shard)), global(global), spec(spec), owner(&owner) {}
 
   const Meta& meta() const override { return global; }
   std::string describe() const override;
@@ -21,7 +21,7 @@ class DistTensorImpl final : public TensorImpl {
     return Ref<TensorImpl>::adopt(new DistTensorImpl(*owner, global, spec, value));
   }
   /// False on a rank that is not in the mesh.
-  bool here() const { return value.storage()->state() != Storage::State::absent; }
+  bool has_local_shard() const { return value.storage()->state() != Storage::State::absent; }
 
   Meta global;
   const DistSpec* spec;
@@ -35,7 +35,7 @@ DistTensorImpl& dist_impl(const Tensor& tensor, std::string_view op = "call");
 std::string argument_text(std::string_view name, const TensorImpl& tensor);
 std::string argument_text(std::string_view name, const Meta& global, const DistSpec& spec);
 /// A new handle to a distributed tensor.
-Tensor make_dist(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor piece);
+Tensor make_dist(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor shard);
 /// The `value` of a tensor on a rank outside the mesh: absent storage, a shape of zeros.
 DenseTensor absent_value(const Meta& global);
 /// Throws layout unless every process of the mesh is a rank of the world.
@@ -43,7 +43,7 @@ void check_mesh_in_world(const ProcessMesh* mesh, const World& world);
 
 /// from_local and local (api/layout.h) without autograd.
 namespace dist {
-Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype);
+Tensor from_local(const Tensor& shard, const DistSpec* spec, const Dims& global, DType dtype);
 Tensor local(const Tensor& tensor);
 }  // namespace dist
 

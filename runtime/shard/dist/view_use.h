@@ -18,7 +18,7 @@ void check_read(Storage& storage, ViewPolicy policy);
 /// permanently and can be written.
 void check_write(Storage& storage, const char* op, ViewPolicy policy);
 /// Separates a copy from its source: from now on it is an independent buffer.
-void part(Storage& storage);
+void separate(Storage& storage);
 
 /// The policies that would allow a use of `storage` that was refused with `code` under `policy`;
 /// empty for other errors.

@@ -82,7 +82,7 @@ void TileInferMeta(const OpContext& ctx, const Meta& x, const IntArray& repeat_t
 /// At least two dims (shape_mismatch).
 void TriangleInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 
-// Concatenation and splitting (pieces.cc).
+// Concatenation and splitting (slicing.cc).
 void ConcatInferMeta(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis, Meta& out);
 void StackInferMeta(const OpContext& ctx, std::span<const Meta> x, int axis, Meta& out);
 /// One meta per section; a section of -1 is the remainder. shape_mismatch unless the sections add
