@@ -335,13 +335,13 @@ TEST_CASE("metas of shape ops") {
 
 TEST_CASE("metas of joins and cuts") {
   Meta out;
-  const Meta parts[] = {f32({2, 3}), f32({4, 3})};
-  ConcatInferMeta({"concat"}, parts, 0, out);
+  const Meta joined[] = {f32({2, 3}), f32({4, 3})};
+  ConcatInferMeta({"concat"}, joined, 0, out);
   CHECK(to_string(out) == "f32[6, 3]");
-  CHECK(error_of(ErrorCode::shape_mismatch, [&] { ConcatInferMeta({"concat"}, parts, 1, out); }) ==
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { ConcatInferMeta({"concat"}, joined, 1, out); }) ==
         "[concat] x[0] is f32[2, 3] and x[1] is f32[4, 3], but all dims other than axis 1 must be equal");
   CHECK_THROWS_WITH(ConcatInferMeta({"concat"}, {}, 0, out), Catch::Contains("empty list"));
-  CHECK_THROWS_WITH(StackInferMeta({"stack"}, parts, 0, out), Catch::Contains("shapes must be equal"));
+  CHECK_THROWS_WITH(StackInferMeta({"stack"}, joined, 0, out), Catch::Contains("shapes must be equal"));
   std::vector<Meta> parts;
   SplitInferMeta({"split"}, f32({7, 2}), IntArray{2, -1, 1}, 0, parts);
   CHECK(to_string(parts[1]) == "f32[4, 2]");

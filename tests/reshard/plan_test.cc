@@ -23,7 +23,7 @@ std::shared_ptr<const ReshardPlan> plan_of(const ProcessMesh* mesh, const Dims& 
 }
 
 /// Bytes of the largest local shard.
-int64_t shard(const DistSpec* spec, const Dims& dims) {
+int64_t shard_bytes(const DistSpec* spec, const Dims& dims) {
   return 4 * shard_box(spec->layout(), dims, Coordinate{}).dims.numel();
 }
 
@@ -96,7 +96,7 @@ void check_plans(const ProcessMesh* mesh, const Dims& dims, double slack = 1) {
       const auto scatter = plan_reshard(meta, whole, layouts[k]);
       // The route through full replication; the gathered tensor is an input of its second half, which no caller
       // keeps.
-      const int64_t peak = std::max(gather->peak, shard(layouts[i], dims) + 4 * dims.numel() + shard(layouts[k], dims));
+      const int64_t peak = std::max(gather->peak, shard_bytes(layouts[i], dims) + 4 * dims.numel() + shard_bytes(layouts[k], dims));
       if (total != plan->bytes) FAIL(total << " B by steps");
       // Where an axis is slow, more steps and bytes along the others may take less time.
       const bool better = phases(*plan) <= std::max(1, phases(*gather) + phases(*scatter)) &&
@@ -172,7 +172,7 @@ TEST_CASE("moving a shard from one dim to another is one step that never gathers
     const auto plan = plan_of(mesh, dims, "tp, -", "-, tp");
     REQUIRE(plan->steps.size() == 1);
     CHECK(plan->steps[0].kind == Kind::all_to_all);
-    CHECK(plan->peak == shard(plan->from, dims) + shard(plan->to, dims));
+    CHECK(plan->peak == shard_bytes(plan->from, dims) + shard_bytes(plan->to, dims));
   }
   CHECK(plan_of(mesh, {64, 64}, "-, - | sum(tp)", "-, tp")->describe() == "reduce_scatter(tp, sum, dim 1) 49152 B");
 }
