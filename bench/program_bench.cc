@@ -170,7 +170,7 @@ void gpt(const GptCase& each) {
       memory = captured.memory(in);
     }
     const auto megabytes = [](int64_t bytes) { return 1e-6 * static_cast<double>(bytes); };
-    const int64_t taken = memory.block + memory.outputs + memory.moved;
+    const int64_t taken = memory.block + memory.outputs + memory.reshard_peak;
     fmt::print(
         "GPT, {} layers of {}, batch {} x {}, {} thread{}, loops over {}{}{}: eager {:.2f} ms a step, captured {:.2f} "
         "ms; eager / captured {:.3f}; losses differ by {:.1g}; "

@@ -41,7 +41,7 @@ void bench_move(const char* name, const Dims& dims, const char* from, const char
     const Tensor start =
         distribute(Tensor(DenseTensor::allocate(kCpu, {dims, DType::float32})), DistSpec::parse(mesh, from));
     const DistSpec* spec = DistSpec::parse(mesh, to);
-    const size_t bytes = local_piece(spec->layout(), dims, *mesh->coordinate(rank.id())).dims.numel() * 4;
+    const size_t bytes = shard_box(spec->layout(), dims, *mesh->coordinate(rank.id())).dims.numel() * 4;
     std::vector<char> source(bytes, 1), target(bytes, 2);
     for (int round = 0; round < kRounds; ++round) {
       together.arrive_and_wait();

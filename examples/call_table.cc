@@ -55,5 +55,5 @@ void print_header() {
 }
 
 void print_call(const call::CallRecord& record) {
-  print_row({record.op, record.inputs, record.moves.empty() ? "-" : record.moves, record.outputs, record.aliases});
+  print_row({record.op, record.inputs, record.reshards.empty() ? "-" : record.reshards, record.outputs, record.aliases});
 }

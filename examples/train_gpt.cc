@@ -68,10 +68,12 @@ int main(int argc, char** argv) try {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--width", size.width, "features of a character")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--batch", size.batch, "pieces of text a step, over all ranks")
+  app.add_option("--batch", size.batch, "sequences of text a step, over all ranks")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--context", size.context, "characters of a piece")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--context", size.context, "characters of a sequence")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_flag("--flash", size.flash, "attention by flash_attn, not by matmul and softmax");
   CLI11_PARSE(app, argc, argv);
   if (size.width % size.heads != 0)

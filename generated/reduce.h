@@ -43,7 +43,7 @@ SHARD_API Tensor amin(const Tensor& x, const IntArray& axis = {}, bool keepdim =
 /// The sum of the squares of all elements, as [1] of the dtype of x; float dtypes.
 SHARD_API Tensor squared_l2_norm(const Tensor& x, CallSite site = CallSite::here());
 /// The root of the sum of the squares of x over the axes (all when empty or with reduce_all), which
-/// are dropped or, with keep_dim, kept as 1; float dtypes. Pieces add their squares up before the
+/// are dropped or, with keep_dim, kept as 1; float dtypes. Shards add their squares up before the
 /// root is taken, so no reduction is left pending.
 SHARD_API Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim,
     bool reduce_all, CallSite site = CallSite::here());

@@ -24,12 +24,12 @@ bool check_ends(const Op& op, const AliasPair& pair, std::string_view key, Diagn
                            pair.input.text, key, op.name.text));
   } else if (!input) {
     sink.error(pair.input.at, "unknown-name",
-               fmt::format("'{}' in '{}' is no tensor argument of op '{}'{}", pair.input.text, key, op.name.text,
+               fmt::format("'{}' in '{}' is not a tensor argument of op '{}'{}", pair.input.text, key, op.name.text,
                            suggestion(pair.input.text, names_of(op.signature.inputs))));
   }
   if (!output) {
     sink.error(pair.output.at, "unknown-name",
-               fmt::format("'{}' in '{}' is no output of op '{}'{}", pair.output.text, key, op.name.text,
+               fmt::format("'{}' in '{}' is not an output of op '{}'{}", pair.output.text, key, op.name.text,
                            suggestion(pair.output.text, names_of(op.signature.outputs))));
   }
   return input && output;
@@ -61,7 +61,7 @@ void check_once(const std::vector<AliasPair>& pairs, size_t index, std::string_v
     const bool same_input = pairs[i].input.text == pairs[index].input.text;
     if (!same_input && pairs[i].output.text != pairs[index].output.text) continue;
     const Name& name = same_input ? pairs[index].input : pairs[index].output;
-    sink.error(name.at, "duplicate-name", fmt::format("'{}' stands in two pairs of '{}'.", name.text, key),
+    sink.error(name.at, "duplicate-name", fmt::format("'{}' occurs in two pairs of '{}'.", name.text, key),
                {{same_input ? pairs[i].input.at : pairs[i].output.at, "First paired here."}});
     return;
   }
@@ -114,10 +114,11 @@ void check_lists(const Op& op, const AliasPair& pair, std::string_view key, Diag
   }
   for (const Name& name : op.no_need_buffer) {
     if (name.text != pair.input.text) continue;
-    sink.error(name.at, "bad-no-need-buffer",
-               fmt::format("'{}' stands in 'no_need_buffer', but output '{}' uses its buffer: remove one of the two.",
-                           name.text, pair.output.text),
-               {{pair.input.at, fmt::format("The pair of '{}'.", key)}});
+    sink.error(
+        name.at, "bad-no-need-buffer",
+        fmt::format("'{}' is listed in 'no_need_buffer', but output '{}' uses its buffer: remove one of the two.",
+                    name.text, pair.output.text),
+        {{pair.input.at, fmt::format("The pair of '{}'.", key)}});
   }
 }
 
@@ -147,9 +148,9 @@ void check_aliases(const Op& op, DiagnosticSink& sink) {
     }
   }
   if (op.name.text.ends_with('_') && op.inplace.empty() && !op.is_backward) {
-    sink.warning(
-        op.name.at, "missing-inplace",
-        fmt::format("The name of op '{}' says that it writes in place, but it has no 'inplace' pair.", op.name.text));
+    sink.warning(op.name.at, "missing-inplace",
+                 fmt::format("The name of op '{}' implies that it writes in place, but it has no 'inplace' pair.",
+                             op.name.text));
   }
 }
 

@@ -54,9 +54,10 @@ void check_duplicates(const std::vector<Family>& families, DiagnosticSink& sink)
       for (const std::string& name : functions_of(op)) {
         const auto owner = owners.find(name);
         if (owner == owners.end() || owner->second->name.text == op.name.text) continue;
-        sink.warning(op.name.at, "duplicate-function",
-                     fmt::format("Op '{}' makes a function '{}', which is also the name of an op.", op.name.text, name),
-                     {{owner->second->name.at, "That op."}});
+        sink.warning(
+            op.name.at, "duplicate-function",
+            fmt::format("Op '{}' generates a function '{}', which is also the name of an op.", op.name.text, name),
+            {{owner->second->name.at, "That op."}});
       }
     }
   }

@@ -123,7 +123,7 @@ bool check_texts(const Literal& value, const Location& at, std::string_view what
   sink.error(
       at, "bad-default",
       fmt::format(
-          "{} holds a quote, a backslash or a control character, which C++ source cannot take over: leave it out.",
+          "{} contains a quote, a backslash or a control character, which C++ source cannot represent: remove it.",
           what));
   return false;
 }
@@ -163,10 +163,9 @@ void check_defaults(const Op& op, DiagnosticSink& sink) {
       check_constant(*with_default, *with_default->default_value, with_default->name.at, "Default value", sink);
     } else if (with_default != nullptr) {
       const Name& name = name_of(op.signature, arg);
-      sink.warning(
-          name.at, "default-order",
-          fmt::format("'{}' has no default value but stands after '{}', which has one: callers must give both.",
-                      name.text, with_default->name.text));
+      sink.warning(name.at, "default-order",
+                   fmt::format("'{}' has no default value but comes after '{}', which has one: callers must pass both.",
+                               name.text, with_default->name.text));
       with_default = nullptr;
     }
   }

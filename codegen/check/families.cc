@@ -36,7 +36,7 @@ void check_plain(const Family& family, DiagnosticSink& sink) {
                "and '.'.");
   } else if (family.name == "api") {
     sink.error({family.path, 1, 1}, "bad-name",
-               "'api' cannot name a family: a generated file takes that name; rename this file.");
+               "'api' cannot name a family: a generated file has that name; rename this file.");
   }
 }
 
@@ -56,10 +56,11 @@ void check_family_names(const std::vector<Family>& families, DiagnosticSink& sin
     for (size_t end = name.find('_'); end != std::string::npos; end = name.find('_', end + 1)) {
       const auto other = seen.find(name.substr(0, end));
       if (other == seen.end() || !is_suffix(std::string_view(name).substr(end))) continue;
-      sink.error({family->path, 1, 1}, "duplicate-family",
-                 fmt::format("Files generated from family '{}' have names that family '{}' takes: rename this file.",
-                             name, other->first),
-                 {{{other->second->path, 1, 1}, "The other one."}});
+      sink.error(
+          {family->path, 1, 1}, "duplicate-family",
+          fmt::format("Files generated from family '{}' have the names of files of family '{}': rename this file.",
+                      name, other->first),
+          {{{other->second->path, 1, 1}, "The other one."}});
     }
   }
 }

@@ -20,7 +20,7 @@ void check_argument(const Op& op, const CallArg& arg, const Op& target, ArgRef p
   } else if ((literal || !type_of(op, arg).empty()) && !fits_parameter(op, arg, target.signature, parameter)) {
     const std::string_view wanted = kind_of(target.signature, parameter);
     sink.error(arg.name.at, "invoke-type",
-               fmt::format("Argument '{}' of '{}' is of type {}, but {} is given.",
+               fmt::format("Argument '{}' of '{}' is of type {}, but {} is passed.",
                            name_of(target.signature, parameter).text, target.name.text, wanted,
                            literal ? fmt::format("the constant {}", arg.literal.spelling)
                                    : fmt::format("'{}' of type {}", arg.name.text, type_of(op, arg))),
@@ -35,7 +35,7 @@ void check_arity(const Op& op, const Op& target, DiagnosticSink& sink) {
   const size_t least = required_args(signature);
   if (given < least || given > signature.args.size()) {
     sink.error(name.at, "invoke-arity",
-               fmt::format("'{}' takes {} arguments, but {} are given.", name.text,
+               fmt::format("'{}' takes {} arguments, but {} are passed.", name.text,
                            least == signature.args.size() ? fmt::format("{}", least)
                                                           : fmt::format("{} to {}", least, signature.args.size()),
                            given),
@@ -43,7 +43,7 @@ void check_arity(const Op& op, const Op& target, DiagnosticSink& sink) {
   }
   if (op.signature.outputs.size() != signature.outputs.size() && !op.is_backward) {
     sink.error(name.at, "invoke-arity",
-               fmt::format("Op '{}' has {} outputs, but '{}' gives {}.", op.name.text, op.signature.outputs.size(),
+               fmt::format("Op '{}' has {} outputs, but '{}' returns {}.", op.name.text, op.signature.outputs.size(),
                            name.text, signature.outputs.size()),
                {{target.name.at, "The op that is invoked."}});
   }
@@ -54,7 +54,7 @@ void check_target(const Op& op, const OpsByName& ops, Suggester& suggest, Diagno
   const auto found = ops.find(name.text);
   if (found == ops.end()) {
     sink.warning(name.at, "unknown-invoke",
-                 fmt::format("'{}' in 'invoke' is no op of these files{}", name.text, suggest(name.text)));
+                 fmt::format("'{}' in 'invoke' is not an op of these files{}", name.text, suggest(name.text)));
     return;
   }
   const auto fits = [&](const Op* each) { return call_fits(op, *op.invoke, each->signature); };
@@ -64,8 +64,8 @@ void check_target(const Op& op, const OpsByName& ops, Suggester& suggest, Diagno
   if (&target != found->second.front()) {
     sink.warning(
         name.at, "invoke-type",
-        fmt::format("This call fits the second definition of '{}' only, but the first one counts.", name.text),
-        {{found->second.front()->name.at, "The first definition."}, {target.name.at, "The one that it fits."}});
+        fmt::format("This call matches the second definition of '{}' only, but the first one counts.", name.text),
+        {{found->second.front()->name.at, "The first definition."}, {target.name.at, "The one that it matches."}});
   }
   check_arity(op, target, sink);
   const size_t given = std::min(op.invoke->args.size(), target.signature.args.size());

@@ -37,7 +37,7 @@ void check_formats(const Op& op, const KernelFunc& func, DiagnosticSink& sink) {
   }
   if (func.inputs.size() != inputs || func.outputs.size() != op.signature.outputs.size()) {
     sink.warning(func.name.at, "kernel-arity",
-                 fmt::format("Kernel '{}' is declared for {} inputs and {} outputs, but op '{}' gives it {} and {}.",
+                 fmt::format("Kernel '{}' is declared for {} inputs and {} outputs, but op '{}' passes it {} and {}.",
                              func.name.text, func.inputs.size(), func.outputs.size(), op.name.text, inputs,
                              op.signature.outputs.size()));
   }
@@ -67,7 +67,7 @@ void check_dynamic_shape(const Op& op, DiagnosticSink& sink) {
     }
     if (!op.kernel)
       sink.error(name.at, "bad-dynamic-shape",
-                 fmt::format("Op '{}' has no kernel, which would make '{}'.", op.name.text, name.text));
+                 fmt::format("Op '{}' has no kernel to compute '{}'.", op.name.text, name.text));
   }
 }
 
@@ -105,7 +105,7 @@ std::string missing_kernel(const Op& op) {
         op.name.text, view.input.text, view.output.text);
   }
   return fmt::format(
-      "Op '{}' has no 'kernel', which 'view_writes' says fills its views: add one, or take them out of 'view_writes'.",
+      "Op '{}' has no 'kernel' to write the views in 'view_writes': add one, or remove them from 'view_writes'.",
       op.name.text);
 }
 
@@ -117,9 +117,9 @@ void check_written_views(const Op& op, DiagnosticSink& sink) {
                                      [&](const AliasPair& pair) { return pair.output.text == view.output.text; });
     if (inplace) continue;
     sink.warning(view.output.at, "view-writes",
-                 fmt::format("The kernel of '{0}' fills the view '{2}' and so writes into '{1}'. If that is meant, "
-                             "write 'shard : {{view_writes : [{2}]}}'; "
-                             "if '{2}' is '{1}' in another shape, add 'inplace : ({1} -> {2})'; else remove the pair.",
+                 fmt::format("The kernel of '{0}' fills the view '{2}' and so writes into '{1}'. If that is intended, "
+                             "write 'shard : {{view_writes : [{2}]}}'; if '{2}' is '{1}' in another shape, add "
+                             "'inplace : ({1} -> {2})'; else remove the pair.",
                              op.name.text, view.input.text, view.output.text));
   }
 }

@@ -56,7 +56,7 @@ void check_backward_key(const Op& op, Linked& linked, DiagnosticSink& sink) {
   if (!any_of(found, [](const Op& each) { return each.is_backward; })) {
     sink.warning(
         name.at, "unknown-backward",
-        fmt::format("'{}' in 'backward' is no backward op of these files{}", name.text, linked.backward(name.text)));
+        fmt::format("'{}' in 'backward' is not a backward op of these files{}", name.text, linked.backward(name.text)));
     return;
   }
   if (any_of(found, [&](const Op& each) {
@@ -65,7 +65,7 @@ void check_backward_key(const Op& op, Linked& linked, DiagnosticSink& sink) {
     return;
   const Op& other = **std::find_if(found.begin(), found.end(), [](const Op* each) { return each->is_backward; });
   sink.warning(name.at, "backward-of-another",
-               fmt::format("Op '{}' names '{}' as its backward op, but that one says 'forward : {}'.", op.name.text,
+               fmt::format("Op '{}' names '{}' as its backward op, but that op has 'forward : {}'.", op.name.text,
                            name.text, other.forward->name.text),
                {{other.forward->name.at, "Its forward op."}});
 }
@@ -79,7 +79,7 @@ struct Difference {
 std::optional<Difference> compare_args(const Forward& forward, const Op& op) {
   const Signature& declared = forward.signature;
   if (declared.args.size() != op.signature.args.size()) {
-    return Difference{forward.name.at, fmt::format("'forward' gives '{}' {} arguments, but that op has {}.",
+    return Difference{forward.name.at, fmt::format("'forward' declares '{}' with {} arguments, but that op has {}.",
                                                    op.name.text, declared.args.size(), op.signature.args.size())};
   }
   for (size_t i = 0; i < declared.args.size(); ++i) {
@@ -88,12 +88,12 @@ std::optional<Difference> compare_args(const Forward& forward, const Op& op) {
     const std::string_view own = kind_of(op.signature, op.signature.args[i]);
     if (kind != own) {
       return Difference{
-          name.at, fmt::format("'forward' gives argument '{}' of '{}' type {}, but it is of type {} there.", name.text,
-                               op.name.text, kind, own)};
+          name.at, fmt::format("'forward' declares argument '{}' of '{}' with type {}, but it is of type {} there.",
+                               name.text, op.name.text, kind, own)};
     }
     const Name& own_name = name_of(op.signature, op.signature.args[i]);
     if (op.is_backward || name.text == own_name.text) continue;
-    return Difference{name.at, fmt::format("'forward' calls an argument of '{}' '{}', but it is '{}' there.",
+    return Difference{name.at, fmt::format("'forward' names an argument of '{}' '{}', but it is '{}' there.",
                                            op.name.text, name.text, own_name.text)};
   }
   return std::nullopt;
@@ -103,18 +103,19 @@ std::optional<Difference> compare_outputs(const Forward& forward, const Op& op) 
   const std::vector<Output>& declared = forward.signature.outputs;
   const std::vector<Output>& own = op.signature.outputs;
   if (declared.size() != own.size()) {
-    return Difference{forward.name.at, fmt::format("'forward' gives '{}' {} outputs, but that op has {}.", op.name.text,
-                                                   declared.size(), own.size())};
+    return Difference{forward.name.at, fmt::format("'forward' declares '{}' with {} outputs, but that op has {}.",
+                                                   op.name.text, declared.size(), own.size())};
   }
   for (size_t i = 0; i < declared.size(); ++i) {
     const Name& name = declared[i].name;
     if (declared[i].list != own[i].list) {
-      return Difference{name.at, fmt::format("'forward' gives output '{}' of '{}' type {}, but it is of type {} there.",
-                                             name.text, op.name.text, kind_of(declared[i].list), kind_of(own[i].list))};
+      return Difference{name.at,
+                        fmt::format("'forward' declares output '{}' of '{}' with type {}, but it is of type {} there.",
+                                    name.text, op.name.text, kind_of(declared[i].list), kind_of(own[i].list))};
     }
     const bool renamed = declared[i].named && own[i].named && name.text != own[i].name.text;
     if (op.is_backward || !renamed) continue;
-    return Difference{name.at, fmt::format("'forward' calls an output of '{}' '{}', but it is '{}' there.",
+    return Difference{name.at, fmt::format("'forward' names an output of '{}' '{}', but it is '{}' there.",
                                            op.name.text, name.text, own[i].name.text)};
   }
   return std::nullopt;
@@ -135,7 +136,7 @@ void check_forward_key(const Op& op, Linked& linked, DiagnosticSink& sink) {
   const Candidates& found = candidates(ops, name);
   if (found.empty()) {
     sink.warning(name.at, "unknown-forward",
-                 fmt::format("'{}' in 'forward' is no op of these files{}", name.text, linked.forward(name.text)));
+                 fmt::format("'{}' in 'forward' is not an op of these files{}", name.text, linked.forward(name.text)));
     return;
   }
   if (!any_of(found, [&](const Op& each) { return !compare(*op.forward, each); })) {
@@ -191,7 +192,7 @@ void check_tensor(const Op& op, const Input& input, const std::vector<Given>& te
     words.push_back(std::string(each.name) + (each.gradient ? std::string(kGrad) : ""));
   }
   sink.warning(input.name.at, "bad-backward",
-               fmt::format("'{}' is no argument and no output of forward op '{}', nor the gradient of an output{}",
+               fmt::format("'{}' is not an argument or output of forward op '{}', nor the gradient of an output{}",
                            name, op.forward->name.text, suggestion(name, {words.begin(), words.end()})),
                {{op.forward->name.at, "The forward op."}});
 }
@@ -212,7 +213,7 @@ void check_attr(const Op& op, const Attr& attr, DiagnosticSink& sink) {
   std::vector<std::string_view> known;
   for (const Attr& each : forward.attrs) known.push_back(each.name.text);
   sink.warning(attr.name.at, "bad-backward",
-               fmt::format("'{}' is no argument of forward op '{}' and has no default value{}", attr.name.text,
+               fmt::format("'{}' is not an argument of forward op '{}' and has no default value{}", attr.name.text,
                            op.forward->name.text, suggestion(attr.name.text, known)),
                {{op.forward->name.at, "The forward op."}});
 }
@@ -235,7 +236,7 @@ void check_gradient(const Op& op, const Output& output, DiagnosticSink& sink) {
   }
   sink.warning(
       output.name.at, "bad-backward",
-      fmt::format("Output '{}' is the gradient of no tensor argument of forward op '{}': such outputs are called "
+      fmt::format("Output '{}' is not the gradient of a tensor argument of forward op '{}': such outputs are called "
                   "'ARGUMENT_grad'{}",
                   output.name.text, op.forward->name.text, suggestion(output.name.text, {words.begin(), words.end()})),
       {{op.forward->name.at, "The forward op."}});

@@ -129,10 +129,10 @@ bool is_identifier(std::string_view name) {
 void check_name(const Name& name, std::string_view what, DiagnosticSink& sink) {
   if (!is_identifier(name.text)) {
     sink.error(name.at, "bad-name",
-               fmt::format("'{}' cannot name {}: names start with a letter and hold no '__'.", name.text, what));
+               fmt::format("'{}' cannot name {}: names start with a letter and do not contain '__'.", name.text, what));
   } else if (is_reserved(name.text)) {
     sink.error(name.at, "bad-name",
-               fmt::format("'{}' cannot name {}: it is a word of C++ or a macro; choose another.", name.text, what));
+               fmt::format("'{}' cannot name {}: it is a C++ keyword or a macro; choose another.", name.text, what));
   }
 }
 
@@ -206,7 +206,7 @@ void check_names(const Op& op, const Runtime& runtime, DiagnosticSink& sink) {
   const std::string function = cpp_name(op);
   if (op.name.text.find("__") != std::string::npos) {
     sink.warning(op.name.at, "bad-name",
-                 fmt::format("'{}' holds '__', which C++ keeps for itself: the functions of the op are called '{}'.",
+                 fmt::format("'{}' contains '__', which C++ reserves: the functions of the op are called '{}'.",
                              op.name.text, function));
   }
   check_op_name({function, op.name.at}, runtime, sink);

@@ -15,19 +15,19 @@ struct Known {
 };
 
 Known inputs_of(const Op& op) {
-  Known known{"no tensor argument", {}};
+  Known known{"not a tensor argument", {}};
   for (const Input& input : op.signature.inputs) known.names.push_back(input.name.text);
   return known;
 }
 
 Known outputs_of(const Op& op) {
-  Known known{"no output", {}};
+  Known known{"not an output", {}};
   for (const Output& output : op.signature.outputs) known.names.push_back(output.name.text);
   return known;
 }
 
 Known args_of(const Op& op) {
-  Known known{"no argument", {}};
+  Known known{"not an argument", {}};
   for (const ArgRef arg : op.signature.args) known.names.push_back(name_of(op.signature, arg).text);
   return known;
 }
@@ -55,7 +55,7 @@ void check_list(const Op& op, const std::vector<Name>& names, std::string_view k
     check_name_in(op, names[i], key, known, sink);
     for (size_t k = 0; k < i; ++k) {
       if (names[k].text != names[i].text) continue;
-      sink.warning(names[i].at, "duplicate-name", fmt::format("'{}' stands in '{}' twice.", names[i].text, key),
+      sink.warning(names[i].at, "duplicate-name", fmt::format("'{}' is listed in '{}' twice.", names[i].text, key),
                    {{names[k].at, "First named here."}});
       break;
     }
@@ -159,7 +159,7 @@ void check_visible(const Op& op, DiagnosticSink& sink) {
     if (!contains(op.intermediate, output.name.text)) return;
   }
   sink.error(op.intermediate.front().at, "no-output",
-             fmt::format("All outputs of op '{}' are intermediate: take the one that users get out of the list.",
+             fmt::format("All outputs of op '{}' are intermediate: remove the one that users get from the list.",
                          op.name.text));
 }
 
@@ -168,8 +168,8 @@ void check_save_if(const Op& op, DiagnosticSink& sink) {
   const std::vector<SaveIf>& all = *op.extension.save_if;
   if (!op.is_backward && !all.empty()) {
     sink.error(all.front().arg.at, "save-if",
-               fmt::format("'save_if' stands at op '{}', but is about arguments of its gradient: put it under 'shard' "
-                           "of the backward op.",
+               fmt::format("'save_if' is given for op '{}', but applies to arguments of its gradient: put it under "
+                           "'shard' of the backward op.",
                            op.name.text));
     return;
   }
@@ -178,7 +178,7 @@ void check_save_if(const Op& op, DiagnosticSink& sink) {
     if (find_input(op.signature, one.arg.text) >= 0 && op.kernel && !contains(op.optional, one.arg.text)) {
       sink.error(
           one.arg.at, "save-if",
-          fmt::format("'{}' may be missing under 'save_if', but the kernel of '{}' wants it: put it into 'optional'.",
+          fmt::format("'{}' may be missing under 'save_if', but the kernel of '{}' requires it: add it to 'optional'.",
                       one.arg.text, op.name.text));
     }
     for (const Condition::Term& term : one.condition.terms) {
@@ -187,7 +187,7 @@ void check_save_if(const Op& op, DiagnosticSink& sink) {
       check_name_in(op, term.name, "save_if", args_of(op), sink);
       const std::optional<ArgRef> arg = find_arg(op.signature, term.name.text);
       if (!arg || (!arg->tensor && op.signature.attrs[arg->index].type == AttrType::boolean)) continue;
-      sink.error(term.name.at, "save-if", fmt::format("'{}' is no bool, as a condition is.", term.name.text));
+      sink.error(term.name.at, "save-if", fmt::format("'{}' is not a bool, as a condition must be.", term.name.text));
     }
   }
 }
@@ -199,7 +199,7 @@ void check_neutral(const Op& op, DiagnosticSink& sink) {
     if (find_input(op.signature, one.arg.text) < 2) continue;
     sink.error(
         one.arg.at, "bad-value",
-        fmt::format("'neutral' is about the first two arguments of an op, and '{}' comes after them.", one.arg.text));
+        fmt::format("'neutral' applies to the first two arguments of an op, and '{}' comes after them.", one.arg.text));
   }
 }
 
@@ -207,20 +207,18 @@ void check_pointwise(const Op& op, DiagnosticSink& sink) {
   if (!has_trait(op, Trait::pointwise) || (is_elementwise(op) && !is_random(op))) return;
   sink.error(op.name.at, "bad-value",
              fmt::format("Op '{}' cannot be pointwise, because it {}.", op.name.text,
-                         is_random(op) ? "draws random numbers by place"
+                         is_random(op) ? "draws random numbers by position"
                                        : "is not elementwise: add 'elementwise : true' under 'shard'"));
 }
 
 void check_record_composite(const Op& op, DiagnosticSink& sink) {
   if (!op.extension.record_composite.value_or(false) || (op.kernel && op.composite && !op.backward)) return;
-  sink.error(
-      op.name.at, "record-composite",
-      fmt::format(
-          "'record_composite' of op '{}' {}.", op.name.text,
-          op.backward
-              ? "stands beside 'backward', which already says how recorded calls are differentiated: remove one of them"
-          : !op.composite ? "needs the key 'composite', which says what recorded calls run"
-                          : "needs a 'kernel', which runs the calls that are not recorded"));
+  sink.error(op.name.at, "record-composite",
+             fmt::format("'record_composite' of op '{}' {}.", op.name.text,
+                         op.backward ? "is given together with 'backward', which already defines how recorded calls "
+                                       "are differentiated: remove one of them"
+                         : !op.composite ? "needs the key 'composite', which defines what recorded calls run"
+                                         : "needs a 'kernel', which runs the calls that are not recorded"));
 }
 
 void check_sizes(const Op& op, DiagnosticSink& sink) {
@@ -228,7 +226,7 @@ void check_sizes(const Op& op, DiagnosticSink& sink) {
     for (const SizeTerm& term : output.size) {
       if (term.kind == SizeTerm::Kind::opaque) {
         sink.warning(term.name.at, "cpp-expression",
-                     "The length is a C++ expression, which is not read: infer_meta decides.");
+                     "The length is a C++ expression, which is not parsed: infer_meta decides.");
       }
       if (term.kind == SizeTerm::Kind::constant || term.kind == SizeTerm::Kind::opaque) continue;
       check_name_in(op, term.name, "output", args_of(op), sink);
@@ -240,8 +238,8 @@ void check_sizes(const Op& op, DiagnosticSink& sink) {
                                        : is_integer(op.signature.attrs[arg->index].type);
       if (fits) continue;
       sink.error(term.name.at, "bad-size",
-                 fmt::format("'{}' cannot give the length of '{}': it is {}.", term.name.text, output.name.text,
-                             wants_length ? "no list" : "no int"));
+                 fmt::format("'{}' cannot be the length of '{}': it is {}.", term.name.text, output.name.text,
+                             wants_length ? "not a list" : "not an int"));
     }
   }
 }

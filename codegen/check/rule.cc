@@ -23,14 +23,15 @@ void check_rule(const Op& op, DiagnosticSink& sink) {
                fmt::format("'{}' is neither the name of a rule nor an axis expression ('a b -> b').", text));
     return;
   }
-  for (const AxisProblem& problem : misfits(*meta.expression, op)) {
+  for (const AxisProblem& problem : find_mismatches(*meta.expression, op)) {
     sink.error(meta.rule_places.at(problem.at), "bad-rule", problem.message);
   }
   if (meta.expression->commutation && op.extension.partial) {
     sink.error(
         meta.rule_places.at(meta.expression->commutation->at), "bad-rule",
-        fmt::format("Op '{}' says how it commutes with reductions twice: here and in 'shard: partial'. Leave one out.",
-                    op.name.text));
+        fmt::format(
+            "Op '{}' declares twice how it commutes with reductions: here and in 'shard: partial'. Remove one of them.",
+            op.name.text));
   }
 }
 

@@ -35,7 +35,7 @@ void guard_streams();
 /// never lost silently.
 void put(std::string_view text);
 /// Writes to stderr.
-void say(std::string_view text);
+void print_stderr(std::string_view text);
 /// 0, or kUsage if a write to stdout or stderr failed.
 int output_code();
 /// Prints a message of the tool, in one line.

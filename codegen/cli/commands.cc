@@ -42,7 +42,7 @@ constexpr std::array<Command, 9> kCommands = {{
      "shardgen coverage ops.yaml --overlay rules.yaml --format json",
      add_coverage},
     {"dump", "Print every op as JSON", "shardgen dump ops_yaml/*.yaml > ops.json", add_dump},
-    {"explain", "Tell what is known of an op: signature, aliasing, placement, gradient, steps",
+    {"explain", "Print what is known about an op: signature, aliasing, placement, gradient, steps",
      "shardgen explain add ops_yaml/*.yaml\n"
      "shardgen explain add_ ops_yaml/math.yaml --format json",
      add_explain},
@@ -77,11 +77,11 @@ void put(std::string_view text) {
   fail(fmt::format("Cannot write to stdout: {}.", std::strerror(errno)));
 }
 
-void say(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+void print_stderr(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
 
 int output_code() { return std::ferror(stdout) != 0 || std::ferror(stderr) != 0 ? kUsage : kFine; }
 
-void note(const std::string& message) { say(fmt::format("shardgen: {}\n", one_line(message))); }
+void note(const std::string& message) { print_stderr(fmt::format("shardgen: {}\n", one_line(message))); }
 
 int fail(const std::string& message) {
   note(message);

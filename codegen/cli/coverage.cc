@@ -18,7 +18,7 @@ int run_coverage(const CoverageOptions& options) {
   if (!runtime) return kUsage;
   DiagnosticSink sink(options.strict);
   const std::vector<Family> families = read_and_check(options, std::move(*contents), *runtime, sink);
-  say(to_text(sink.all()));
+  print_stderr(to_text(sink.all()));
   const Selection selection = select_ops(families, *runtime, refused_ops(families, sink.all()).ops);
   const std::vector<Coverage> coverage = coverage_of(selection, *runtime);
   put(options.json ? dump(to_json(coverage)) : to_text(coverage));

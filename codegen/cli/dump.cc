@@ -16,7 +16,7 @@ int run_dump(const InputOptions& options) {
   DiagnosticSink sink(options.strict);
   const std::vector<Family> families = read_families(options, std::move(*contents), sink);
   sink.sort(all_files(options));
-  say(to_text(sink.all()));
+  print_stderr(to_text(sink.all()));
   put(dump_json(families));
   return sink.error_count() > 0 ? kFindings : kFine;
 }

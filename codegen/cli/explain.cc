@@ -45,13 +45,13 @@ int run_explain(const ExplainOptions& options) {
   const std::vector<const OpFacts*> found = find_ops(families, all, options.op);
   if (found.empty()) {
     // Files without any op have a finding that says why.
-    if (all.empty()) say(to_text(sink.all()));
+    if (all.empty()) print_stderr(to_text(sink.all()));
     return fail_unknown(all, options.op);
   }
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   bool errors = false;
   for (const OpFacts* facts : found) {
-    say(to_text(facts->findings));
+    print_stderr(to_text(facts->findings));
     for (const Diagnostic& finding : facts->findings) errors = errors || finding.severity == Severity::error;
     if (options.json) array.push_back(to_json(*facts));
     else put((facts == found.front() ? "" : "\n") + to_text(*facts));
@@ -65,7 +65,7 @@ std::function<int()> add_explain(CLI::App& app) {
   app.add_option("op", options->op, "Name of the op or of one of its functions")->required()->type_name("OP");
   add_inputs(app, *options);
   add_imports(app, *options);
-  add_format(app, *options, "the op is told of");
+  add_format(app, *options, "the op is described");
   return [options] { return run_explain(*options); };
 }
 

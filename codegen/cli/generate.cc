@@ -116,8 +116,8 @@ nlohmann::ordered_json json_of(const Summary& summary) {
 void report_dropped(const std::vector<Dropped>& dropped) {
   for (const Dropped& each : dropped) {
     const Location& at = each.op->name.at;
-    say(fmt::format("{}:{}:{}: note: Op '{}' is not generated: {}. [dropped]\n", one_line(at.file), at.line, at.column,
-                    each.op->name.text, each.reason));
+    print_stderr(fmt::format("{}:{}:{}: note: Op '{}' is not generated: {}. [dropped]\n", one_line(at.file), at.line,
+                             at.column, each.op->name.text, each.reason));
   }
 }
 
@@ -177,14 +177,14 @@ std::string wrong_names(const GenerateOptions& options, const std::vector<Family
     const int parts = given != options.parts.end() ? given->second : count_parts(family.ops.size());
     const std::vector<std::string> names = output_names(family.name, parts, runtime);
     if (std::find(names.begin(), names.end(), options.umbrella) != names.end())
-      return fmt::format("'{}' of --umbrella is also a file of family '{}': name it otherwise.", options.umbrella,
+      return fmt::format("'{}' of --umbrella is also a file of family '{}': choose another name.", options.umbrella,
                          family.name);
   }
   if (options.umbrella == kManifestName)
-    return fmt::format("'{}' of --umbrella is the name of the manifest: name it otherwise.", options.umbrella);
+    return fmt::format("'{}' of --umbrella is the name of the manifest: choose another name.", options.umbrella);
   for (const auto& [family, count] : options.parts) {
     if (std::find(known.begin(), known.end(), family) == known.end())
-      return fmt::format("--parts names '{}', which is the family of none of the files{}", family,
+      return fmt::format("--parts names '{}', which is not the family of any of the files{}", family,
                          suggestion(family, known));
   }
   return "";
@@ -207,7 +207,7 @@ int list_outputs(const GenerateOptions& options) {
     for (const std::string& name : output_names(family.name, parts, *runtime)) put(name + "\n");
   }
   put(fmt::format("{}\n{}\n", options.umbrella, kManifestName));
-  say(to_text(sink.all()));
+  print_stderr(to_text(sink.all()));
   return sink.error_count() > 0 ? kFindings : kFine;
 }
 
@@ -322,14 +322,14 @@ std::function<int()> add_generate(CLI::App& app) {
          [options](const std::vector<std::string>& texts) {
            for (const std::string& text : texts) read_parts(text, *options);
          },
-         "Split that family into so many parts")
+         "Split that family into that many parts")
       ->allow_extra_args(false)
       ->take_all()
       ->type_name("FAMILY=COUNT");
   app.add_flag("--keep-going", options->keep_going,
-               "End with 0 when ops with errors were left out and the others written");
+               "Exit with 0 when ops with errors were left out and the others written");
   app.add_flag("--check", options->check,
-               "Write nothing; print what is stale as a diff, and end with 1 when anything is");
+               "Write nothing; print what is stale as a diff, and exit with 1 if anything is");
   app.add_option("-j,--jobs", options->jobs, "Threads that render; by default as many as the machine has")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));

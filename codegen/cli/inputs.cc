@@ -17,7 +17,7 @@ namespace shardgen {
 void add_inputs(CLI::App& app, InputOptions& options) {
   app.add_option("files", options.files, "Op YAML files")->required()->type_name("FILE");
   add_overlays(app, options);
-  app.add_flag("--strict", options.strict, "Take warnings as errors");
+  app.add_flag("--strict", options.strict, "Treat warnings as errors");
 }
 
 void add_overlays(CLI::App& app, InputOptions& options) {
@@ -100,7 +100,7 @@ void print_findings(const InputOptions& options, const DiagnosticSink& sink) {
   if (options.json) {
     put(to_json(sink.all()));
   } else {
-    say(to_text(sink.all()));
+    print_stderr(to_text(sink.all()));
   }
 }
 

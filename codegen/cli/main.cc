@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
     std::ostringstream out, problems;
     code = app->exit(error, out, problems) == 0 ? shardgen::kFine : shardgen::kUsage;
     if (!out.str().empty()) shardgen::put(out.str());
-    shardgen::say(problems.str());
+    shardgen::print_stderr(problems.str());
   }
   const int written = shardgen::output_code();
   return written != shardgen::kFine ? written : code;

@@ -36,7 +36,7 @@ bool may_write(const ScaffoldOptions& options, const Scaffold& made) {
   bool free = true;
   for (const auto& [name, bytes] : made.files) {
     if (options.force || !std::filesystem::exists(options.out + "/" + name)) continue;
-    fail(fmt::format("'{}/{}' is there already; --force overwrites it.", options.out, name));
+    fail(fmt::format("'{}/{}' exists already; --force overwrites it.", options.out, name));
     free = false;
   }
   return free;
@@ -54,7 +54,7 @@ int write(const ScaffoldOptions& options, const Scaffold& made) {
   if (options.json) {
     put(dump(json));
   } else {
-    for (size_t i = 0; i < made.next.size(); ++i) say(fmt::format("{}. {}\n", i + 1, made.next[i]));
+    for (size_t i = 0; i < made.next.size(); ++i) print_stderr(fmt::format("{}. {}\n", i + 1, made.next[i]));
   }
   return kFine;
 }
@@ -76,7 +76,7 @@ int write_missing(const ScaffoldOptions& options, const std::vector<Family>& fam
   scaffold.next = {fmt::format("Compile missing.cc with the generated sources: {} infer_meta functions and {} others "
                                "throw until they are written.",
                                made.infer_meta, made.external),
-                   "Write the ones you need elsewhere, take them out of missing.cc, and register their kernels."};
+                   "Write the ones you need elsewhere, remove them from missing.cc, and register their kernels."};
   return write(options, scaffold);
 }
 
@@ -98,7 +98,7 @@ int run_scaffold(const ScaffoldOptions& options) {
   if (!contents) return kUsage;
   DiagnosticSink sink(options.strict);
   const std::vector<Family> families = read_and_check(options, std::move(*contents), *runtime, sink);
-  say(to_text(sink.all()));
+  print_stderr(to_text(sink.all()));
   const RefusedOps refused = refused_ops(families, sink.all());
   // Ops with errors are not generated either, so nothing is missing for them.
   if (options.missing && (options.strict ? sink.error_count() : refused.elsewhere) == 0) {
@@ -128,14 +128,14 @@ std::function<int()> add_scaffold(CLI::App& app) {
                  "With --missing: JSON description of the runtime, instead of the built-in one")
       ->type_name("FILE")
       ->needs(missing);
-  app.add_flag("--keep-going", options->keep_going, "With --missing: end with 0 when ops with errors were left out")
+  app.add_flag("--keep-going", options->keep_going, "With --missing: exit with 0 when ops with errors were left out")
       ->needs(missing);
   app.add_option("--yaml", options->files, "YAML files; the op is in one of them")->required()->type_name("FILE");
   app.add_option("--out", options->out, "Folder to write to")->required()->type_name("DIR");
   add_overlays(app, *options);
   add_imports(app, *options);
-  app.add_flag("--force", options->force, "Overwrite files that are there");
-  app.add_flag("--strict", options->strict, "Take warnings as errors");
+  app.add_flag("--force", options->force, "Overwrite existing files");
+  app.add_flag("--strict", options->strict, "Treat warnings as errors");
   add_format(app, *options, "the result is printed");
   return [options] {
     if (options->op.empty() && !options->missing) return fail("scaffold needs the name of an op, or --missing.");

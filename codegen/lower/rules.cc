@@ -24,7 +24,7 @@ std::optional<AxisExpr> derived_expression(const Op& backward, const Op& forward
   shard::SlotNames own = slots_of(backward.signature);
   for (const Name& name : backward.no_need_buffer) own.shape_only.push_back(name.text);
   std::optional<AxisExpr> gradient = shard::gradient_of(*forward.infer_meta->expression, names, own);
-  return gradient && misfits(*gradient, backward).empty() ? gradient : std::nullopt;
+  return gradient && find_mismatches(*gradient, backward).empty() ? gradient : std::nullopt;
 }
 
 /// The expression of an op, its own or derived; nothing if it has another kind of rule or none.

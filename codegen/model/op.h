@@ -195,11 +195,12 @@ struct TraitInfo {
 };
 inline constexpr std::array<TraitInfo, 4> kTraits = {{
     {Trait::pointwise, "pointwise",
-     "Pointwise: an element of the result depends on those at its own place alone, and the kernel may run on blocks of "
-     "them."},
-    {Trait::exact, "exact", "Exact: each element is the correctly rounded result, wherever it lies."},
-    {Trait::rearranging, "rearranging", "Rearranging: its elements are those of its first argument, in other places."},
-    {Trait::identity, "identity", "Identity: where shape and dtype stay, it copies its first argument."},
+     "Pointwise: an element of the result depends only on those at its own position, and the kernel may run on blocks "
+     "of them."},
+    {Trait::exact, "exact", "Exact: each element is the correctly rounded result, at every position."},
+    {Trait::rearranging, "rearranging",
+     "Rearranging: its elements are those of its first argument, at other positions."},
+    {Trait::identity, "identity", "Identity: where shape and dtype do not change, it copies its first argument."},
 }};
 
 /// The value of an argument with which the result is the other argument.

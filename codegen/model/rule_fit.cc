@@ -38,10 +38,10 @@ class Fitting {
 
   void check_term(const shard::AxisTerm& term, const std::string& tensor, bool list) {
     if (list && !term.list) {
-      add(term.at, fmt::format("'{}' of op '{}' is a list of tensors, so its term stands in square brackets.", tensor,
+      add(term.at, fmt::format("'{}' of op '{}' is a list of tensors, so its term must be in square brackets.", tensor,
                                op_.name.text));
     } else if (!list && term.list) {
-      add(term.at, fmt::format("'{}' of op '{}' is one tensor, so its term does not stand in square brackets.", tensor,
+      add(term.at, fmt::format("'{}' of op '{}' is one tensor, so its term must not be in square brackets.", tensor,
                                op_.name.text));
     }
     for (const shard::Axis& axis : term.axes) {
@@ -78,7 +78,7 @@ class Fitting {
     if (index >= 0) return &op_.signature.attrs[static_cast<size_t>(index)];
     std::vector<std::string_view> known;
     for (const Attr& attr : op_.signature.attrs) known.push_back(attr.name.text);
-    add(at, fmt::format("'{}' is no attribute of op '{}'{}", name, op_.name.text, suggestion(name, known)));
+    add(at, fmt::format("'{}' is not an attribute of op '{}'{}", name, op_.name.text, suggestion(name, known)));
     return nullptr;
   }
 
@@ -88,6 +88,6 @@ class Fitting {
 
 }  // namespace
 
-std::vector<AxisProblem> misfits(const AxisExpr& expr, const Op& op) { return Fitting(op).run(expr); }
+std::vector<AxisProblem> find_mismatches(const AxisExpr& expr, const Op& op) { return Fitting(op).run(expr); }
 
 }  // namespace shardgen

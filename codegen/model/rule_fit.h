@@ -9,6 +9,6 @@
 namespace shardgen {
 
 /// The mismatches, in the order of the text; empty when the expression fits.
-std::vector<AxisProblem> misfits(const AxisExpr& expr, const Op& op);
+std::vector<AxisProblem> find_mismatches(const AxisExpr& expr, const Op& op);
 
 }  // namespace shardgen

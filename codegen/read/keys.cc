@@ -51,10 +51,9 @@ bool check_key(const ReadContext& context, const YamlNode& map, size_t index) {
   };
   const auto at = map.entries.begin() + static_cast<std::ptrdiff_t>(index);
   if (const auto first = std::find_if(map.entries.begin(), at, is_same); first != at) {
-    context.sink.warning(
-        context.at(key), "duplicate-key",
-        fmt::format("Key '{}' stands here twice, and the last one counts: remove the other.", key.text),
-        {{context.at(first->key), "First given here."}});
+    context.sink.warning(context.at(key), "duplicate-key",
+                         fmt::format("Key '{}' is given twice, and the last one counts: remove the other.", key.text),
+                         {{context.at(first->key), "First given here."}});
   }
   return std::none_of(at + 1, map.entries.end(), is_same);
 }

@@ -88,7 +88,7 @@ void replace(const OverlayEntry& entry, const std::vector<Op*>& targets, const O
   }
   if (has_effect) return;
   const char* why =
-      differs ? "the op only calls others, which are placed themselves" : "it adds nothing to what the op has";
+      differs ? "the op only invokes other ops, which have their own placement" : "it adds nothing to what the op has";
   sink.warning(entry.name.at, "no-effect",
                fmt::format("The entry for op '{}' has no effect: {}.", entry.name.text, why));
 }
@@ -132,10 +132,10 @@ void apply_overlay(const std::string& path, std::string bytes, std::vector<Famil
       const std::string& name = entry->name.text;
       sink.error(
           entry->name.at, "unknown-op",
-          fmt::format("'{}' is no op of these files, so the overlay has nothing to add to{}", name, suggest(name)));
+          fmt::format("'{}' is not an op of these files, so the overlay has nothing to add to{}", name, suggest(name)));
     } else if (!fresh) {
       sink.error(entry->name.at, "duplicate-op",
-                 fmt::format("The overlay has two entries for op '{}': join them.", entry->name.text),
+                 fmt::format("The overlay has two entries for op '{}': merge them.", entry->name.text),
                  {{first->second, "The first one."}});
     } else {
       replace(*entry, found->second, ops, sink);

@@ -104,8 +104,8 @@ CallArg read_call_arg(Cursor& cursor, std::string_view ends) {
       return arg;
     }
     const std::string problem = text.text.empty()
-                                    ? "An argument is missing here: give one, or remove the comma."
-                                    : fmt::format("'{}' is no name, no constant and no 'x.dtype()'.", text.text);
+                                    ? "An argument is missing here: add one, or remove the comma."
+                                    : fmt::format("'{}' is not a name, a constant or 'x.dtype()'.", text.text);
     arg.literal = {Opaque{"syntax", problem, text.at}, text.text};
   }
   cursor.rewind(rest.offset());
@@ -261,7 +261,7 @@ std::optional<Partial> read_partial(Cursor& cursor) {
   }
   std::optional<Partial> partial = Partial{*kind, {}, begin};
   if (cursor.eat("(")) {
-    if (cursor.peek() == ')') cursor.fail("Name the reductions between '(' and ')', or leave the brackets out.");
+    if (cursor.peek() == ')') cursor.fail("Name the reductions between '(' and ')', or remove the parentheses.");
     while (!cursor.eat(")")) {
       if (!partial->types.empty() && !cursor.expect(",", "a reduction")) return std::nullopt;
       const std::optional<ReduceKind> type = read_reduce_kind(cursor);

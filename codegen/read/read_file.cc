@@ -71,7 +71,8 @@ Family read_family(const std::string& path, std::string bytes, DiagnosticSink& s
   if (!file) return family;
   const bool list = file->root.kind == YamlNode::Kind::sequence;
   if (file->root.kind == YamlNode::Kind::null || (list && file->root.items.empty())) {
-    sink.warning({path, 1, 1}, "empty-file", "The file holds no ops: add one ('- op: name') or leave the file out.");
+    sink.warning({path, 1, 1}, "empty-file",
+                 "The file contains no ops: add one ('- op: name'), or leave the file out.");
     return family;
   }
   if (!list) {

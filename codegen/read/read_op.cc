@@ -50,7 +50,7 @@ constexpr std::array<KeyReader<InferMeta>, 5> kInferMetaKeys = {{
     {{"func", ValueKind::qualified_name,
       "The C++ function in shard::meta that infers shapes and dtypes of the outputs."},
      [](Context c, Node n, InferMeta& m) { m.func = read_name(c, n, "'infer_meta.func'", true); }},
-    {{"param", ValueKind::passed, "The arguments that it gets; those of the kernel when left out."},
+    {{"param", ValueKind::passed, "The arguments that it gets; those of the kernel by default."},
      [](Context c, Node n, InferMeta& m) { m.param = read_params(c, n, "'infer_meta.param'"); }},
     {{"spmd_rule", ValueKind::text,
       "The placement rule: an axis expression such as \"m k, k n -> m n\", or the name of a C++ rule."},
@@ -58,9 +58,9 @@ constexpr std::array<KeyReader<InferMeta>, 5> kInferMetaKeys = {{
        if (expect_scalar(c, n, "'spmd_rule'")) read_rule(c, n, m);
      }},
     {{"local_shape", ValueKind::name,
-      "The attribute that is a shape: the dense call on a rank gets the shape of its piece instead."},
+      "The attribute that is a shape: the dense call on a rank gets the shape of its local shard instead."},
      [](Context c, Node n, InferMeta& m) { m.local_shape = read_name(c, n, "'local_shape'"); }},
-    {{"global_shape", ValueKind::name, "The output whose shape 'local_shape' is; the first when left out."},
+    {{"global_shape", ValueKind::name, "The output whose shape 'local_shape' is; the first by default."},
      [](Context c, Node n, InferMeta& m) { m.global_shape = read_name(c, n, "'global_shape'"); }},
 }};
 
@@ -93,7 +93,7 @@ constexpr std::array<KeyReader<KernelSpec>, 6> kKernelKeys = {{
        Cursor cursor = c.cursor(n);
        k.funcs = read_kernel_funcs(cursor);
      }},
-    {{"param", ValueKind::passed, "The arguments that the kernel gets; all of the op when left out."},
+    {{"param", ValueKind::passed, "The arguments that the kernel gets; all of the op by default."},
      [](Context c, Node n, KernelSpec& k) { k.param = read_params(c, n, "'kernel.param'"); }},
     {{"data_type", ValueKind::dispatch,
       "What the kernel's dtype is taken from: an argument, or several in order: dtype > x."},
@@ -119,7 +119,7 @@ constexpr std::array<KeyReader<DataTransform>, 2> kDataTransformKeys = {{
 /// breaks become spaces.
 bool check_doc(Context c, Node n) {
   const auto fail = [&](size_t at, std::string_view what) {
-    c.sink.error(c.file.at(n, at), "bad-doc", fmt::format("'doc' cannot hold {}: leave it out.", what));
+    c.sink.error(c.file.at(n, at), "bad-doc", fmt::format("'doc' cannot contain {}: remove it.", what));
     return false;
   };
   for (size_t i = 0; i < n.text.size();) {
@@ -183,21 +183,22 @@ constexpr std::array<KeyReader<Extension>, 12> kExtensionKeys = {{
        Cursor cursor = c.cursor(n);
        e.partial = read_partial(cursor);
      }},
-    {{"partial_guard", ValueKind::name, "A C++ predicate on spmd::RuleArgs that must hold too for 'partial'."},
+    {{"partial_guard", ValueKind::name, "A C++ predicate on spmd::RuleArgs that must also hold for 'partial'."},
      [](Context c, Node n, Extension& e) { e.partial_guard = read_name(c, n, "'partial_guard'"); }},
     {{"view_writes", ValueKind::names,
-      "The outputs whose views the kernel writes, when not those that follow from 'view' and 'inplace'."},
+      "The outputs whose views the kernel writes, where they differ from those that follow from 'view' and 'inplace'."},
      [](Context c, Node n, Extension& e) {
        const bool none = n.kind == YamlNode::Kind::sequence && n.items.empty();
        e.view_writes = none ? std::vector<Name>{} : read_names(c, n, "'view_writes'");
      }},
-    {{"dynamic_shape", ValueKind::names, "The outputs whose number of rows depends on data: their kernel makes them."},
+    {{"dynamic_shape", ValueKind::names,
+      "The outputs whose number of rows depends on data: their kernel allocates them."},
      [](Context c, Node n, Extension& e) { e.dynamic_shape = read_names(c, n, "'dynamic_shape'"); }},
     {{"random", ValueKind::boolean, "True for an op that draws random numbers: its kernel gets a RandomKey."},
      [](Context c, Node n, Extension& e) { e.random = read_bool(c, n, "'random'"); }},
     {{"elementwise", ValueKind::boolean, "Whether the kernel may run with an output that is exactly an input."},
      [](Context c, Node n, Extension& e) { e.elementwise = read_bool(c, n, "'elementwise'"); }},
-    {{"traits", ValueKind::traits, "What passes over captured programs may know of the op."},
+    {{"traits", ValueKind::traits, "Facts about the op that passes over captured programs use."},
      [](Context c, Node n, Extension& e) { e.traits = read_traits(c, n); }},
     {{"neutral", ValueKind::numbers,
       "Per argument the value with which the result is the other argument: {y : 1} of a division."},
@@ -213,7 +214,7 @@ constexpr std::array<KeyReader<Extension>, 12> kExtensionKeys = {{
     {{"save_if", ValueKind::conditions,
       "Of a backward op: the arguments that are read under a condition only, and are saved only then."},
      read_save_if},
-    {{"doc", ValueKind::text, "What stands above the declaration of the function."},
+    {{"doc", ValueKind::text, "The comment above the declaration of the function."},
      [](Context c, Node n, Extension& e) {
        if (expect_scalar(c, n, "'doc'") && check_doc(c, n)) e.doc = n.text;
      }},
@@ -264,7 +265,7 @@ std::optional<Call> read_call_of(Context c, Node n, std::string_view what) {
 
 constexpr std::array<KeyReader<Op>, 22> kOpKeys = {{
     {{"op", ValueKind::name, "The name of the op, which is that of its function."}, read_op_name},
-    {{"backward_op", ValueKind::name, "The name of a backward op; 'forward' says of which op."},
+    {{"backward_op", ValueKind::name, "The name of a backward op; 'forward' names its forward op."},
      [](Context c, Node n, Op& op) {
        op.is_backward = true;
        read_op_name(c, n, op);
@@ -281,14 +282,14 @@ constexpr std::array<KeyReader<Op>, 22> kOpKeys = {{
        op.kernel.emplace().at = c.at(n);
        read_block(c, n, kKernelKeys, "'kernel'", *op.kernel);
      }},
-    {{"invoke", ValueKind::call, "The op is a call of another one: full(shape, 0, dtype, place)."},
+    {{"invoke", ValueKind::call, "The op invokes another op: full(shape, 0, dtype, place)."},
      [](Context c, Node n, Op& op) {
        op.has_invoke = true;
        op.invoke = read_call_of(c, n, "'invoke'");
      }},
     {{"composite", ValueKind::call, "The op is composed of others, by a C++ function with these arguments."},
      [](Context c, Node n, Op& op) { op.composite = read_call_of(c, n, "'composite'"); }},
-    {{"inplace", ValueKind::pairs, "Outputs that may be written over an argument: (x -> out), (y -> y_out)."},
+    {{"inplace", ValueKind::pairs, "Outputs that may overwrite an argument: (x -> out), (y -> y_out)."},
      [](Context c, Node n, Op& op) { op.inplace = read_pairs(c, n, "'inplace'"); }},
     {{"view", ValueKind::pairs, "Outputs that share the buffer of an argument: (x -> out)."},
      [](Context c, Node n, Op& op) { op.view = read_pairs(c, n, "'view'"); }},
@@ -393,7 +394,7 @@ void read_overlay_name(Context c, Node n, OverlayEntry& entry) {
 }
 
 constexpr std::array<KeyReader<OverlayEntry>, 4> kOverlayKeys = {{
-    {{"op", ValueKind::name, "The op that something is added to."}, read_overlay_name},
+    {{"op", ValueKind::name, "The op that the entry adds to."}, read_overlay_name},
     {{"backward_op", ValueKind::name, "The same for a backward op."}, read_overlay_name},
     {{"infer_meta", ValueKind::infer_meta_block, "Its placement rule."},
      [](Context c, Node n, OverlayEntry& e) {

@@ -99,8 +99,9 @@ class TreeBuilder : public YAML::EventHandler {
   void limit(const YAML::Mark& mark, size_t entries) const {
     const size_t most = open_.size() == 1 ? kMaxOps : kMaxEntries;
     if (entries < most) return;
-    throw Refused{mark.line + 1, mark.column + 1, "too-large",
-                  fmt::format("This {} holds more than {} entries.", open_.size() == 1 ? "file" : "list or map", most)};
+    throw Refused{
+        mark.line + 1, mark.column + 1, "too-large",
+        fmt::format("This {} contains more than {} entries.", open_.size() == 1 ? "file" : "list or map", most)};
   }
 
   YamlNode& slot(const YAML::Mark& mark) {
@@ -128,13 +129,13 @@ std::vector<size_t> find_line_starts(std::string_view bytes) {
 
 /// The message of yaml-cpp as a sentence, with a fix added to its shorter messages.
 std::string sentence(std::string text) {
-  struct Mend {
+  struct Fix {
     std::string_view start;
-    std::string_view mend;
+    std::string_view fix;
   };
-  constexpr std::array<Mend, 8> mends = {{
+  constexpr std::array<Fix, 8> fixes = {{
       {"illegal tab", "indent with spaces"},
-      {"illegal map value", "check the indentation, and quote texts that hold ': '"},
+      {"illegal map value", "check the indentation, and quote texts that contain ': '"},
       {"end of map not found", "align keys of a map, and close brackets"},
       {"end of map flow not found", "close it with '}'"},
       {"end of sequence not found", "align the '-' of a list"},
@@ -142,19 +143,19 @@ std::string sentence(std::string text) {
       {"illegal flow end", "a bracket is closed that was not opened"},
       {"illegal EOF in scalar", "close the quote"},
   }};
-  std::string_view mend;
-  for (const Mend& each : mends) {
-    if (text.starts_with(each.start)) mend = each.mend;
+  std::string_view fix;
+  for (const Fix& each : fixes) {
+    if (text.starts_with(each.start)) fix = each.fix;
   }
   if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
-  return "YAML: " + text + (mend.empty() ? "." : ": " + std::string(mend) + ".");
+  return "YAML: " + text + (fix.empty() ? "." : ": " + std::string(fix) + ".");
 }
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 std::string not_utf8(std::string_view bytes, size_t bad) {
   if (bytes.starts_with("\xFF\xFE") || bytes.starts_with("\xFE\xFF")) return "The file is UTF-16: save it as UTF-8.";
-  if (bytes[bad] == '\0') return "The file holds a NUL byte here: op YAML is text.";
+  if (bytes[bad] == '\0') return "The file contains a NUL byte here: op YAML is text.";
   return "The file is not valid UTF-8 here: save it as UTF-8.";
 }
 
@@ -168,7 +169,7 @@ bool run_parser(YamlFile& file, DiagnosticSink& sink) {
     TreeBuilder rest_builder(rest);
     if (!parser.HandleNextDocument(rest_builder)) return true;
     sink.error({file.path, std::max(rest.line, 1), std::max(rest.column, 1)}, "yaml",
-               "The file holds more than one YAML document: remove the '---' between them.");
+               "The file contains more than one YAML document: remove the '---' between them.");
   } catch (const Refused& refused) {
     sink.error({file.path, refused.line, refused.column}, refused.code, refused.message);
   } catch (const YAML::Exception& error) {

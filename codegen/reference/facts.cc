@@ -44,7 +44,7 @@ std::vector<ArgumentFact> argument_facts(const Op& op) {
       if (attr.scalar_of) fact.type += fmt::format("({})", yaml_name(*attr.scalar_of));
       if (attr.default_value) fact.default_value = attr.default_value->spelling;
       if (op.infer_meta && op.infer_meta->local_shape && op.infer_meta->local_shape->text == name)
-        notes.push_back("a shape: each rank computes with that of its piece");
+        notes.push_back("a shape: each rank computes with that of its local shard");
     }
     fact.note = fmt::format("{}", fmt::join(notes, ", "));
     facts.push_back(std::move(fact));
@@ -77,7 +77,7 @@ std::vector<AliasFact> alias_facts(const Op& op) {
   }
   for (const AliasPair& pair : op.inplace) {
     facts.push_back({pair.output.text, pair.input.text, "inplace",
-                     fmt::format("{}: {} is written over {}.", inplace_name(op), pair.output.text, pair.input.text)});
+                     fmt::format("{}: {} overwrites {}.", inplace_name(op), pair.output.text, pair.input.text)});
   }
   return facts;
 }

@@ -56,16 +56,15 @@ std::string reshard_step(const Op& op, Form form) {
   Texts moved, pinned;
   for (size_t i = 0; i < op.signature.inputs.size(); ++i)
     (is_written_input(op, static_cast<int>(i), form) ? pinned : moved).push_back(op.signature.inputs[i].name.text);
-  std::string text = moved.empty() ? "reshard" : "reshard " + join(moved) + " where the rule wants another layout";
-  if (!pinned.empty()) text += fmt::format("{} {} stays if it can", moved.empty() ? ":" : ";", join(pinned));
+  std::string text = moved.empty() ? "reshard" : "reshard " + join(moved) + " where the rule requires another layout";
+  if (!pinned.empty()) text += fmt::format("{} {} keeps its layout if it can", moved.empty() ? ":" : ";", join(pinned));
   return text;
 }
 
 std::string local_shape_step(const Op& op) {
-  if (!op.infer_meta->local_shape) return "local shapes of the pieces";
+  if (!op.infer_meta->local_shape) return "local shapes";
   const Name* output = op.infer_meta->global_shape ? &*op.infer_meta->global_shape : &op.signature.outputs[0].name;
-  return fmt::format("local shapes of the pieces; {} becomes that of {}", op.infer_meta->local_shape->text,
-                     output->text);
+  return fmt::format("local shapes; {} becomes that of {}", op.infer_meta->local_shape->text, output->text);
 }
 
 /// How each output is made from the computed local shard.
@@ -76,12 +75,12 @@ std::vector<std::string> finish_steps(const Op& op, Form form) {
     const int index = static_cast<int>(i);
     if (const AliasPair* pair = form == Form::inplace ? inplace_pair_of_output(op, index) : nullptr) {
       steps.push_back(
-          fmt::format("write back {} into {}, moved to its layout; bump its version", output, pair->input.text));
+          fmt::format("write back {} into {}, resharded to its layout; bump its version", output, pair->input.text));
     } else if (view_kind(op, index) != ViewKind::none) {
-      steps.push_back(fmt::format("wrap {}, a view; detached where its argument had to move", output));
+      steps.push_back(fmt::format("wrap {}, a view; of a copy where its argument was resharded", output));
     } else if (has_dynamic_shape(op, op.signature.outputs[i])) {
       steps.push_back(
-          fmt::format("exchange the rows of {} over the world; move them to balanced pieces; wrap", output));
+          fmt::format("exchange the row counts of {} over the world; send rows to balanced shards; wrap", output));
     } else {
       steps.push_back(fmt::format("wrap {} with its global meta and layout", output));
     }
@@ -93,9 +92,9 @@ std::vector<std::string> finish_steps(const Op& op, Form form) {
 LayerFact layout_layer(const Op& op) {
   LayerFact layer{"dist::" + cpp_name(op), {collect_step(op)}};
   layer.steps.push_back(fmt::format("infer global meta: {}", op.infer_meta->func->text));
-  layer.steps.push_back("placement: the layout that the caller gives");
+  layer.steps.push_back("placement: the layout that the caller passes");
   if (is_random(op)) layer.steps.push_back("draw a random key on all ranks");
-  layer.steps.push_back(fmt::format("dense::{} makes the pieces of this rank", cpp_name(op)));
+  layer.steps.push_back(fmt::format("dense::{} makes the local shards of this rank", cpp_name(op)));
   const std::vector<std::string> last = finish_steps(op, Form::functional);
   layer.steps.insert(layer.steps.end(), last.begin(), last.end());
   return layer;
@@ -108,7 +107,7 @@ LayerFact dist_layer(const LowerContext& context, const Op& op, Form form) {
   layer.steps.push_back(reshard_step(op, form));
   layer.steps.push_back(local_shape_step(op));
   if (is_random(op)) layer.steps.push_back("draw a random key on all ranks");
-  layer.steps.push_back(fmt::format("dense::{} on the pieces of this rank", function_name(op, form)));
+  layer.steps.push_back(fmt::format("dense::{} on the local shards of this rank", function_name(op, form)));
   const std::vector<std::string> last = finish_steps(op, form);
   layer.steps.insert(layer.steps.end(), last.begin(), last.end());
   return layer;

@@ -223,10 +223,10 @@ class Builder {
         next(fmt::format("The placement rule is derived from that of '{}': {}.", op_.forward->name.text, *derived));
         return;
       }
-      next(fmt::format(
-          "Give the op a placement rule, under 'infer_meta': spmd_rule : \"{}\" when elements meet one by one; "
-          "docs/rules.md has the others.",
-          proposed_rule(op_)));
+      next(
+          fmt::format("Give the op a placement rule, under 'infer_meta': spmd_rule : \"{}\" for an elementwise op; "
+                      "docs/rules.md has the others.",
+                      proposed_rule(op_)));
     } else if (!context_.runtime.rules.contains(op_.infer_meta->spmd_rule->text)) {
       add("rule", rule_data(op_));
       to_call("shard::spmd", fmt::format("register_{}_rule", op_.name.text));

@@ -31,7 +31,7 @@ CustomFunction exp_times() {
 }
 
 /// The text of the error of a call, with any code.
-std::string told(const std::function<void()>& call) {
+std::string message_of(const std::function<void()>& call) {
   try {
     call();
   } catch (const Error& error) { return error.what(); }
@@ -76,32 +76,32 @@ TEST_CASE("autograd: a custom function may return its input, and give no gradien
   CHECK_FALSE(unused.grad().defined());
 }
 
-TEST_CASE("autograd: mistakes of a custom function are told by its name") {
+TEST_CASE("autograd: mistakes of a custom function are reported with its name") {
   const Tensor x = leaf({1, 2});
   CustomFunction function = exp_times();
   function.backward = [](const Tensors&, const Tensors&, const Tensors&) { return Tensors{}; };
-  CHECK_THAT(told([&] {
+  CHECK_THAT(message_of([&] {
                total(apply(function, {x, x})[0]).backward();
              }),
              Catch::Contains("[exp_times] backward has returned 0 gradients for 2 inputs"));
   function.backward = [](const Tensors&, const Tensors&, const Tensors& grads) {
     return Tensors{total(grads[0]), grads[0]};
   };
-  CHECK_THAT(told([&] {
+  CHECK_THAT(message_of([&] {
                total(apply(function, {x, x})[0]).backward();
              }),
-             Catch::Contains("the gradient that [exp_times_grad] gave is f64[]"));
+             Catch::Contains("the gradient that [exp_times_grad] returned is f64[]"));
   function.forward = [](const Tensors&) { return Tensors{Tensor()}; };
-  CHECK_THAT(told([&] {
+  CHECK_THAT(message_of([&] {
                apply(function, {x, x});
              }),
              Catch::Contains("[exp_times] the function has returned an undefined tensor as output 0"));
   function.forward = nullptr;
-  CHECK_THAT(told([&] { apply(function, {x, x}); }), Catch::Contains("[exp_times] a custom function needs both"));
+  CHECK_THAT(message_of([&] { apply(function, {x, x}); }), Catch::Contains("[exp_times] a custom function needs both"));
   Tensor y = multiply(x, x);
   const Tensor out = apply(exp_times(), {y, x})[0];
   relu_(y);
-  CHECK_THAT(told([&] { total(out).backward(); }),
+  CHECK_THAT(message_of([&] { total(out).backward(); }),
              Catch::Contains("was saved by [exp_times] at ") && Catch::Contains("last by [relu_] at "));
 }
 
@@ -169,10 +169,10 @@ TEST_CASE("autograd: a recomputed scope that does something else the second time
   const Tensor x = leaf({1, 2}), w = leaf({3, 4}), v = leaf({5, 6});
   int calls = 0;
   const auto changing = [&](const Tensors& in) { return Tensors{multiply(in[0], ++calls == 1 ? w : v)}; };
-  CHECK_THAT(told([&] { total(recompute(changing, {x})[0]).backward(); }),
+  CHECK_THAT(message_of([&] { total(recompute(changing, {x})[0]).backward(); }),
              Catch::Contains("made by [leaf], in backward but not before"));
   const auto growing = [&](const Tensors& in) { return calls++ == 2 ? Tensors{in[0]} : Tensors{in[0], in[0]}; };
-  CHECK_THAT(told([&] { total(recompute(growing, {x})[0]).backward(); }),
+  CHECK_THAT(message_of([&] { total(recompute(growing, {x})[0]).backward(); }),
              Catch::Contains("[recompute] the function has returned 2 tensors in backward, and 1 before"));
 }
 
@@ -215,8 +215,9 @@ TEST_CASE(
   scale_(hidden, Scalar(2), Scalar(0), true);
   CHECK(values(out[0]) == Values{9, 16});
   CHECK(values(out[1]) == Values{9, 16});
-  CHECK_THAT(told(backward), Catch::Contains("[recompute_grad] a tensor that the function reads beside its inputs") &&
-                                 Catch::Contains("last by [scale_] at "));
+  CHECK_THAT(message_of(backward),
+             Catch::Contains("[recompute_grad] a tensor that the function reads but that is not an input") &&
+                 Catch::Contains("last by [scale_] at "));
 }
 
 TEST_CASE("autograd: a recomputed scope on a mesh, with random numbers and parameters that are captured") {
@@ -247,15 +248,13 @@ TEST_CASE(
   const auto refused = [&](const std::function<Tensor(const Tensor&)>& scope, const std::function<void()>& write) {
     const Tensor out = recompute([&](const Tensors& in) { return Tensors{scope(in[0])}; }, {q})[0];
     write();
-    return told([&] { total(out).backward(); });
+    return message_of([&] { total(out).backward(); });
   };
   const auto write_c = [&] { scale_(c, Scalar(5), Scalar(0), true); };
   const int line = __LINE__ - 1;
   const std::string text = refused([&](const Tensor& in) { return multiply(in, c); }, write_c);
-  CHECK_THAT(
-      text,
-      Catch::Contains(
-          "[recompute_grad] a tensor that the function reads beside its inputs (f64[2]) was saved by [recompute] at "));
+  CHECK_THAT(text, Catch::Contains("[recompute_grad] a tensor that the function reads but that is not an input "
+                                   "(f64[2]) was saved by [recompute] at "));
   CHECK_THAT(text, Catch::Contains("last by [scale_] at ") &&
                        Catch::Contains("custom_test.cc:" + std::to_string(line) + ": it was at version 0 and is at 1"));
   // Tensors that only steps without a gradient read; through a view; under NoGrad; in a nested scope.
@@ -320,9 +319,10 @@ TEST_CASE("autograd: what a recomputed scope makes itself may be written, and wh
 
 TEST_CASE("autograd: null functions are refused by name") {
   const Tensor x = leaf({1, 2});
-  CHECK_THAT(told([&] { add_hook(x, nullptr); }), Catch::Contains("[add_hook] the hook is a null function"));
-  CHECK_THAT(told([&] { recompute(nullptr, {x}); }), Catch::Contains("[recompute] the function is a null function"));
-  CHECK_THAT(told([&] { apply({}, {x}); }),
+  CHECK_THAT(message_of([&] { add_hook(x, nullptr); }), Catch::Contains("[add_hook] the hook is a null function"));
+  CHECK_THAT(message_of([&] { recompute(nullptr, {x}); }),
+             Catch::Contains("[recompute] the function is a null function"));
+  CHECK_THAT(message_of([&] { apply({}, {x}); }),
              Catch::Contains("[custom] a custom function needs both forward and backward"));
 }
 

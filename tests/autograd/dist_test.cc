@@ -103,13 +103,13 @@ TEST_CASE("autograd: gradients go into and out of a mesh") {
   });
 }
 
-TEST_CASE("autograd: a local piece has no gradient, and says so") {
+TEST_CASE("autograd: a local shard has no gradient, and says so") {
   World::local(2)->run([&](Rank&) {
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
     const Tensor x =
         distribute(Tensor::from_data<double>({1, 2, 3}, {3}), DistSpec::parse(mesh, "p")).set_requires_grad(true);
-    const Tensor piece = local(x);
-    check_contains(error_of([&] { total(piece).backward(); }, ErrorCode::autograd), "[local] has no gradient");
+    const Tensor shard = local(x);
+    check_contains(error_of([&] { total(shard).backward(); }, ErrorCode::autograd), "[local] has no gradient");
   });
 }
 
@@ -128,7 +128,7 @@ TEST_CASE("26: a saved view of a resharded temporary stays valid when the origin
   });
 }
 
-TEST_CASE("autograd: the gradient of local_map is that of the function on pieces, summed where pieces are shared") {
+TEST_CASE("autograd: the gradient of local_map is that of the function on shards, summed where shards are shared") {
   const std::vector<double> xs = {1, -2, 3, -4, 5}, ws = {2, 3, 4, 5, 6};
   // sum(x) * x * s: a function on local shards that has a pending sum, a sharded and a replicated argument, and
   // returns all three kinds.
@@ -139,8 +139,8 @@ TEST_CASE("autograd: the gradient of local_map is that of the function on pieces
     const Tensor x = distribute(Tensor::from_data(xs, {5}), sharded).set_requires_grad(true);
     const Tensor s = distribute(Tensor::from_data<double>({2}, {1}), whole).set_requires_grad(true);
     const auto function = local_map(
-        [](const Tensor& piece, const Tensor& factor) {
-          return std::tuple(multiply(multiply(piece, piece), factor), multiply(sum(piece, {0}, true), factor),
+        [](const Tensor& shard, const Tensor& factor) {
+          return std::tuple(multiply(multiply(shard, shard), factor), multiply(sum(shard, {0}, true), factor),
                             multiply(factor, factor));
         },
         {sharded, whole}, {sharded, pending, whole});
@@ -359,7 +359,7 @@ TEST_CASE(
     const Tensor plain = Tensor::from_data<double>({1, 2, 3, 4}, {4});
     check_contains(error_of([&] { x.set_grad(plain); }, ErrorCode::layout), "[set_grad] the gradient of f64[4]");
     check_contains(error_of([&] { Tensor(plain).set_requires_grad(true).set_grad(x); }, ErrorCode::layout),
-                   "must be a plain tensor as it is");
+                   "must be a plain tensor like it");
   });
 }
 

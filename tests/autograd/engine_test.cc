@@ -86,9 +86,8 @@ TEST_CASE("autograd: backward twice is an error unless the graph is retained") {
   y.backward();
   CHECK(values(x.grad()) == Values{12});
   CHECK(error_of([&] { y.backward(); }) ==
-        "[multiply_grad] what [multiply] had saved is gone: an earlier backward has gone through it. Give retain_graph "
-        "to that backward, or compute the result "
-        "again");
+        "[multiply_grad] the tensors that [multiply] saved were freed by an earlier backward. Set retain_graph in that "
+        "backward, or compute the result again");
 }
 
 TEST_CASE("autograd: backward of what needs a gradient given, or has none") {

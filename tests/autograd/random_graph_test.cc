@@ -45,10 +45,10 @@ struct Place {
     if (mesh == nullptr) return assign(value);
     const DistSpec* spec = layout(what, value.dims().rank());
     Random random(seed * 1000003 + what);
-    const std::vector<DenseTensor> pieces = split_value(value.get().value, spec->layout(), random, true);
+    const std::vector<DenseTensor> shards = split_value(value.get().value, spec->layout(), random, true);
     const auto at = std::find(mesh->processes().begin(), mesh->processes().end(), rank->id());
     const bool here = at != mesh->processes().end();
-    return from_local(here ? Tensor(pieces[static_cast<size_t>(at - mesh->processes().begin())]) : Tensor(), spec,
+    return from_local(here ? Tensor(shards[static_cast<size_t>(at - mesh->processes().begin())]) : Tensor(), spec,
                       value.dims(), value.dtype());
   }
   Tensor move(const Tensor& x, uint64_t what) const {
@@ -181,10 +181,10 @@ struct Case {
           std::mismatch(here.errors.begin(), here.errors.end(), alone.errors.begin(), alone.errors.end());
       const std::string ours = a == here.errors.end() ? "no error" : *a,
                         theirs = b == alone.errors.end() ? "no error" : *b;
-      // A detached view is an error, unless it is kept in sync. A view that is not kept in sync has another buffer,
+      // A view of a copy is an error, unless it is kept in sync. A view that is not kept in sync has another buffer,
       // because reshape_ resharded it.
       if ((view == ViewPolicy::strict || reshapes_in_place(program)) &&
-          (ours.ends_with("detached_view") || ours.ends_with("stale_view")))
+          (ours.ends_with("view_of_copy") || ours.ends_with("stale_view")))
         return "";
       return fmt::format("{}, but on one rank {}", ours, theirs);
     }

@@ -313,9 +313,9 @@ std::string run_step(const Step& step, Values& values, const Mover& move) {
     return "";
   } catch (const Error& error) {
     switch (error.code()) {
-      case ErrorCode::autograd:       // a leaf, or a view of one, is written
-      case ErrorCode::stale_view:     // what it reads is a view whose source has been written
-      case ErrorCode::detached_view:  // it writes through a view that has parted from its source
+      case ErrorCode::autograd:      // a leaf, or a view of one, is written
+      case ErrorCode::stale_view:    // what it reads is a view whose source has been written
+      case ErrorCode::view_of_copy:  // it writes through a view that has parted from its source
       case ErrorCode::capture: return shard::to_string(error.code());
       default: throw;
     }

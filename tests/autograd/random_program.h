@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "shard/core/tensor.h"
-#include "shard/testing/pieces.h"
+#include "shard/testing/shards.h"
 
 namespace shard::test {
 

@@ -143,7 +143,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("4: a list of pieces that is shorter or longer than the plan says is an internal error") {
+TEST_CASE("4: a list of shards that is shorter or longer than the plan says is an internal error") {
   run_ranks(2, [](Rank&) {
     const Tensor x = distribute(iota<float>({4, 4}), DistSpec::parse(line(2), "p, -"));
     const IntArray sections = {1, 3};
@@ -153,9 +153,9 @@ TEST_CASE("4: a list of pieces that is shorter or longer than the plan says is a
       const std::string text = error_of(
           [&] {
             call.run(infer::split, [&] {
-              std::vector<DenseTensor> pieces = dense::split(call, call.metas(0), call[0], sections, axis);
-              pieces.resize(count);
-              return pieces;
+              std::vector<DenseTensor> shards = dense::split(call, call.metas(0), call[0], sections, axis);
+              shards.resize(count);
+              return shards;
             });
           },
           ErrorCode::internal);

@@ -49,7 +49,7 @@ void compare(const std::function<Tensor(const DistSpec*)>& on_mesh, const std::f
 
 }  // namespace
 
-TEST_CASE("6: creation ops with a layout make each rank's piece of the plain value") {
+TEST_CASE("6: creation ops with a layout make each rank's shard of the plain value") {
   compare([](const DistSpec* spec) { return full({5, 7}, 2.5, spec); }, [] { return full({5, 7}, 2.5); });
   compare(
       [](const DistSpec* spec) {
@@ -161,13 +161,13 @@ TEST_CASE("7: only truth values are made pending with any or all, and no integer
   });
 }
 
-TEST_CASE("17: a rank outside the mesh gets an absent piece, and infers the same meta") {
+TEST_CASE("17: a rank outside the mesh gets an absent shard, and infers the same meta") {
   run_ranks(3, [](Rank& rank) {
     const DistSpec* spec = DistSpec::parse(ProcessMesh::make({2}), "a");
     const Tensor x = arange(0, 5, spec);
     check(x.dims() == Dims{5} && x.dtype() == DType::int64, "global meta");
     if (rank.id() == 2) error_of([&] { local(x); }, ErrorCode::wrong_rank);
-    else check(local(x).dims() == Dims{rank.id() == 0 ? 3 : 2}, "the piece");
+    else check(local(x).dims() == Dims{rank.id() == 0 ? 3 : 2}, "the shard");
   });
 }
 
@@ -199,7 +199,7 @@ TEST_CASE("12: a creation op on a mesh has its plan in the cache, and no step mo
     const call::CacheStats stats = call::plan_cache_stats(rank);
     check(stats.misses == 3 && stats.hits == 2, "shape and value are in the key");
     check(records.size() == 5 && records[0].op == "full" && records[0].outputs == "out [a, -]" &&
-              records[0].moves.empty(),
+              records[0].reshards.empty(),
           "recorded");
   });
 }

@@ -32,7 +32,7 @@ void check_throws(const std::function<void()>& call, const std::string& text) {
   check(false, "no exception was thrown, expected " + text);
 }
 
-void check_told(const std::string& text) {
+void check_message(const std::string& text) {
   check_contains(text, "rank 1 failed in a distributed call that succeeded on rank 0");
   check_contains(text, "[divide_] y is i32[4] and its element 3 is 0");
   check_contains(text, "divide_(x: i32[4] [p], y: i32[4] [p]) on mesh(p=2)");
@@ -68,12 +68,12 @@ TEST_CASE(
     else
       check_contains(error_of([&] { divide_(x, y); }, ErrorCode::invalid_argument),
                      "[divide_] y is i32[4] and its element 3 is 0");
-    check_told(error_of([&] { full_tensor(other); }, ErrorCode::peer_failed));
-    check_told(error_of([&] { add(x, x); }, ErrorCode::poisoned));
-    check_told(error_of([&] { local(x); }, ErrorCode::poisoned));
-    check_told(error_of([&] { to_text(x); }, ErrorCode::poisoned));
+    check_message(error_of([&] { full_tensor(other); }, ErrorCode::peer_failed));
+    check_message(error_of([&] { add(x, x); }, ErrorCode::poisoned));
+    check_message(error_of([&] { local(x); }, ErrorCode::poisoned));
+    check_message(error_of([&] { to_text(x); }, ErrorCode::poisoned));
     check(local(other).to_vector<int32_t>()[0] == (rank.id() == 0 ? 5 : 7), "what the call did not write is as it was");
-    check_told(error_of([&] { full_tensor(other); }, ErrorCode::peer_failed));
+    check_message(error_of([&] { full_tensor(other); }, ErrorCode::peer_failed));
   });
 }
 
@@ -83,14 +83,14 @@ TEST_CASE("4, 9: a rank that waits in a collective learns of a data error of ano
     const Tensor y = integers({1, 1, 1, 0}, spec("p"));
     if (rank.id() == 0) {
       divide_(x, y);
-      check_told(error_of([&] { full_tensor(x); }, ErrorCode::peer_failed));
+      check_message(error_of([&] { full_tensor(x); }, ErrorCode::peer_failed));
     } else {
       std::this_thread::sleep_for(50ms);  // usually rank 0 waits by then; it makes no difference
       error_of([&] { divide_(x, y); }, ErrorCode::invalid_argument);
-      while (!rank.torn_calls()->tore(rank.comm_queue().calls_done()))
+      while (!rank.partial_failures()->invalidates(rank.comm_queue().calls_done()))
         std::this_thread::yield();  // this rank joins no collective
     }
-    check_told(error_of([&] { local(x); }, ErrorCode::poisoned));
+    check_message(error_of([&] { local(x); }, ErrorCode::poisoned));
   });
 }
 
@@ -158,7 +158,7 @@ TEST_CASE("4: what was written before a call that failed elsewhere stays readabl
     error_of([&] { full_tensor(before); }, ErrorCode::peer_failed);
     check(local(before).to_vector<int32_t>() == std::vector<int32_t>{4, 4}, "as all ranks wrote it");
     for (Tensor* torn : {&x, &after}) error_of([&] { local(*torn); }, ErrorCode::poisoned);
-    check(rank.torn_calls()->tore(2), "the second call");
+    check(rank.partial_failures()->invalidates(2), "the second call");
   });
 }
 
@@ -171,7 +171,7 @@ TEST_CASE(
     divide_by_zero_on_rank_1(rank, x);
   });
   // Its rank was destroyed with its world, but the buffer still has the cause.
-  check_told(error_of([&] { torn.get().value.storage()->check_read(); }, ErrorCode::poisoned));
+  check_message(error_of([&] { torn.get().value.storage()->check_read(); }, ErrorCode::poisoned));
 }
 
 TEST_CASE(

@@ -38,12 +38,12 @@ using Program = std::function<std::vector<Tensor>(const ProcessMesh*)>;
 Facts observe(Rank& rank, const ProcessMesh* mesh, const Program& program) {
   Facts facts;
   call::observe_calls(rank, [&](const call::CallRecord& r) {
-    facts.calls.push_back(r.op + " " + r.inputs + " | " + r.moves + " | " + r.outputs + " | " + r.aliases + " " +
+    facts.calls.push_back(r.op + " " + r.inputs + " | " + r.reshards + " | " + r.outputs + " | " + r.aliases + " " +
                           std::to_string(r.bytes));
   });
   for (const Tensor& tensor : program(mesh)) {
     const DistTensorImpl& impl = dist_impl(tensor);
-    facts.tensors.push_back(impl.describe() + " " + (impl.here() ? to_string(impl.value.meta()) : "absent") +
+    facts.tensors.push_back(impl.describe() + " " + (impl.has_local_shard() ? to_string(impl.value.meta()) : "absent") +
                             " version " + std::to_string(tensor.version()));
   }
   for (const auto& [group, axis] : rank.groups()) {
@@ -83,7 +83,7 @@ const DistSpec* spec(const ProcessMesh* mesh, const char* text) { return DistSpe
 
 }  // namespace
 
-TEST_CASE("12, 19: a dry rank sends what the real one sends: reshards of uneven pieces") {
+TEST_CASE("12, 19: a dry rank sends what the real one sends: reshards of uneven shards") {
   compare("reshard", [](const ProcessMesh* m) {
     Tensor x = distribute(iota<float>({7, 5}), spec(m, "a, b"));
     for (const char* layout : {"b, a", "-, a+b", "b+a, -", "a, -", "-, - | sum(a), max(b)", "-, b", "-, -"})
@@ -172,7 +172,7 @@ TEST_CASE("12, 35: random keys advance in a dry world as in a real one") {
   });
 }
 
-TEST_CASE("local_map in a dry world runs the function on pieces without data") {
+TEST_CASE("local_map in a dry world runs the function on shards without data") {
   compare("local_map", [](const ProcessMesh* m) {
     const Tensor x = distribute(iota<float>({5, 4}), spec(m, "a, -"));
     const auto f = local_map([](const Tensor& x) { return add(relu(x), ones({1})); }, {spec(m, "-, b")},
@@ -255,13 +255,13 @@ TEST_CASE("12, 19: local shards of a dry world may have more than 2^31 elements,
   });
 }
 
-TEST_CASE("22: detached views are told in a dry world too") {
+TEST_CASE("22: views of copies are known in a dry world too") {
   World::dry(4, 0)->run([](Rank& rank) {
     const auto* mesh = ProcessMesh::make({2, 2});
     Tensor x = ones({5, 4}, spec(mesh, "-, a"));
     Tensor view = reshape(x, {20});
     check(view.get().value.storage()->detachment() != nullptr, "the input had to move");
-    error_of([&] { relu_(view); }, ErrorCode::detached_view);
+    error_of([&] { relu_(view); }, ErrorCode::view_of_copy);
     relu_(x);
     error_of([&] { relu(view); }, ErrorCode::stale_view);
     PolicyScope sync(rank, {.view = ViewPolicy::sync});
@@ -278,7 +278,7 @@ TEST_CASE("a dry rank counts the bytes that are alive and the most that ever wer
     const auto peak = [&] { return dry_report(rank).peak_bytes; };
     {
       const Tensor x = zeros({16, 8}, spec(mesh, "a, b"));  // local shards of 8 x 2 floats
-      check(live() == 64 && peak() == 64, "made in place: nothing but the piece");
+      check(live() == 64 && peak() == 64, "made in place: nothing but the shard");
       const Tensor y = reshard(x, spec(mesh, "a, -"));  // 8 x 8 floats, and a buffer for the received shards
       check(live() == 64 + 256 && peak() >= 64 + 256, "a second tensor");
       relu(y);
@@ -292,7 +292,7 @@ TEST_CASE("a dry rank counts the bytes that are alive and the most that ever wer
   });
 }
 
-TEST_CASE("the dry report tells calls, pieces, traffic by axis and kind, and predicted time") {
+TEST_CASE("the dry report tells calls, shards, traffic by axis and kind, and predicted time") {
   const auto world = World::dry(6, 4);
   const auto* mesh = ProcessMesh::make({2, 3}, {}, {"dp", "tp"}, {.axes = {{1000, 0.5}, {3000, 0.25}}});
   world->run([&](Rank&) {

@@ -58,9 +58,9 @@ void check_dynamic(const Tensor& got, const Tensor& expected, const std::string&
   check(got.dims() == expected.dims(),
         what + ": shape " + to_string(got.dims()) + " is not " + to_string(expected.dims()));
   const DistTensorImpl& impl = dist_impl(got);
-  if (impl.here()) {
+  if (impl.has_local_shard()) {
     const Coordinate at = *impl.spec->mesh()->coordinate(impl.owner->id());
-    check(impl.value.dims() == local_piece(impl.spec->layout(), got.dims(), at).dims, what + ": balanced");
+    check(impl.value.dims() == shard_box(impl.spec->layout(), got.dims(), at).dims, what + ": balanced");
   }
   check(full_equals(got, expected.to_vector<T>()), what + ": value");
 }
@@ -168,7 +168,7 @@ TEST_CASE("15: row counts are in the bytes that a plan promises, and rows that c
     check(record.bytes == 3 * 2 * 8, "planned: counts");
     check(rank.stats().bytes_sent - before == 2 * 8 + (rank.id() == 0 ? 2 * 8 : 0),
           "sent: counts, and rows of 8 bytes");
-    check_contains(record.moves, "rows counted over the world");
+    check_contains(record.reshards, "rows counted over the world");
   });
 }
 

@@ -75,9 +75,9 @@ std::vector<ErrorCase> cases() {
          const PolicyScope scope(rank, {.comm = CommPolicy::forbid});
          add(by_rows(), by_columns());
        }},
-      {"forbidden_move", ErrorCode::policy,
+      {"forbidden_reshard", ErrorCode::policy,
        [](Rank& rank) {
-         const PolicyScope scope(rank, {.comm = CommPolicy::forbid_moves});
+         const PolicyScope scope(rank, {.comm = CommPolicy::forbid_reshards});
          add(by_rows(), distribute(iota<float>({4, 2}), spec("-, -")));
        }},
       {"forbidden_row_counts", ErrorCode::policy,
@@ -108,7 +108,7 @@ std::vector<ErrorCase> cases() {
          scale_(x, 2.0);
          relu(view);
        }},
-      {"detached_view", ErrorCode::detached_view,
+      {"view_of_copy", ErrorCode::view_of_copy,
        [](Rank&) {
          const Tensor x = distribute(iota<float>({5, 4}), spec("-, p"));
          Tensor view = reshape(x, {20});
@@ -120,7 +120,7 @@ std::vector<ErrorCase> cases() {
          x.get().value.storage()->poison(std::make_exception_ptr(std::runtime_error("the device is gone")), "scale_");
          relu(x);
        }},
-      {"data_of_a_piece", ErrorCode::invalid_argument,
+      {"data_of_a_shard", ErrorCode::invalid_argument,
        [](Rank&) {
          bernoulli(distribute(full({4, 2}, 2.0), spec("-, -")));
        }},
@@ -143,7 +143,7 @@ std::vector<ErrorCase> cases() {
        [](Rank&) { distribute(iota<float>({4}), DistSpec::parse(line(5), "p")); }},
       {"reshard_plain", ErrorCode::layout, [](Rank&) { reshard(iota<float>({4}), spec("p")); }},
       {"full_plain", ErrorCode::layout, [](Rank&) { full_tensor(iota<float>({4})); }},
-      {"from_local_piece", ErrorCode::shape_mismatch,
+      {"from_local_shard", ErrorCode::shape_mismatch,
        [](Rank&) {
          from_local(iota<float>({4, 2}), spec("p, -"), {4, 2}, DType::float32);
        }},
@@ -188,7 +188,7 @@ TEST_CASE("36: the text of every error of a distributed call is that of its gold
     });
     check_text(each.name, texts[0]);
     // Where a text names a rank, each rank names itself.
-    if (std::string_view(each.name) != "from_local_piece") CHECK(texts[1] == texts[0]);
+    if (std::string_view(each.name) != "from_local_shard") CHECK(texts[1] == texts[0]);
   }
   const auto text_of = [](const std::function<void()>& call) {
     try {

@@ -15,8 +15,8 @@ const DistSpec* spec(const char* text) { return DistSpec::parse(line(2), text); 
 /// A partial tensor whose value is the sum of the ranks' shards.
 Tensor partial_sum(Rank& rank, std::vector<float> first, std::vector<float> second) {
   const auto count = static_cast<int64_t>(first.size());
-  const Tensor piece = rank.id() < 2 ? Tensor::from_data(rank.id() == 0 ? first : second, {count}) : Tensor();
-  return from_local(piece, spec("- | sum(p)"), {count}, DType::float32);
+  const Tensor shard = rank.id() < 2 ? Tensor::from_data(rank.id() == 0 ? first : second, {count}) : Tensor();
+  return from_local(shard, spec("- | sum(p)"), {count}, DType::float32);
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ TEST_CASE("24: a result of another shape or dtype takes a new buffer, and other 
   CHECK(x.to_vector<float>() == std::vector<float>{1, 4, 2, 5, 3, 6});
   CHECK(alias.to_vector<float>() == std::vector<float>{1, 2, 3, 4, 5, 6});
   CHECK(x.version() == 1);
-  CHECK_THAT(error_of([&] { relu_(alias); }, ErrorCode::detached_view), Catch::Contains("transpose_"));
+  CHECK_THAT(error_of([&] { relu_(alias); }, ErrorCode::view_of_copy), Catch::Contains("transpose_"));
   relu_(x);
   CHECK_THAT(error_of([&] { add(alias, alias); }, ErrorCode::stale_view), Catch::Contains("relu_"));
 
@@ -121,7 +121,7 @@ TEST_CASE("24: reshape_ that has to move elements gives the handle a new buffer 
     reshape_(x, {20});
     check(full_equals(x, iota<float>({20}).to_vector<float>()), "value");
     check(spec_of(x)->text() == "[p]" && !x.shares_buffer_with(alias), "new buffer");
-    error_of([&] { relu_(alias); }, ErrorCode::detached_view);
+    error_of([&] { relu_(alias); }, ErrorCode::view_of_copy);
     relu_(x);
     error_of([&] { full_tensor(alias); }, ErrorCode::stale_view);
   });
@@ -294,10 +294,10 @@ TEST_CASE(
 TEST_CASE("11, 24: axes of one process never move or refuse a target") {
   const auto* mesh = ProcessMesh::make({1, 2});
   run_ranks(3, [&](Rank& rank) {
-    const PolicyScope scope(rank, {.inplace = InplacePolicy::error, .comm = CommPolicy::forbid_moves});
-    const Tensor piece = rank.id() < 2 ? Tensor::from_data<float>({-1, 2}, {2}) : Tensor();
+    const PolicyScope scope(rank, {.inplace = InplacePolicy::error, .comm = CommPolicy::forbid_reshards});
+    const Tensor shard = rank.id() < 2 ? Tensor::from_data<float>({-1, 2}, {2}) : Tensor();
     for (const char* type : {"sum", "avg", "max", "min", "prod"}) {
-      Tensor x = from_local(piece.defined() ? assign(piece) : piece,
+      Tensor x = from_local(shard.defined() ? assign(shard) : shard,
                             DistSpec::parse(mesh, fmt::format("- | {}(a)", type)), {2}, DType::float32);
       const Tensor alias = reshape(x, {1, 2});
       relu_(x);

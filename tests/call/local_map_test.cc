@@ -21,7 +21,7 @@ std::vector<float> plus_one(std::vector<float> values) {
 
 }  // namespace
 
-TEST_CASE("local_map runs a function on pieces, uneven and empty ones too, and infers the whole shape") {
+TEST_CASE("local_map runs a function on shards, uneven and empty ones too, and infers the whole shape") {
   for (const Dims& dims : {Dims{7, 5}, Dims{1, 4}, Dims{0, 3}, Dims{6, 6}}) {
     for (const char* layout : {"a, b", "a+b, -", "b+a, -", "-, b", "-, -"}) {
       run_ranks(7, [&](Rank& rank) {
@@ -31,7 +31,7 @@ TEST_CASE("local_map runs a function on pieces, uneven and empty ones too, and i
         check(y.dims() == dims && y.dtype() == DType::float32 && spec_of(y) == spec(layout),
               "meta and layout, outside the mesh too");
         check(full_equals(y, plus_one(plain.to_vector<float>())), std::string(layout) + to_string(dims));
-        check(rank.id() < 6 || !dist_impl(y).here(), "absent outside the mesh");
+        check(rank.id() < 6 || !dist_impl(y).has_local_shard(), "absent outside the mesh");
       });
     }
   }
@@ -88,7 +88,7 @@ TEST_CASE("local_map with given metas sends nothing") {
     const auto inferred =
         local_map([](const Tensor& x) { return relu(x); }, {spec("a, -")}, {spec("a, -")}, {.name = "inferred"});
     check_contains(error_of([&] { inferred(x); }, ErrorCode::policy),
-                   "[inferred] would communicate on mesh(a=2, b=3): the shapes of the outputs' pieces");
+                   "[inferred] would communicate on mesh(a=2, b=3): the shapes of the outputs' local shards");
     const auto moved = local_map([](const Tensor& x) { return relu(x); }, {spec("-, a")}, {spec("-, a")},
                                  {.name = "moved", .outputs = {{{5, 4}, DType::float32}}});
     check_contains(error_of([&] { moved(x); }, ErrorCode::policy),
@@ -123,7 +123,7 @@ TEST_CASE("local_map: an output never shares a buffer with an input or another o
   });
 }
 
-TEST_CASE("local_map: a piece that does not fit is an error that names rank, expected and actual piece") {
+TEST_CASE("local_map: a shard that does not fit is an error that names rank, expected and actual shard") {
   run_ranks(7, [&](Rank& rank) {
     const Tensor x = distribute(iota<float>({5, 4}), spec("a, -"));
     const auto longer = local_map([&](const Tensor& x) { return rank.id() >= 3 ? slice(x, {0}, {0}, {1}, {}, {}) : x; },
@@ -131,8 +131,8 @@ TEST_CASE("local_map: a piece that does not fit is an error that names rank, exp
     // 3 + 1 rows are 4, of which each half of the mesh should have 2; detected alike on all ranks.
     const std::string text = error_of([&] { longer(x); }, ErrorCode::shape_mismatch);
     check_contains(text,
-                   "[longer] output 0: rank 0's piece of f32[4, 4] [a, -] on mesh(a=2, b=3) must be f32[2, 4], but the "
-                   "function has returned f32[3, 4]");
+                   "[longer] output 0: rank 0's local shard of f32[4, 4] [a, -] on mesh(a=2, b=3) must be f32[2, 4], "
+                   "but the function has returned f32[3, 4]");
     const auto mixed =
         local_map([&](const Tensor& x) { return cast(x, rank.id() == 4 ? DType::float64 : DType::float32); },
                   {spec("a, -")}, {spec("a, -")});
@@ -217,6 +217,6 @@ TEST_CASE("local_map: observers are told of the call") {
     check(records.size() == 1 && records[0].op == "mine" && records[0].inputs == "input 0 [a, -]" &&
               records[0].outputs == "[-, -]",
           "one record");
-    check(records[0].bytes > 0 && records[0].moves.find("all_gather") != std::string::npos, "what moved");
+    check(records[0].bytes > 0 && records[0].reshards.find("all_gather") != std::string::npos, "what moved");
   });
 }

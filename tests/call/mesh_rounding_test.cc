@@ -255,12 +255,12 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("14: pieces go in and out of pending 16-bit sums in float32, or in their own dtype") {
+TEST_CASE("14: shards go in and out of pending 16-bit sums in float32, or in their own dtype") {
   run_ranks(4, [](Rank&) {
     const DistSpec* pending = DistSpec::parse(square(), "- | sum(a)");
     const Tensor wide = Tensor::from_data(Numbers{0.25f, 0.5f}, {2}), narrow = cast(wide, DType::bfloat16);
-    for (const Tensor& piece : {wide, narrow}) {
-      const Tensor x = from_local(piece, pending, {2}, DType::bfloat16);
+    for (const Tensor& shard : {wide, narrow}) {
+      const Tensor x = from_local(shard, pending, {2}, DType::bfloat16);
       check(x.dtype() == DType::bfloat16 && local(x).dtype() == DType::float32 && values(x) == Numbers{0.5, 1},
             "from_local takes both");
     }
@@ -271,7 +271,7 @@ TEST_CASE("14: pieces go in and out of pending 16-bit sums in float32, or in the
     Tensor x = bf16({1, 2}, {2}, "-");
     x.set_requires_grad(true);
     const auto half =
-        local_map([](const Tensor& piece) { return scale(piece, 0.5f); }, {DistSpec::parse(square(), "-")}, {pending});
+        local_map([](const Tensor& shard) { return scale(shard, 0.5f); }, {DistSpec::parse(square(), "-")}, {pending});
     const Tensor y = half(x);
     check(y.dtype() == DType::bfloat16 && local(y.detach()).dtype() == DType::float32 &&
               values(y.detach()) == Numbers{1, 2},
@@ -280,7 +280,7 @@ TEST_CASE("14: pieces go in and out of pending 16-bit sums in float32, or in the
     check(x.grad().dtype() == DType::bfloat16 && values(x.grad()) == Numbers{1, 1}, "and takes gradients");
     Tensor z = pending_bf16();
     z.set_requires_grad(true);
-    const auto plus = local_map([](const Tensor& piece) { return scale(piece, 2.0f); }, {pending}, {pending});
+    const auto plus = local_map([](const Tensor& shard) { return scale(shard, 2.0f); }, {pending}, {pending});
     const Tensor w = plus(z);
     sum(w).backward();
     check(z.grad().dtype() == DType::bfloat16 && values(z.grad()) == Numbers{2, 2}, "of a contribution");

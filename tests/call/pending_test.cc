@@ -189,8 +189,8 @@ TEST_CASE("14: an op keeps the reductions that ops_yaml declares pending, and do
             inputs.push_back(distribute(contribution(0, i, c.inputs[i], type, c.dtype),
                                         DistSpec::replicated(line(2), pending.rank)));
           } else {
-            const Tensor piece = rank.id() < 2 ? contribution(rank.id(), i, c.inputs[i], type, c.dtype) : Tensor();
-            inputs.push_back(from_local(piece, DistSpec::make(pending), c.inputs[i], c.dtype));
+            const Tensor shard = rank.id() < 2 ? contribution(rank.id(), i, c.inputs[i], type, c.dtype) : Tensor();
+            inputs.push_back(from_local(shard, DistSpec::make(pending), c.inputs[i], c.dtype));
           }
         }
         const auto before = rank.stats().collectives;
@@ -237,8 +237,8 @@ TEST_CASE("14: the test above has every op that ops_yaml declares to commute") {
 TEST_CASE("14: guards look at attributes and dtypes: a bias, a narrowing cast and an integer average reduce first") {
   run_ranks(2, [](Rank& rank) {
     const auto pending = [&](DType dtype, const char* type) {
-      const Tensor piece = cast(Tensor::from_data<float>({1, 2}, {2}), dtype);
-      return from_local(scale(piece, rank.id() == 0 ? 1 : 3), spec(2, type), {2}, dtype);
+      const Tensor shard = cast(Tensor::from_data<float>({1, 2}, {2}), dtype);
+      return from_local(scale(shard, rank.id() == 0 ? 1 : 3), spec(2, type), {2}, dtype);
     };
     const Tensor x = pending(DType::float32, "- | sum(p)");
     const auto text = [](const Tensor& tensor) { return spec_of(tensor)->text(); };

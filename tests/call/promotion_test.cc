@@ -138,7 +138,7 @@ TEST_CASE("20: item is traced, and CommPolicy applies to it") {
   });
 }
 
-TEST_CASE("20: CommPolicy::forbid_moves refuses a slice, which sends nothing, too") {
+TEST_CASE("20: CommPolicy::forbid_reshards refuses a slice, which sends nothing, too") {
   run_ranks(2, [](Rank& rank) {
     const Tensor rows = distribute(iota<float>({4, 4}), DistSpec::parse(line(2), "p, -"));
     const Tensor whole = distribute(iota<float>({4, 4}), DistSpec::parse(line(2), "-, -"));
@@ -146,7 +146,7 @@ TEST_CASE("20: CommPolicy::forbid_moves refuses a slice, which sends nothing, to
       const PolicyScope scope(rank, {.comm = CommPolicy::forbid});
       add(rows, whole);
     }
-    const PolicyScope scope(rank, {.comm = CommPolicy::forbid_moves});
+    const PolicyScope scope(rank, {.comm = CommPolicy::forbid_reshards});
     const std::string text = error_of([&] { add(rows, whole); }, ErrorCode::policy);
     check_contains(text,
                    "[add] would change layouts on mesh(p=2): argument 'y' (f32[4, 4]) from [-, -] to [p, -] (0 bytes)");

@@ -107,7 +107,7 @@ std::string try_program(uint64_t seed) {
     const Outcome outcome = ranks_of(on.ranks).check(call, {layouts}, 0, values, {.view = policy})[0];
     if (outcome.kind == Outcome::Kind::right) continue;
     const bool told = outcome.kind == Outcome::Kind::refused &&
-                      (outcome.code == ErrorCode::detached_view || outcome.code == ErrorCode::stale_view);
+                      (outcome.code == ErrorCode::view_of_copy || outcome.code == ErrorCode::stale_view);
     if (policy == ViewPolicy::strict && told) continue;
     return describe(
                policy == ViewPolicy::sync ? "a program under ViewPolicy::sync," : "a program under ViewPolicy::strict,",

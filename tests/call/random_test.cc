@@ -79,7 +79,7 @@ TEST_CASE("34: dropout gives the same bits for every mesh, layout and uneven spl
   }
 }
 
-TEST_CASE("34: uniform and gaussian pieces have the bits of the whole for every mesh, layout and uneven split") {
+TEST_CASE("34: uniform and gaussian shards have the bits of the whole for every mesh, layout and uneven split") {
   for (const DType dtype : dtypes_of(FloatTypes{})) {
     for (const Dims& dims : kShapes) {
       const Tensor numbers[] = {plain([&] { return uniform(IntArray(dims), dtype, -2.0, 3.0); }),
@@ -88,15 +88,15 @@ TEST_CASE("34: uniform and gaussian pieces have the bits of the whole for every 
         run_ranks(placement.mesh->size(), [&](Rank& rank) {
           for (const char* layout : placement.layouts) {
             const DistSpec* spec = DistSpec::parse(placement.mesh, layout);
-            const Piece piece = local_piece(spec->layout(), dims, *placement.mesh->coordinate(rank.id()));
-            const Box boxes[] = {{dims, piece.begin}};
+            const ShardBox shard = shard_box(spec->layout(), dims, *placement.mesh->coordinate(rank.id()));
+            const Box boxes[] = {{dims, shard.begin}};
             const LocalCall local{{}, boxes, nullptr, {kSeed, 0}};
             const OpContext ctx{"random", &local};
-            const Tensor pieces[] = {
-                Tensor(dense::uniform(ctx, {piece.dims, dtype}, piece.dims, dtype, -2.0, 3.0, 0, kCpu)),
-                Tensor(dense::gaussian(ctx, {piece.dims, dtype}, piece.dims, 1.0f, 2.0f, 0, dtype, kCpu))};
+            const Tensor shards[] = {
+                Tensor(dense::uniform(ctx, {shard.dims, dtype}, shard.dims, dtype, -2.0, 3.0, 0, kCpu)),
+                Tensor(dense::gaussian(ctx, {shard.dims, dtype}, shard.dims, 1.0f, 2.0f, 0, dtype, kCpu))};
             for (size_t i = 0; i < 2; ++i) {
-              const Tensor whole = full_tensor(cast(from_local(pieces[i], spec, dims, dtype), DType::float64));
+              const Tensor whole = full_tensor(cast(from_local(shards[i], spec, dims, dtype), DType::float64));
               check(whole.to_vector<double>() == cast(numbers[i], DType::float64).to_vector<double>(),
                     std::string(i == 0 ? "uniform " : "gaussian ") + to_string(dims) + " " + layout);
             }
@@ -114,10 +114,10 @@ TEST_CASE("34: a number depends on its global index alone, not on where a run of
     for (int64_t count : {1, 2, 3, 4, 5, 15, 16, 17, 4096, 4099}) {
       const Box boxes[] = {{{kCount}, {begin}}};
       const LocalCall local{{}, boxes, nullptr, {kSeed, 0}};
-      const DenseTensor piece = dense::uniform(OpContext{"uniform", &local}, {{count}, DType::float32}, {count},
+      const DenseTensor shard = dense::uniform(OpContext{"uniform", &local}, {{count}, DType::float32}, {count},
                                                DType::float32, -1.0, 1.0, 0, kCpu);
       INFO(begin << " " << count);
-      REQUIRE(std::equal(piece.data<float>(), piece.data<float>() + count, whole.begin() + begin));
+      REQUIRE(std::equal(shard.data<float>(), shard.data<float>() + count, whole.begin() + begin));
     }
   }
 }
@@ -192,13 +192,13 @@ std::vector<Placement> wide_placements() {
 /// Runs `make` (shard context and dims -> dense tensor) for each rank's shard, and compares the whole with
 /// `expected`.
 template <class Make>
-void check_pieces(const Tensor& expected, const ProcessMesh* mesh, const std::string& layout, const Make& make) {
+void check_shards(const Tensor& expected, const ProcessMesh* mesh, const std::string& layout, const Make& make) {
   run_ranks(mesh->size(), [&](Rank& rank) {
     const DistSpec* spec = DistSpec::parse(mesh, layout);
-    const Piece piece = local_piece(spec->layout(), expected.dims(), *mesh->coordinate(rank.id()));
-    const Box boxes[] = {{expected.dims(), piece.begin}};
+    const ShardBox shard = shard_box(spec->layout(), expected.dims(), *mesh->coordinate(rank.id()));
+    const Box boxes[] = {{expected.dims(), shard.begin}};
     const LocalCall local{{}, boxes, nullptr, {kSeed, 0}};
-    const Tensor made(make(OpContext{"random", &local}, piece.dims));
+    const Tensor made(make(OpContext{"random", &local}, shard.dims));
     const Tensor whole = full_tensor(from_local(made, spec, expected.dims(), expected.dtype()));
     check(cast(whole, DType::int64).to_vector<int64_t>() == cast(expected, DType::int64).to_vector<int64_t>(),
           layout + " " + to_string(expected.dims()));
@@ -207,14 +207,14 @@ void check_pieces(const Tensor& expected, const ProcessMesh* mesh, const std::st
 
 }  // namespace
 
-TEST_CASE("34: randint pieces have the bits of the whole for every mesh, layout and uneven split") {
+TEST_CASE("34: randint shards have the bits of the whole for every mesh, layout and uneven split") {
   for (const DType dtype : {DType::int32, DType::int64}) {
     for (const Dims& dims : kShapes) {
       const Tensor expected = plain([&] { return randint(-2000000000, 2000000000, IntArray(dims), dtype); });
       for (const Placement& placement : wide_placements()) {
         for (const char* layout : placement.layouts) {
-          check_pieces(expected, placement.mesh, layout, [&](const OpContext& ctx, const Dims& piece) {
-            return dense::randint(ctx, {piece, dtype}, -2000000000, 2000000000, piece, dtype, 0, kCpu);
+          check_shards(expected, placement.mesh, layout, [&](const OpContext& ctx, const Dims& shard) {
+            return dense::randint(ctx, {shard, dtype}, -2000000000, 2000000000, shard, dtype, 0, kCpu);
           });
         }
       }
@@ -246,7 +246,7 @@ TEST_CASE("34: bernoulli gives the same bits for every mesh, layout and uneven s
   }
 }
 
-TEST_CASE("34: randperm pieces agree with the whole, and each element is made from its index") {
+TEST_CASE("34: randperm shards agree with the whole, and each element is made from its index") {
   for (const int n : {0, 1, 2, 3, 7, 16, 37, 1000, 4096, 4097}) {
     const Tensor expected = plain([&] { return randperm(n); });
     for (const Placement& placement : wide_placements()) {
@@ -255,8 +255,8 @@ TEST_CASE("34: randperm pieces agree with the whole, and each element is made fr
       if (placement.mesh->rank() > 1) layouts.push_back("b+a");
       for (const std::string& layout : layouts) {
         // dense::randperm makes a whole tensor; a call on a mesh runs the kernel on a shard.
-        check_pieces(expected, placement.mesh, layout, [&](const OpContext& ctx, const Dims& piece) {
-          DenseTensor out = DenseTensor::allocate(kCpu, {piece, DType::int64});
+        check_shards(expected, placement.mesh, layout, [&](const OpContext& ctx, const Dims& shard) {
+          DenseTensor out = DenseTensor::allocate(kCpu, {shard, DType::int64});
           kernel_table("randperm")
               .find<void(const OpContext&, RandomKey, DenseTensor&)>(ctx, kCpu, DType::int64)(ctx, ctx.local->random,
                                                                                               out);

@@ -7,8 +7,8 @@
 #include "shard/ops/math_dense.h"
 #include "shard/ops/nn_dense.h"
 #include "shard/shard.h"
-#include "shard/testing/pieces.h"
 #include "shard/testing/rule_check.h"
+#include "shard/testing/shards.h"
 
 using namespace shard;
 using namespace shard::testing;
@@ -70,19 +70,19 @@ std::string first_of(const RuleReport& report, Verdict verdict) {
 }
 
 /// The average of element `e` over `axes`, one after the other, as float32 has it.
-float average(const ProcessMesh& mesh, const std::vector<DenseTensor>& pieces, int64_t e, std::vector<int> axes,
+float average(const ProcessMesh& mesh, const std::vector<DenseTensor>& shards, int64_t e, std::vector<int> axes,
               Coordinate at = {}) {
   if (axes.empty()) {
     int process = 0;
     for (int axis = 0; axis < mesh.rank(); ++axis) process = process * mesh.size(axis) + at[static_cast<size_t>(axis)];
-    return pieces[static_cast<size_t>(process)].data<float>()[e];
+    return shards[static_cast<size_t>(process)].data<float>()[e];
   }
   const int axis = axes.back();
   axes.pop_back();
   float total = 0;
   for (int k = 0; k < mesh.size(axis); ++k) {
     at[static_cast<size_t>(axis)] = k;
-    total += average(mesh, pieces, e, axes, at);
+    total += average(mesh, shards, e, axes, at);
   }
   return total / static_cast<float>(mesh.size(axis));
 }
@@ -96,11 +96,11 @@ TEST_CASE("contributions to averages over several axes have exactly the value, w
   Random random(1);
   const CaseInput input{{64}, DType::float32};
   const DenseTensor value = draw_value(input, layout, random);
-  const std::vector<DenseTensor> pieces = split_value(value, layout, random);
+  const std::vector<DenseTensor> shards = split_value(value, layout, random);
   for (int64_t e = 0; e < value.numel(); ++e) {
     INFO("element " << e);
-    CHECK(average(*mesh, pieces, e, {0, 1}) == value.data<float>()[e]);
-    CHECK(average(*mesh, pieces, e, {1, 0}) == value.data<float>()[e]);
+    CHECK(average(*mesh, shards, e, {0, 1}) == value.data<float>()[e]);
+    CHECK(average(*mesh, shards, e, {1, 0}) == value.data<float>()[e]);
   }
 }
 

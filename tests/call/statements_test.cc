@@ -44,16 +44,16 @@ TEST_CASE("1: copies of a handle are one tensor, and a default handle is undefin
   CHECK(x.kind() == TensorKind::dense);
 }
 
-TEST_CASE("1: a distributed tensor shows its global meta and holds its piece") {
+TEST_CASE("1: a distributed tensor shows its global meta and holds its shard") {
   run_ranks(3, [](Rank& rank) {
     const Tensor x = distribute(iota<float>({5, 2}), spec(2, "p, -"));
     check(x.kind() == TensorKind::dist && x.dims() == Dims{5, 2} && x.numel() == 10, "global meta");
-    if (rank.id() < 2) check(local(x).dims() == Dims{rank.id() == 0 ? 3 : 2, 2}, "piece");
+    if (rank.id() < 2) check(local(x).dims() == Dims{rank.id() == 0 ? 3 : 2, 2}, "shard");
     check(x.get().describe() == "f32[5, 2], layout [p, -] on mesh(p=2)", x.get().describe());
   });
 }
 
-TEST_CASE("2: an empty piece is held, and only ranks outside the mesh have absent storage") {
+TEST_CASE("2: an empty shard is held, and only ranks outside the mesh have absent storage") {
   run_ranks(5, [](Rank& rank) {
     const Tensor x = distribute(iota<float>({2, 3}), spec(4, "p, -"));
     const Storage& storage = *x.get().value.storage();
@@ -110,24 +110,24 @@ TEST_CASE("6: distribute copies, from_local and local share") {
     Tensor x = distribute(value, spec(2, "-"));
     relu_(x);
     check(value.to_vector<float>()[0] == -2.0f, "distribute copied");
-    const Tensor piece = iota<float>({2}, -1.0f);
-    Tensor y = from_local(piece, spec(2, "p"), {4}, DType::float32);
-    check(y.shares_buffer_with(piece) && local(y).shares_buffer_with(piece), "no copy");
+    const Tensor shard = iota<float>({2}, -1.0f);
+    Tensor y = from_local(shard, spec(2, "p"), {4}, DType::float32);
+    check(y.shares_buffer_with(shard) && local(y).shares_buffer_with(shard), "no copy");
     relu_(y);
-    check(piece.to_vector<float>() == std::vector<float>{0, 0} && piece.version() == 1, "writes are seen");
+    check(shard.to_vector<float>() == std::vector<float>{0, 0} && shard.version() == 1, "writes are seen");
   });
 }
 
-TEST_CASE("6: from_local checks the piece and is undefined outside the mesh") {
+TEST_CASE("6: from_local checks the shard and is undefined outside the mesh") {
   run_ranks(3, [](Rank& rank) {
     const bool inside = rank.id() < 2;
-    const Tensor piece = inside ? iota<float>({rank.id() == 0 ? 3 : 2}) : Tensor();
-    const Tensor x = from_local(piece, spec(2, "p"), {5}, DType::float32);
+    const Tensor shard = inside ? iota<float>({rank.id() == 0 ? 3 : 2}) : Tensor();
+    const Tensor x = from_local(shard, spec(2, "p"), {5}, DType::float32);
     check(full_equals<float>(x, {0, 1, 2, 0, 1}), "value");
     if (!inside) return;
-    error_of([&] { from_local(piece, spec(2, "p"), {7}, DType::float32); }, ErrorCode::shape_mismatch);
-    error_of([&] { from_local(piece, spec(2, "p"), {5}, DType::float64); }, ErrorCode::shape_mismatch);
-    error_of([&] { from_local(piece, spec(2, "p"), {5, 1}, DType::float32); }, ErrorCode::layout);
+    error_of([&] { from_local(shard, spec(2, "p"), {7}, DType::float32); }, ErrorCode::shape_mismatch);
+    error_of([&] { from_local(shard, spec(2, "p"), {5}, DType::float64); }, ErrorCode::shape_mismatch);
+    error_of([&] { from_local(shard, spec(2, "p"), {5, 1}, DType::float32); }, ErrorCode::layout);
     error_of([&] { from_local(x, spec(2, "p"), {5}, DType::float32); }, ErrorCode::layout);
     error_of([&] { from_local(Tensor(), spec(2, "p"), {5}, DType::float32); }, ErrorCode::undefined);
   });
@@ -147,13 +147,13 @@ TEST_CASE("6: full is whole on every rank of the mesh, a copy, and undefined out
 TEST_CASE("6: printing never communicates, and a pending reduction is not shown as the value") {
   run_ranks(3, [](Rank& rank) {
     const Tensor x = distribute(iota<float>({3}), spec(2, "p"));
-    const Tensor piece = rank.id() < 2 ? iota<float>({2}, static_cast<float>(rank.id())) : Tensor();
-    const Tensor pending = from_local(piece, spec(2, "- | sum(p)"), {2}, DType::float32);
+    const Tensor shard = rank.id() < 2 ? iota<float>({2}, static_cast<float>(rank.id())) : Tensor();
+    const Tensor pending = from_local(shard, spec(2, "- | sum(p)"), {2}, DType::float32);
     const auto before = rank.stats().collectives;
-    const std::vector<std::string> pieces = {"f32[3], layout [p] on mesh(p=2), local shard [2] {0, 1}",
+    const std::vector<std::string> shards = {"f32[3], layout [p] on mesh(p=2), local shard [2] {0, 1}",
                                              "f32[3], layout [p] on mesh(p=2), local shard [1] {2}",
                                              "f32[3], layout [p] on mesh(p=2), no local shard on this rank"};
-    check(to_text(x) == pieces[static_cast<size_t>(rank.id())], to_text(x));
+    check(to_text(x) == shards[static_cast<size_t>(rank.id())], to_text(x));
     if (rank.id() == 1)
       check(to_text(pending) == "f32[2], layout [-] sum(p) on mesh(p=2), local contribution, not the value [2] {1, 2}",
             to_text(pending));
@@ -163,7 +163,7 @@ TEST_CASE("6: printing never communicates, and a pending reduction is not shown 
   CHECK_THAT(to_text(iota<int32_t>({100})), Catch::Contains("63, ...}"));
 }
 
-TEST_CASE("9: a reduction over empty pieces yields the identity there and the right value in all") {
+TEST_CASE("9: a reduction over empty shards yields the identity there and the right value in all") {
   for (int64_t size : {1, 2, 3}) {
     const Tensor plain = iota<float>({size, 2}, -7.0f);
     const Tensor counts = cast(plain, DType::int64);
@@ -182,7 +182,7 @@ TEST_CASE("9: a reduction over empty pieces yields the identity there and the ri
   }
 }
 
-TEST_CASE("9: the identity of an empty piece is below infinities too") {
+TEST_CASE("9: the identity of an empty shard is below infinities too") {
   const float inf = std::numeric_limits<float>::infinity();
   run_ranks(4, [&](Rank&) {
     const Tensor low = distribute(Tensor::from_data<float>({-inf}, {1}), spec(4, "p"));
@@ -218,7 +218,7 @@ TEST_CASE("9: user errors come from the global meta, on ranks outside the mesh a
   });
 }
 
-TEST_CASE("10: expand turns its global shape into local ones, for uneven and empty pieces") {
+TEST_CASE("10: expand turns its global shape into local ones, for uneven and empty shards") {
   const auto* mesh = ProcessMesh::make({2, 3}, {}, {"a", "b"});
   run_ranks(6, [&](Rank&) {
     for (int64_t size : {1, 2, 5, 7}) {
@@ -238,48 +238,48 @@ TEST_CASE("10: expand turns its global shape into local ones, for uneven and emp
   });
 }
 
-TEST_CASE("13: arange computes its piece from its box") {
+TEST_CASE("13: arange computes its shard from its box") {
   const auto* mesh = ProcessMesh::make({2, 3}, {}, {"a", "b"});
   const Tensor whole = arange(3, 40, 2);
   using Arange = void(const OpContext&, const Scalar&, const Scalar&, DenseTensor&);
   run_ranks(6, [&](Rank& rank) {
     for (const char* layout : {"a", "b", "a+b", "b+a", "-"}) {
       const DistSpec* spec = DistSpec::parse(mesh, layout);
-      const Piece piece = local_piece(spec->layout(), whole.dims(), *mesh->coordinate(rank.id()));
-      const Box boxes[] = {{whole.dims(), piece.begin}};
+      const ShardBox shard = shard_box(spec->layout(), whole.dims(), *mesh->coordinate(rank.id()));
+      const Box boxes[] = {{whole.dims(), shard.begin}};
       const LocalCall local{{}, boxes, nullptr, {}};
       const OpContext ctx{"arange", &local};
-      DenseTensor out = DenseTensor::allocate(kCpu, {piece.dims, DType::int64});
+      DenseTensor out = DenseTensor::allocate(kCpu, {shard.dims, DType::int64});
       kernel_table("arange").find<Arange>(ctx, kCpu, DType::int64)(ctx, 3, 2, out);
       check(full_equals(from_local(Tensor(out), spec, whole.dims(), DType::int64), whole.to_vector<int64_t>()), layout);
     }
   });
 }
 
-TEST_CASE("13: embedding of a vocabulary in pieces gives contributions that add up") {
+TEST_CASE("13: embedding of a vocabulary in shards gives contributions that add up") {
   const Tensor ids = Tensor::from_data<int64_t>({6, 0, 3, 3, 5, 1}, {2, 3});
   const Tensor weight = iota<float>({7, 2}, 1.0f);
   run_ranks(5, [&](Rank&) {
     const Tensor x = distribute(ids, spec(4, "-, -"));
-    const Tensor pieces = distribute(weight, spec(4, "p, -"));
-    const Tensor out = embedding(x, pieces);
+    const Tensor shards = distribute(weight, spec(4, "p, -"));
+    const Tensor out = embedding(x, shards);
     check(spec_of(out)->text() == "[-, -, -] sum(p)", spec_of(out)->text());
     check(full_equals(out, embedding(ids, weight).to_vector<float>()), "value");
-    check(full_equals(embedding(x, pieces, 3), embedding(ids, weight, 3).to_vector<float>()),
+    check(full_equals(embedding(x, shards, 3), embedding(ids, weight, 3).to_vector<float>()),
           "padding_idx is a global id");
     check(full_equals(embedding(x, distribute(weight, spec(4, "-, p"))), embedding(ids, weight).to_vector<float>()),
           "columns");
-    check(full_equals(embedding(distribute(ids, spec(4, "-, p")), pieces), embedding(ids, weight).to_vector<float>()),
+    check(full_equals(embedding(distribute(ids, spec(4, "-, p")), shards), embedding(ids, weight).to_vector<float>()),
           "both sharded");
   });
 }
 
-TEST_CASE("13: an id is checked against the whole vocabulary, not the local piece") {
+TEST_CASE("13: an id is checked against the whole vocabulary, not the local shard") {
   for (int64_t wrong : {7, -1}) {
     run_ranks(4, [&](Rank&) {
       const Tensor x = distribute(Tensor::from_data<int64_t>({0, wrong}, {2}), spec(4, "-"));
-      const Tensor pieces = distribute(iota<float>({7, 2}), spec(4, "p, -"));
-      check_contains(error_of([&] { embedding(x, pieces); }, ErrorCode::out_of_range), "must be from 0 to 6");
+      const Tensor shards = distribute(iota<float>({7, 2}), spec(4, "p, -"));
+      check_contains(error_of([&] { embedding(x, shards); }, ErrorCode::out_of_range), "must be from 0 to 6");
     });
   }
 }
@@ -415,13 +415,13 @@ TEST_CASE("16: a missing kernel is an error, on one rank and on many") {
   });
 }
 
-TEST_CASE("18: what is planned and sent is the same on all ranks, uneven pieces or not") {
+TEST_CASE("18: what is planned and sent is the same on all ranks, uneven shards or not") {
   const auto* mesh = ProcessMesh::make({2, 2}, {}, {"a", "b"});
   const auto plans = gather_from(5, [&](Rank& rank) {
     std::vector<std::string> seen;
     call::observe_calls(rank, [&](const call::CallRecord& r) {
       seen.push_back(
-          fmt::format("{} | {} | {} | {} | {} | {}", r.op, r.inputs, r.moves, r.outputs, r.aliases, r.bytes));
+          fmt::format("{} | {} | {} | {} | {} | {}", r.op, r.inputs, r.reshards, r.outputs, r.aliases, r.bytes));
     });
     Tensor x = distribute(iota<float>({5, 3}), DistSpec::parse(mesh, "a, b"));
     const Tensor y = distribute(iota<float>({3, 7}), DistSpec::parse(mesh, "-, a+b"));
@@ -437,9 +437,9 @@ TEST_CASE("18: what is planned and sent is the same on all ranks, uneven pieces 
 
 TEST_CASE("18: after a reduction replicas are bit-identical") {
   const auto bits = gather_from(6, [&](Rank& rank) {
-    std::vector<float> piece;
-    for (int i = 0; i < 257; ++i) piece.push_back(std::sin(static_cast<float>(i * 31 + rank.id() * 17)) * 1e3f);
-    const Tensor x = from_local(Tensor::from_data(piece, {257}), spec(6, "- | sum(p)"), {257}, DType::float32);
+    std::vector<float> shard;
+    for (int i = 0; i < 257; ++i) shard.push_back(std::sin(static_cast<float>(i * 31 + rank.id() * 17)) * 1e3f);
+    const Tensor x = from_local(Tensor::from_data(shard, {257}), spec(6, "- | sum(p)"), {257}, DType::float32);
     const Tensor total = sum(relu(x), {0});
     return std::pair(local(reshard(x, spec(6, "-"))).to_vector<float>(), local(total).to_vector<float>());
   });

@@ -91,7 +91,7 @@ TEST_CASE(
       const PolicyScope forbid(rank, kSyncForbid);
       for (const auto& call : std::vector<std::function<void()>>{
                [&] { relu(y); }, [&] { scale_(y, 2.0); }, [&] { softmax_(y, 0); },
-               [&] { local_map([](const Tensor& piece) { return relu(piece); }, {spec("p")}, {spec("p")})(y); }}) {
+               [&] { local_map([](const Tensor& shard) { return relu(shard); }, {spec("p")}, {spec("p")})(y); }}) {
         const std::string text = error_of(call, ErrorCode::policy);
         check_contains(text, "would communicate on mesh(p=2): ");
         check_contains(text, "the refresh of a view by [reshape] (f32[5, 4]) from [-, p] to [p] (");
@@ -161,9 +161,9 @@ TEST_CASE("20: a kernel that combines values and does not tell how many counts a
     const Tensor x = distribute(iota<float>({4}), spec("p"));
     const PolicyScope forbid(rank, {.comm = CommPolicy::forbid});
     const std::string text = error_of([&] { untold_norm(x); }, ErrorCode::policy);
-    check_contains(text,
-                   "would communicate on mesh(p=2): the kernel combines values over p, nothing tells how many "
-                   "(register_dry_kernel)");
+    check_contains(
+        text,
+        "would communicate on mesh(p=2): the kernel combines values over p, how many is unknown (register_dry_kernel)");
   });
   run_ranks(1, [](Rank& rank) {
     const PolicyScope forbid(rank, {.comm = CommPolicy::forbid});
@@ -375,7 +375,7 @@ TEST_CASE(
   run_ranks(1, [](Rank& rank) {
     Tensor x = iota<float>({2, 3}), y = reshape(x, {6});
     transpose_(x, {1, 0});
-    error_of([&] { relu_(y); }, ErrorCode::detached_view);
+    error_of([&] { relu_(y); }, ErrorCode::view_of_copy);
     const PolicyScope scope(rank, {.view = ViewPolicy::temporary});
     scale_(y, 2.0);
     check(y.to_vector<float>() == numbers(6, 2), "parted");
@@ -414,7 +414,7 @@ TEST_CASE("36: errors about views show whole tensors, equal on all ranks, and ne
       Tensor x = distribute(iota<float>({4, 3}), spec("p, -"));
       Tensor y = reshape(x, {4, 3, 1});
       transpose_(x, {1, 0});
-      const std::string write = error_of([&] { relu_(y); }, ErrorCode::detached_view);
+      const std::string write = error_of([&] { relu_(y); }, ErrorCode::view_of_copy);
       check_contains(write,
                      "it is a view or alias of a tensor f32[4, 3] [p, -] that [transpose_] has given a new buffer, as "
                      "f32[3, 4] [-, p]");

@@ -69,7 +69,7 @@ TEST_CASE("22: a view of a moved input can be read, and a write through it throw
     Tensor y = reshape(x, {20});
     check(!y.shares_buffer_with(x), "detached");
     check(full_equals(y, iota<float>({20}).to_vector<float>()), "same values");
-    const std::string text = error_of([&] { relu_(y); }, ErrorCode::detached_view);
+    const std::string text = error_of([&] { relu_(y); }, ErrorCode::view_of_copy);
     check_contains(text, "[relu_]");
     check_contains(text, "view by [reshape] of argument 'x'");
     check_contains(text, "from [p, -] to [p]");
@@ -149,7 +149,7 @@ TEST_CASE("23: batch_norm on sharded statistics shares with the replicated tempo
     error_of([&mean = mean_out] { full_tensor(mean); }, ErrorCode::stale_view);
     BatchNorm again("p");
     auto [out2, mean2, variance2, saved2, inverse2] = again.run();
-    error_of([&mean = mean2] { relu_(mean); }, ErrorCode::detached_view);
+    error_of([&mean = mean2] { relu_(mean); }, ErrorCode::view_of_copy);
   });
 }
 
@@ -199,8 +199,8 @@ TEST_CASE("10: -1 and 0 in a shape mean the global dims") {
 
 TEST_CASE("pending reductions pass through views") {
   run_ranks(2, [](Rank& rank) {
-    const Tensor piece = Tensor::from_data<float>({1, 2, 3, 4}, {4});
-    const Tensor x = from_local(piece, DistSpec::parse(line(2), "- | sum(p)"), {4}, DType::float32);
+    const Tensor shard = Tensor::from_data<float>({1, 2, 3, 4}, {4});
+    const Tensor x = from_local(shard, DistSpec::parse(line(2), "- | sum(p)"), {4}, DType::float32);
     const int64_t before = rank.stats().bytes_sent;
     const Tensor y = reshape(x, {2, 2});
     check(spec_of(y)->text() == "[-, -] sum(p)", spec_of(y)->text());
@@ -209,7 +209,7 @@ TEST_CASE("pending reductions pass through views") {
   });
 }
 
-TEST_CASE("11, 21: a view whose pieces all stay where they are shares, and writes through it reach the source") {
+TEST_CASE("11, 21: a view whose shards all stay where they are shares, and writes through it reach the source") {
   const auto* square = ProcessMesh::make({2, 2});
   const auto* flat = ProcessMesh::make({4, 1});
   struct Case {

@@ -84,9 +84,9 @@ struct MovedView {
 
 /// A tensor of shape [4, 4] whose rows are sharded, on the faulty device.
 Tensor rows_on_device() {
-  DenseTensor piece = DenseTensor::allocate(faulty_device(), {{2, 4}, DType::float32});
-  std::fill_n(piece.data<float>(), piece.numel(), 1.0f);
-  return from_local(Tensor(piece), DistSpec::parse(line(), "p, -"), {4, 4}, DType::float32);
+  DenseTensor shard = DenseTensor::allocate(faulty_device(), {{2, 4}, DType::float32});
+  std::fill_n(shard.data<float>(), shard.numel(), 1.0f);
+  return from_local(Tensor(shard), DistSpec::parse(line(), "p, -"), {4, 4}, DType::float32);
 }
 
 template <class F>

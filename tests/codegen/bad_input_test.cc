@@ -112,5 +112,5 @@ TEST_CASE("The peer's files, all in one run, have one error, which is a true one
     if (each.severity == Severity::error) errors.push_back(each.at.file + ": " + each.message);
   }
   CHECK(errors == std::vector<std::string>{
-                      "static_backward.yaml: 'kernel_size' in 'kernel.param' is no argument of op 'pool3d_grad'."});
+                      "static_backward.yaml: 'kernel_size' in 'kernel.param' is not an argument of op 'pool3d_grad'."});
 }

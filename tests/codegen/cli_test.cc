@@ -150,7 +150,7 @@ TEST_CASE("docs writes a page, and scaffold never overwrites a file unless it is
   write(folder.path("made/dropout_kernel.cc"), "mine");
   const Ran again = run_tool(scaffold);
   CHECK(again.code == 2);
-  CHECK(has(again.err, "dropout_kernel.cc' is there already; --force overwrites it."));
+  CHECK(has(again.err, "dropout_kernel.cc' exists already; --force overwrites it."));
   CHECK(slurp(folder.path("made/dropout_kernel.cc")) == "mine");
   CHECK(run_tool(scaffold + " --force").code == 0);
   CHECK(slurp(folder.path("made/dropout_kernel.cc")) != "mine");

@@ -193,6 +193,6 @@ TEST_CASE("The option --parts takes the name of a family that is there", "[codeg
   }
   const Ran ran = generate(folder, "--parts opz=2");
   CHECK(ran.code == 2);
-  CHECK(has(ran.err, "--parts names 'opz', which is the family of none of the files; did you mean 'ops'?"));
+  CHECK(has(ran.err, "--parts names 'opz', which is not the family of any of the files; did you mean 'ops'?"));
   CHECK(generate(folder, "--parts ops=2").code == 0);
 }

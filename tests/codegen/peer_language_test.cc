@@ -99,7 +99,7 @@ TEST_CASE("Of a key that stands twice the last one counts, with a warning that -
   DiagnosticSink sink;
   const Family family = read_text(text, sink);
   CHECK(messages(sink) ==
-        std::vector<std::string>{"warning: Key 'args' stands here twice, and the last one counts: remove the other."});
+        std::vector<std::string>{"warning: Key 'args' is given twice, and the last one counts: remove the other."});
   REQUIRE(family.ops[0].signature.inputs.size() == 1);
   CHECK(family.ops[0].signature.inputs[0].name.text == "y");
   CHECK(family.ops[0].signature.attrs.size() == 1);

@@ -50,7 +50,7 @@ TEST_CASE("explain tells signature, aliasing, placement, links and the steps of 
   const std::string add = to_text(find(all, "add"));
   check_has(add, "add(Tensor x, Tensor y) -> Tensor(out)\nmixed.yaml:3, forward op of family mixed\n");
   check_has(add, "  Tensor& add_(Tensor& x, const Tensor& y)\n");
-  check_has(add, "add_: out is written over x.");
+  check_has(add, "add_: out overwrites x.");
   check_has(add, "Axis expression \"..., ... -> ...\".");
   check_has(add, "Commutes with a pending sum, avg of all arguments together (linear).");
   check_has(add, "\ninfer::add\n   1. infer_meta ElementwiseInferMeta(x, y)\n");

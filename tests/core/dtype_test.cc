@@ -121,7 +121,7 @@ TEST_CASE("dtypes have names that parse back, sizes and kinds") {
     CHECK(is_floating(dtype) == (i < 4));
   }
   CHECK_THAT(error_of([] { parse_dtype("float8"); }, ErrorCode::invalid_argument),
-             Catch::Contains("'float8' is no dtype; choose float32"));
+             Catch::Contains("'float8' is not a dtype; choose float32"));
 }
 
 TEST_CASE("reduce types have names that parse back") {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "shard/core/dense_tensor.h"
-#include "shard/core/torn_calls.h"
+#include "shard/core/partial_failures.h"
 #include "support/mesh_run.h"
 
 using namespace shard;
@@ -94,12 +94,12 @@ TEST_CASE("a write counts once and leaves its name") {
   CHECK(LastWrite::text(storage->last_write()) == "[add_]");
 }
 
-TEST_CASE("a detached view can be read until its source is written, and cannot be written") {
+TEST_CASE("a view of a copy can be read until its source is written, and cannot be written") {
   const Ref<Storage> source = buffer();
   const Ref<Storage> view = buffer();
   detach(view, source);
   CHECK_NOTHROW(view->check_read());
-  CHECK_THAT(error_of([&] { view->check_write("relu_"); }, ErrorCode::detached_view),
+  CHECK_THAT(error_of([&] { view->check_write("relu_"); }, ErrorCode::view_of_copy),
              Catch::Contains("[relu_]") && Catch::Contains("[reshape]") && Catch::Contains("from [p, -] to [p]"));
   CHECK_NOTHROW(source->check_write("exp_"));
   source->bump("exp_");
@@ -107,7 +107,7 @@ TEST_CASE("a detached view can be read until its source is written, and cannot b
   CHECK_THAT(error_of([&] { view->check_read(); }, ErrorCode::stale_view),
              Catch::Contains("exp_ has written the source since"));
   error_of([&] { view->check_write("relu_"); }, ErrorCode::stale_view);
-  view->mark_in_step();
+  view->mark_in_sync();
   CHECK_FALSE(view->stale());
   CHECK_NOTHROW(view->check_read());
 }
@@ -122,7 +122,7 @@ TEST_CASE("a view of a view is stale with the first source, and the error names 
   CHECK_THAT(error_of([&] { view->check_read(); }, ErrorCode::stale_view), Catch::Contains("tanh_"));
 }
 
-TEST_CASE("a detached view keeps its source alive") {
+TEST_CASE("a view of a copy keeps its source alive") {
   const Ref<Storage> view = buffer();
   {
     const Ref<Storage> source = buffer();
@@ -166,7 +166,7 @@ TEST_CASE("a copy whose source is gone is a copy of what that was a copy of") {
   CHECK_FALSE(view->detachment()->origin.get() == root.get());
   CHECK(late->stale());
   CHECK_NOTHROW(view->check_read());
-  error_of([&] { view->check_write("relu_"); }, ErrorCode::detached_view);
+  error_of([&] { view->check_write("relu_"); }, ErrorCode::view_of_copy);
   root->bump("tanh_");
   CHECK_THAT(error_of([&] { view->check_read(); }, ErrorCode::stale_view), Catch::Contains("tanh_"));
   CHECK_THAT(error_of([&] { late->check_read(); }, ErrorCode::stale_view), Catch::Contains("exp_"));
@@ -209,10 +209,10 @@ TEST_CASE("copies are handed over to the source of their source where they can f
   middle->bump("exp_");
   detach(view, middle);
   other->detach({middle, middle->version(), "flatten", "x", "[p, -]", "[p]", {}, {}});
-  middle->hand_copies_over(all);  // it is not a copy
+  middle->reparent_copies(all);  // it is not a copy
   CHECK(view->detachment()->source.get() == middle.get());
   detach(middle, root);
-  middle->hand_copies_over([](const Detachment& copy) { return copy.op == "reshape"; });
+  middle->reparent_copies([](const Detachment& copy) { return copy.op == "reshape"; });
   CHECK(view->detachment()->source.get() == root.get());
   CHECK(behind->detachment()->source.get() == root.get());
   CHECK(other->detachment()->source.get() == middle.get());
@@ -293,11 +293,11 @@ TEST_CASE("a poisoned storage tells its cause at every read and write") {
 TEST_CASE(
     "4: what a call wrote that failed on another rank is poisoned once that is known, and what was written before is "
     "not") {
-  const auto calls = std::make_shared<TornCalls>();
+  const auto calls = std::make_shared<PartialFailures>();
   const Ref<Storage> before = buffer();
   const Ref<Storage> written = buffer();
-  before->doubt(calls, 6);
-  written->doubt(calls, 7);
+  before->mark_maybe_poisoned(calls, 6);
+  written->mark_maybe_poisoned(calls, 7);
   CHECK_NOTHROW(written->check_read());
   calls->set(7, "rank 1 failed in divide_");
   calls->set(3, "a later one does not count");
@@ -384,7 +384,7 @@ TEST_CASE("out of memory: the error names the op, the tensor, what was asked for
   const std::string text =
       error_of([&] { DenseTensor::allocate(kCpu, too_large, nullptr, "matmul"); }, ErrorCode::device);
   CHECK_THAT(text, Catch::StartsWith("[matmul] no memory for f32[17592186044416, 8] on cpu: 562949953421312 bytes were "
-                                     "asked for, while tensors of this process hold "));
+                                     "requested, while tensors of this process hold "));
   const size_t at = text.find(" hold ") + 6;
   const long long held = std::stoll(text.substr(at));
   CHECK(held >= (4 << 20));

@@ -128,7 +128,7 @@ TEST_CASE("an invalid mesh or layout is an error that says why") {
   }
 }
 
-TEST_CASE("8: splits are balanced, larger pieces first, and axes nest") {
+TEST_CASE("8: splits are balanced, larger shards first, and axes nest") {
   const auto* mesh = ProcessMesh::make({2, 3}, {}, {"a", "b"});
   std::vector<int64_t> sizes;
   for (int i = 0; i < 6; ++i) sizes.push_back(shard_range(10, *mesh, {0, 1}, mesh->coordinate_at(i)).size);

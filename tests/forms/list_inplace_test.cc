@@ -58,7 +58,7 @@ void check_sgd(const SgdCase& c, bool with_masters) {
     const int before = inferences;
     const auto result = list_sgd_(dist_params, dist_rate, dist_grads, dist_masters);
     check(&std::get<0>(result) == &dist_params && &std::get<1>(result) == &dist_masters, "returns its arguments");
-    check(step == 1 || inferences - before <= 1, "a hit infers for the local pieces alone");
+    check(step == 1 || inferences - before <= 1, "a hit infers for the local shards alone");
     for (size_t k = 0; k < params.size(); ++k) {
       check(dist_params[k].version() == step && params[k].version() == step && dist_grads[k].version() == 0,
             "versions");
@@ -182,7 +182,7 @@ TEST_CASE("24: elements whose dtype changes get new buffers, and their old alias
     list_widen_(plain);
     list_widen_(d);
     for (size_t k = 0; k < 2; ++k) check(same_bits<double>(d[k], plain[k]) && d[k].version() == 1, "value and version");
-    error_of([&] { relu_(old); }, ErrorCode::detached_view);
+    error_of([&] { relu_(old); }, ErrorCode::view_of_copy);
   });
 }
 
@@ -283,7 +283,7 @@ TEST_CASE("24: a list may have more elements than a mask has bits") {
   });
 }
 
-TEST_CASE("23, 24: under ViewPolicy::sync a write of a list goes through detached views, under strict it is refused") {
+TEST_CASE("23, 24: under ViewPolicy::sync a write of a list goes through views of copies, under strict it is refused") {
   use_forms();
   run_ranks(2, [](Rank& rank) {
     const Tensor source = distribute(iota<float>({5, 4}), DistSpec::parse(line(), "p, -"));
@@ -291,7 +291,7 @@ TEST_CASE("23, 24: under ViewPolicy::sync a write of a list goes through detache
     const List y = distributed(plain_list({{20}, {20}}, 1), line(), {"p", "p"});
     List targets = {other, reshape(source, {20})};
     const Snapshot before(targets);
-    error_of([&] { list_axpy_(targets, y, 1.0f); }, ErrorCode::detached_view);
+    error_of([&] { list_axpy_(targets, y, 1.0f); }, ErrorCode::view_of_copy);
     check(Snapshot(targets) == before, "no element was written");
     const PolicyScope scope(rank, {.view = ViewPolicy::sync});
     List synced = {other, reshape(source, {20})};

@@ -46,16 +46,16 @@ inline std::string mesh_difference(const GradientCall& call, const std::vector<T
       for (const Tensor& argument : arguments)
         layouts.push_back(one_axis_layouts(mesh, argument.dims())), choices *= layouts.back().size();
       for (size_t choice = 0; choice < choices; ++choice) {
-        std::vector<Tensor> pieces;
+        std::vector<Tensor> shards;
         std::string text;
         size_t rest = choice;
         for (size_t i = 0; i < arguments.size(); ++i) {
           const DistSpec* spec = layouts[i][rest % layouts[i].size()];
           rest /= layouts[i].size();
-          pieces.push_back(distribute(arguments[i], spec));
+          shards.push_back(distribute(arguments[i], spec));
           text += " " + spec->text();
         }
-        const std::vector<Tensor> results = call(pieces);
+        const std::vector<Tensor> results = call(shards);
         for (size_t r = 0; r < expected.size(); ++r) {
           if (!expected[r].defined()) continue;
           const Tensor whole = full_tensor(results[r]);

@@ -10,7 +10,7 @@ namespace shard::test {
 
 /// Nothing when a tensor in `forward` may get a gradient in `gradient`: along each mesh axis
 /// - a replicated one a replicated one or a pending sum,
-/// - a sharded one one with the same pieces or a pending sum,
+/// - a sharded one one with the same shards or a pending sum,
 /// - one that is pending a replicated one.
 inline std::string placement_problem(const DistSpec* forward, const DistSpec* gradient) {
   Layout allowed = forward->layout();

@@ -14,7 +14,7 @@
 #include "gradients/placement.h"
 #include "shard/autograd/autograd.h"
 #include "shard/shard.h"
-#include "shard/testing/pieces.h"
+#include "shard/testing/shards.h"
 #include "support/random_runs.h"
 #include "support/source_dir.h"
 
@@ -360,10 +360,10 @@ Trial trial_of(const TableCase& one, const std::vector<int64_t>& sizes, Random& 
 struct Placed {
   const DistSpec* spec;
   Meta meta;
-  std::vector<DenseTensor> pieces;
+  std::vector<DenseTensor> shards;
 
   Tensor on(const Rank& rank) const {
-    return from_local(Tensor(clone(pieces[static_cast<size_t>(rank.id())])), spec, meta.dims, meta.dtype);
+    return from_local(Tensor(clone(shards[static_cast<size_t>(rank.id())])), spec, meta.dims, meta.dtype);
   }
 };
 using Choice = std::vector<const Placed*>;  // of the inputs, then of the gradients of the outputs

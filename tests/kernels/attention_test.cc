@@ -122,7 +122,7 @@ DenseTensor piece_of(const DenseTensor& x, int d, int64_t first, int64_t n) {
   return tensor(some, dims, x.dtype());
 }
 
-TEST_CASE("a piece of the queries, heads or batches has the bits of the whole, with dropout too") {
+TEST_CASE("a shard of the queries, heads or batches has the bits of the whole, with dropout too") {
   const Shape s{2, 20, 80, 4, 2, 8, 8};
   const DenseTensor q = arbitrary({2, 20, 4, 8}, DType::float32, 1);
   const DenseTensor k = arbitrary({2, 80, 2, 8}, DType::float32, 2), v = arbitrary({2, 80, 2, 8}, DType::float32, 3);
@@ -143,7 +143,7 @@ TEST_CASE("a piece of the queries, heads or batches has the bits of the whole, w
   };
   for (const Cut& cut : {Cut{0, 1, 1, false}, Cut{1, 5, 11, false}, Cut{2, 2, 2, false}, Cut{2, 3, 1, true}}) {
     INFO("dim " << cut.dim << " from " << cut.first);
-    const DenseTensor piece = piece_of(q, cut.dim, cut.first, cut.n);
+    const DenseTensor shard = piece_of(q, cut.dim, cut.first, cut.n);
     DenseTensor kp = k, vp = v;
     Box q_box{q.dims(), {0, 0, 0, 0}}, k_box{k.dims(), {0, 0, 0, 0}};
     q_box.begin[cut.dim] = cut.first;
@@ -155,9 +155,9 @@ TEST_CASE("a piece of the queries, heads or batches has the bits of the whole, w
     }
     const Box inputs[] = {q_box, k_box, k_box, {{2}, {0}}, {}};
     const LocalCall local{inputs, {}, nullptr, {}};
-    const Dims& d = piece.dims();
+    const Dims& d = shard.dims();
     Outputs part({d[0], d[1], 80, d[2], kp.dims()[2], 8, 8}, DType::float32, false);
-    call_in<FlashAttn>({"flash_attn", &local}, "flash_attn", DType::float32, piece, kp, vp, seed, DenseTensor(), 0.5f,
+    call_in<FlashAttn>({"flash_attn", &local}, "flash_attn", DType::float32, shard, kp, vp, seed, DenseTensor(), 0.5f,
                        true, false, false, "", RandomKey{}, part.out, part.softmax, part.lse, part.seed_offset);
     CHECK(values(part.out) == values(piece_of(whole.out, cut.dim, cut.first, cut.n)));
   }
@@ -210,11 +210,11 @@ TEST_CASE("rotary positions turn pairs by their place, by an id, or by given sin
       Box inputs[] = {{{1, 8, 1, 4}, {0, 3, 0, 0}}, {}, {}, {{1, 8, 1, 4}, {0, 3, 0, 0}},
                       {{1, 8, 1, 4}, {0, 3, 0, 0}}, {}};
       const LocalCall local{inputs, {}, nullptr, {}};
-      const OpContext pieces{"fused_rotary_position_embedding", &local};
-      check_near(rotate(pieces, none, none, none), turned(values(q), {3, 4, 5}, adjacent), 4);
+      const OpContext shards{"fused_rotary_position_embedding", &local};
+      check_near(rotate(shards, none, none, none), turned(values(q), {3, 4, 5}, adjacent), 4);
       const std::vector<double> late_sines(sines.begin() + 12, sines.end()),
           late_cosines(cosines.begin() + 12, cosines.end());
-      check_near(rotate(pieces, tensor(late_sines, {1, 3, 1, 4}, wide), tensor(late_cosines, {1, 3, 1, 4}, wide), none),
+      check_near(rotate(shards, tensor(late_sines, {1, 3, 1, 4}, wide), tensor(late_cosines, {1, 3, 1, 4}, wide), none),
                  turned(values(q), {3, 4, 5}, adjacent), 4);
     }
   }

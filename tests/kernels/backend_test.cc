@@ -110,7 +110,7 @@ TEST_CASE("The conformance tests find what a backend does wrong", "[kernels]") {
   int skipped = 0;
   for (const std::string& finding : testing::check_backend(device, [&](const std::string&) { ++skipped; }))
     all += finding + "\n";
-  CHECK_THAT(all, Catch::Contains("allocate(1000) gave an address that is no multiple of 64"));
+  CHECK_THAT(all, Catch::Contains("allocate(1000) returned an address that is not a multiple of 64"));
   CHECK_THAT(all, Catch::Contains("copies of 1001 bytes at offset 1: what came back is not what was sent"));
   CHECK_THAT(all, Catch::Contains("graphs: work was run while it was recorded"));
   CHECK_THAT(all, Catch::Contains("graphs: a launch did not do the work that was recorded"));

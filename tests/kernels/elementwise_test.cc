@@ -316,9 +316,9 @@ TEST_CASE("an element has the same bits however the tensor is cut") {
     DenseTensor whole = uninitialized({1003}, DType::float32);
     call<Unary>(name, DType::float32, x, whole);
     for (int64_t cut : {1, 3, 17, 500}) {
-      const DenseTensor piece(x.storage(), {{1003 - cut}, DType::float32}, static_cast<size_t>(cut) * 4);
+      const DenseTensor part(x.storage(), {{1003 - cut}, DType::float32}, static_cast<size_t>(cut) * 4);
       DenseTensor out = uninitialized({1003 - cut}, DType::float32);
-      call<Unary>(name, DType::float32, piece, out);
+      call<Unary>(name, DType::float32, part, out);
       CHECK(std::memcmp(out.data<float>(), whole.data<float>() + cut, out.meta().bytes()) == 0);
     }
   }

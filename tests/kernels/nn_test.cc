@@ -93,7 +93,7 @@ TEST_CASE("cross entropy takes indices, weights and labels to ignore") {
                     Catch::Contains("label has the class 2 at element 0, but there are 2 classes"));
 }
 
-TEST_CASE("embedding pieces of a vocabulary add up to the whole") {
+TEST_CASE("embedding shards of a vocabulary add up to the whole") {
   for (const DType dtype : kFloatDTypes) {
     const DenseTensor ids = tensor({3, 0, 2, 1}, {2, 2}, DType::int64);
     const DenseTensor weight = tensor({1, 2, 3, 4, 5, 6, 7, 8}, {4, 2}, dtype);
@@ -208,7 +208,7 @@ TEST_CASE("batch_norm learns the running statistics in their buffers") {
   }
 }
 
-TEST_CASE("batch_norm combines sums over the ranks that hold other pieces, also when its own is empty") {
+TEST_CASE("batch_norm combines sums over the ranks that hold other shards, also when its own is empty") {
   TwiceReducer reducer;
   const Box inputs[] = {{{4, 1}, {0, 0}}};
   const LocalCall local{inputs, {}, &reducer, {}};

@@ -14,7 +14,7 @@ constexpr RandomKey kKey{42, 7};
 
 /// Compares each [2, 3]-shard of a [4, 9] tensor with the whole.
 template <class Fill>
-void check_pieces(DType dtype, const Fill& fill) {
+void check_shards(DType dtype, const Fill& fill) {
   const Dims dims{4, 9};
   DenseTensor whole = uninitialized(dims, dtype);
   fill(OpContext{"random"}, whole);
@@ -23,10 +23,10 @@ void check_pieces(DType dtype, const Fill& fill) {
     for (int64_t column : {0, 3, 6}) {
       const Box box[] = {{dims, {row, column}}};
       const LocalCall local{box, box, nullptr, {}};
-      DenseTensor piece = uninitialized({2, 3}, dtype);
-      fill(OpContext{"random", &local}, piece);
+      DenseTensor shard = uninitialized({2, 3}, dtype);
+      fill(OpContext{"random", &local}, shard);
       for (int64_t i = 0; i < 6; ++i) {
-        CHECK(values(piece)[static_cast<size_t>(i)] ==
+        CHECK(values(shard)[static_cast<size_t>(i)] ==
               expected[static_cast<size_t>((row + i / 3) * 9 + column + i % 3)]);
       }
     }
@@ -35,13 +35,13 @@ void check_pieces(DType dtype, const Fill& fill) {
 
 TEST_CASE("uniform and gaussian give the same bits for every split") {
   for (const DType dtype : kFloatDTypes) {
-    check_pieces(dtype, [&](const OpContext& ctx, DenseTensor& out) {
+    check_shards(dtype, [&](const OpContext& ctx, DenseTensor& out) {
       call_in<Uniform>(ctx, "uniform", dtype, Scalar(-1), Scalar(1), 0, kKey, out);
     });
-    check_pieces(dtype, [&](const OpContext& ctx, DenseTensor& out) {
+    check_shards(dtype, [&](const OpContext& ctx, DenseTensor& out) {
       call_in<Gaussian>(ctx, "gaussian", dtype, 0.0f, 1.0f, 0, kKey, out);
     });
-    check_pieces(dtype, [&](const OpContext& ctx, DenseTensor& out) {
+    check_shards(dtype, [&](const OpContext& ctx, DenseTensor& out) {
       DenseTensor mask = uninitialized(out.dims(), DType::uint8);
       const DenseTensor ones = tensor(std::vector<double>(static_cast<size_t>(out.numel()), 1), out.dims(), dtype);
       call_in<Dropout>(ctx, "dropout", dtype, ones, DenseTensor(), Scalar(0.5), false, "upscale_in_train", 0, false,

@@ -116,7 +116,7 @@ class ThriceReducer : public AxisReducer {
   }
 };
 
-TEST_CASE("norms add squares, of all pieces before a root is taken") {
+TEST_CASE("norms add squares, of all shards before a root is taken") {
   using Norm = void(const OpContext&, const DenseTensor&, const IntArray&, bool, bool, DenseTensor&);
   for (const DType dtype : kFloatDTypes) {
     const DenseTensor x = tensor({3, -4, 5, 12}, {2, 2}, dtype);

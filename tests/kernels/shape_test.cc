@@ -54,14 +54,14 @@ TEST_CASE("slice clamps positions and counts negative ones from the end") {
 
 TEST_CASE("concat, split and stack are inverse to each other") {
   for (const DType dtype : kAllDTypes) {
-    const DenseTensor pieces[] = {arbitrary({2, 1, 3}, dtype, 1), arbitrary({2, 0, 3}, dtype, 2),
-                                  arbitrary({2, 4, 3}, dtype, 3)};
+    const DenseTensor parts[] = {arbitrary({2, 1, 3}, dtype, 1), arbitrary({2, 0, 3}, dtype, 2),
+                                 arbitrary({2, 4, 3}, dtype, 3)};
     DenseTensor joined = uninitialized({2, 5, 3}, dtype);
-    call<Concat>("concat", dtype, std::span<const DenseTensor>(pieces), Scalar(-2), joined);
+    call<Concat>("concat", dtype, std::span<const DenseTensor>(parts), Scalar(-2), joined);
     DenseTensor cut[] = {uninitialized({2, 1, 3}, dtype), uninitialized({2, 0, 3}, dtype),
                          uninitialized({2, 4, 3}, dtype)};
     call<Split>("split", dtype, joined, IntArray{1, 0, -1}, Scalar(1), std::span<DenseTensor>(cut));
-    for (size_t i = 0; i < 3; ++i) CHECK(values(cut[i]) == values(pieces[i]));
+    for (size_t i = 0; i < 3; ++i) CHECK(values(cut[i]) == values(parts[i]));
   }
   const DenseTensor rows[] = {tensor({1, 2}, {2}), tensor({3, 4}, {2})};
   DenseTensor stacked = uninitialized({2, 2}, DType::float32);
@@ -97,9 +97,9 @@ TEST_CASE("arange computes each element from its global index") {
   CHECK(values(out) == std::vector<double>{1, 1.5, 2, 2.5});
   const Box outputs[] = {{{10}, {6}}};
   const LocalCall local{{}, outputs, nullptr, {}};
-  DenseTensor piece = uninitialized({4}, DType::int64);
-  call_in<Arange>({"arange", &local}, "arange", DType::int64, Scalar(1), Scalar(2), piece);
-  CHECK(values(piece) == std::vector<double>{13, 15, 17, 19});
+  DenseTensor part = uninitialized({4}, DType::int64);
+  call_in<Arange>({"arange", &local}, "arange", DType::int64, Scalar(1), Scalar(2), part);
+  CHECK(values(part) == std::vector<double>{13, 15, 17, 19});
 }
 
 TEST_CASE("tile repeats dims, and new ones before them") {

@@ -64,7 +64,7 @@ TEST_CASE("metas of truth values, gates, lists and norms") {
   CHECK(to_string(out) == "f32[2, 3]");
   CHECK(error_of(ErrorCode::shape_mismatch, [&] {
           SwiGLUInferMeta({"swiglu"}, f32({2, 3}), nullptr, out);
-        }) == "[swiglu] x is f32[2, 3], but without y its last dim must be even, gates first and then values; give y");
+        }) == "[swiglu] x is f32[2, 3], but without y its last dim must be even, gates first and then values; pass y");
   CHECK(error_of(ErrorCode::shape_mismatch, [&] { SwiGLUInferMeta({"swiglu"}, f32({3}), &y, out); }) ==
         "[swiglu] x is f32[3] and y is f32[2, 3], but their shapes must be equal; expand one of them");
   error_of(ErrorCode::dtype_mismatch, [&] { SwiGLUInferMeta({"swiglu"}, f32({2, 6}), &halves, out); });
@@ -116,20 +116,20 @@ TEST_CASE("metas of repeated, cut and scattered tensors") {
   TriangleInferMeta({"tril"}, f32({2, 3}), out);
   CHECK(error_of(ErrorCode::shape_mismatch, [&] { TriangleInferMeta({"tril"}, f32({3}), out); }) ==
         "[tril] x is f32[3], but must have at least two dims; a diagonal needs rows and columns");
-  std::vector<Meta> pieces;
-  SplitWithNumInferMeta({"split_with_num"}, f32({6, 2}), 3, Scalar(0), pieces);
-  CHECK(pieces.size() == 3);
-  CHECK(to_string(pieces[2]) == "f32[2, 2]");
+  std::vector<Meta> parts;
+  SplitWithNumInferMeta({"split_with_num"}, f32({6, 2}), 3, Scalar(0), parts);
+  CHECK(parts.size() == 3);
+  CHECK(to_string(parts[2]) == "f32[2, 2]");
   CHECK(error_of(ErrorCode::shape_mismatch,
                  [&] {
-                   SplitWithNumInferMeta({"split_with_num"}, f32({6, 2}), 4, Scalar(0), pieces);
+                   SplitWithNumInferMeta({"split_with_num"}, f32({6, 2}), 4, Scalar(0), parts);
                  }) ==
         "[split_with_num] x is f32[6, 2], whose dim 0 is 6, but num is 4, and must divide it; use split for unequal "
-        "pieces");
-  UnbindInferMeta({"unbind"}, f32({6, 2}), -1, pieces);
-  CHECK(pieces.size() == 2);
-  CHECK(to_string(pieces[0]) == "f32[6]");
-  error_of(ErrorCode::shape_mismatch, [&] { UnbindInferMeta({"unbind"}, f32({}), 0, pieces); });
+        "parts");
+  UnbindInferMeta({"unbind"}, f32({6, 2}), -1, parts);
+  CHECK(parts.size() == 2);
+  CHECK(to_string(parts[0]) == "f32[6]");
+  error_of(ErrorCode::shape_mismatch, [&] { UnbindInferMeta({"unbind"}, f32({}), 0, parts); });
   StridedSliceInferMeta({"strided_slice"}, f32({7, 5}), IntArray{0, 1}, IntArray{-1, 1}, IntArray{-1, 9},
                         IntArray{-2, 3}, out);
   CHECK(to_string(out) == "f32[4, 2]");
@@ -335,13 +335,13 @@ TEST_CASE("metas of shape ops") {
 
 TEST_CASE("metas of joins and cuts") {
   Meta out;
-  const Meta pieces[] = {f32({2, 3}), f32({4, 3})};
-  ConcatInferMeta({"concat"}, pieces, 0, out);
+  const Meta joined[] = {f32({2, 3}), f32({4, 3})};
+  ConcatInferMeta({"concat"}, joined, 0, out);
   CHECK(to_string(out) == "f32[6, 3]");
-  CHECK(error_of(ErrorCode::shape_mismatch, [&] { ConcatInferMeta({"concat"}, pieces, 1, out); }) ==
+  CHECK(error_of(ErrorCode::shape_mismatch, [&] { ConcatInferMeta({"concat"}, joined, 1, out); }) ==
         "[concat] x[0] is f32[2, 3] and x[1] is f32[4, 3], but all dims other than axis 1 must be equal");
   CHECK_THROWS_WITH(ConcatInferMeta({"concat"}, {}, 0, out), Catch::Contains("empty list"));
-  CHECK_THROWS_WITH(StackInferMeta({"stack"}, pieces, 0, out), Catch::Contains("shapes must be equal"));
+  CHECK_THROWS_WITH(StackInferMeta({"stack"}, joined, 0, out), Catch::Contains("shapes must be equal"));
   std::vector<Meta> parts;
   SplitInferMeta({"split"}, f32({7, 2}), IntArray{2, -1, 1}, 0, parts);
   CHECK(to_string(parts[1]) == "f32[4, 2]");

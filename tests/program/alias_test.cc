@@ -118,12 +118,12 @@ TEST_CASE("29: a program that is not consistent is refused with all that is wron
     return "none";
   };
   CHECK_THAT(problem([](Program& p) { p.ops[2].inputs[0].state = 0; }),
-             Catch::Contains("op 2 (add) reads %3 as %0 has left it, but in its place %3 has"));
+             Catch::Contains("op 2 (add) reads %3 in the state after %0, but the last write before it is %3"));
   CHECK_THAT(problem([](Program& p) { std::swap(p.ops[1], p.ops[2]); }),
              Catch::Contains("reads %3 before it is made") && Catch::Contains("(3 problems)"));
   CHECK_THAT(problem([](Program& p) { p.value(4).type.meta.dims = {3}; }),
              Catch::Contains("%4 of op 2 (add) is f64[3], but the op gives f64[2]"));
-  CHECK_THAT(problem([](Program& p) { p.value(3).source = 1; }), Catch::Contains("which is no input of it"));
+  CHECK_THAT(problem([](Program& p) { p.value(3).source = 1; }), Catch::Contains("which is not one of its inputs"));
   CHECK_THAT(problem([](Program& p) { p.outputs[0].value = 9; }),
-             Catch::Contains("output 'output_0' is %9, which nothing makes"));
+             Catch::Contains("output 'output_0' is %9, which no op computes"));
 }

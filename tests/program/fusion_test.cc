@@ -108,7 +108,7 @@ TEST_CASE("fusion: in-place ops, views and other dtypes keep their order") {
       {ramp({100, 200}, 0.25f, -100), ramp({200}, -0.5f, 3)});
 }
 
-TEST_CASE("fusion: pieces on a mesh, and gradients, are those of eager calls") {
+TEST_CASE("fusion: shards on a mesh, and gradients, are those of eager calls") {
   run_ranks(4, [](Rank&) {
     const ProcessMesh* const mesh = ProcessMesh::make({2, 2}, {}, {"a", "b"});
     const auto function = [](const Tensors& in) -> Tensors { return {tanh(multiply(add(in[0], in[1]), in[0]))}; };

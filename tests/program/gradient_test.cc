@@ -100,7 +100,7 @@ TEST_CASE(
   const Tensor w = leaf({2, 3}), x = leaf({1, 2});
   CapturedFunction captured(product(w), {});
   const program::Split split = split_of(captured, {x});
-  CHECK(split.middles.empty());
+  CHECK(split.residuals.empty());
   CHECK(split.backward.parameters.size() == 2);
   const Tensor out = captured({x})[0];
   {
@@ -126,8 +126,8 @@ TEST_CASE("32: a parameter that forward writes and backward reads is copied, so 
   };
   CapturedFunction captured(function, {});
   const program::Split split = split_of(captured, {x});
-  REQUIRE(split.middles.size() == 1);
-  CHECK(split.middles[0].held == program::Held::copied);
+  REQUIRE(split.residuals.size() == 1);
+  CHECK(split.residuals[0].held == program::Held::copied);
   const Tensors a = captured({x}), b = captured({y});
   CHECK(values(a[0]) == Values{2, 4});
   CHECK(values(b[0]) == Values{20, 28});
@@ -148,9 +148,9 @@ TEST_CASE("32: a middle value of the call is its own, also where it is an output
       },
       {});
   const program::Split split = split_of(captured, {x});
-  REQUIRE(split.middles.size() == 1);
-  CHECK(split.middles[0].held == program::Held::own);
-  CHECK(split.middles[0].visible);
+  REQUIRE(split.residuals.size() == 1);
+  CHECK(split.residuals[0].held == program::Held::own);
+  CHECK(split.residuals[0].visible);
   const auto check_gradients = [&](const Tensors& out) {
     total(out[0]).backward();
     const double e = std::exp(1.0), e2 = std::exp(2.0);
@@ -170,7 +170,8 @@ TEST_CASE("32: what backward reads the shape of alone is not kept") {
   const Tensor x = leaf({1, 2});
   CapturedFunction captured(
       [](const Tensors& in) -> Tensors { return {total(scale(in[0], Scalar(2), Scalar(0), true))}; }, {});
-  for (const program::Middle& middle : split_of(captured, {x}).middles) CHECK(middle.held == program::Held::shape_only);
+  for (const program::Residual& middle : split_of(captured, {x}).middles)
+    CHECK(middle.held == program::Held::shape_only);
   captured({x})[0].backward();
   CHECK(values(x.grad()) == Values{2, 2});
 }

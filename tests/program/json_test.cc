@@ -335,7 +335,7 @@ TEST_CASE("34: copies and their sources that go in a circle are refused") {
   copy["source"] = json["outputs"][1]["value"];
   json["detached"].push_back(copy);
   CHECK_THAT(load_error(json.dump(), {}),
-             Catch::Contains("/detached/1/source: expected a buffer that is no copy of this output"));
+             Catch::Contains("/detached/1/source: expected a buffer that is not a copy of this output"));
   json["detached"][1]["output"] = 1;
   CHECK_THAT(load_error(json.dump(), {}),
              Catch::Contains("/detached/1/output: expected an output in another buffer than those before"));
@@ -381,7 +381,7 @@ TEST_CASE("34: foreign, newer and broken texts are errors that say where and wha
                  "at /version: expected a version up to 1, but this is version 2, which a newer library has written"));
   CHECK_THAT(error("\"leaves\"", "\"leafs\""),
              Catch::Contains("at the top: expected the key 'leaves', which is missing"));
-  CHECK_THAT(error("\"ops\": [", "\"ops\": 3, \"ops\": ["), Catch::Contains("the key 'ops' is there twice"));
+  CHECK_THAT(error("\"ops\": [", "\"ops\": 3, \"ops\": ["), Catch::Contains("the key 'ops' occurs twice"));
   CHECK_THAT(error("\"op\":\"reshape\"", "\"op\":\"no_such\""),
              Catch::Contains("at /ops/0/op: there is no op 'no_such'") && Catch::Contains("register_"));
   CHECK_THAT(error("\"attrs\":{\"shape\":[2,2]}", "\"attrs\":{\"size\":[2,2]}"),

@@ -244,7 +244,7 @@ TEST_CASE("passes: small moves with equal steps share their collectives, and lar
     Program wrong = batched;
     wrong.ops[5].joins = true;  // an op after a reshard
     check_contains(error_of([&] { wrong.verify(); }, ErrorCode::internal),
-                   fmt::format("op 5 ({}) cannot run with the one before it", wrong.ops[5].name()));
+                   fmt::format("op 5 ({}) cannot run together with the op before it", wrong.ops[5].name()));
     const Program twice = program::run_passes(program::run_passes(program));
     check(order(twice) == order(program::run_passes(program)), "passes find nothing more to do");
     check(order(program).starts_with(".R.RR..R") && order(batched).starts_with("..RRR..R"),
@@ -321,7 +321,7 @@ TEST_CASE("passes: a constant that is pending is not known, because its reductio
   });
 }
 
-TEST_CASE("passes: programs on meshes do after all passes what eager calls do, for uneven pieces") {
+TEST_CASE("passes: programs on meshes do after all passes what eager calls do, for uneven shards") {
   with_placed(
       [](const Tensors& in) -> Tensors {
         const Tensor y = matmul(in[0], in[1]), z = matmul(in[0], in[1]);

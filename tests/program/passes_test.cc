@@ -411,7 +411,7 @@ TEST_CASE("passes: each is shown what it did, can be left out, and a wrong name 
   CHECK(program::run_passes(program).ops.size() == 2);
   CHECK(program::run_passes(program, {.skip = {"cse"}}).ops.size() == 3);
   const auto wrong_name = Catch::Contains(
-      "there is no pass 'fold' to skip; there are constant_folding, cse, dce, hoist_reshards, place_reshards, "
+      "unknown pass 'fold' to skip; the passes are constant_folding, cse, dce, hoist_reshards, place_reshards, "
       "schedule, rematerialize, combine_collectives, donate_buffers, fuse_loops");
   CHECK_THROWS_WITH(program::run_passes(program, {.skip = {"fold"}}), wrong_name);
   CHECK_THROWS_WITH(CapturedFunction(function, {.skip = {"fold"}})(in), wrong_name);

@@ -39,7 +39,7 @@ std::string code_of(const std::function<void()>& call) {
     switch (error.code()) {
       case ErrorCode::autograd:
       case ErrorCode::stale_view:
-      case ErrorCode::detached_view:
+      case ErrorCode::view_of_copy:
       case ErrorCode::capture: return to_string(error.code());
       default: throw;
     }
@@ -136,19 +136,19 @@ using Seen = std::map<std::string, std::string>;
 
 std::string bytes_of(const Tensor& tensor) {
   if (!tensor.defined()) return "none";
-  const DenseTensor& piece = tensor.get().value;
+  const DenseTensor& shard = tensor.get().value;
   std::string text = to_string(tensor.meta()) + (tensor.is_dist() ? spec_of(tensor)->text() : "");
   try {
-    piece.storage()->check_read();  // waits for work in flight
+    shard.storage()->check_read();  // waits for work in flight
   } catch (const Error& error) {
     return text + " " + to_string(error.code());  // a view that is out of sync
   }
-  if (piece.has_data() && piece.storage()->state() == Storage::State::held) {
+  if (shard.has_data() && shard.storage()->state() == Storage::State::held) {
     // All NaNs are equal, whatever their other bits.
-    visit_dtype(piece.dtype(), [&](auto tag) {
+    visit_dtype(shard.dtype(), [&](auto tag) {
       using T = typename decltype(tag)::type;
-      for (int64_t i = 0; i < piece.numel(); ++i) {
-        const T value = piece.data<T>()[i];
+      for (int64_t i = 0; i < shard.numel(); ++i) {
+        const T value = shard.data<T>()[i];
         if constexpr (std::is_floating_point_v<T>)
           text += std::isnan(value) ? std::string("nan ") : fmt::format("{:a} ", value);
         else text += fmt::format("{} ", static_cast<double>(value));

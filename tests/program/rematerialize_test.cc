@@ -182,7 +182,7 @@ TEST_CASE("recompute: what a function keeps for its gradient becomes less") {
   const auto held = [](CapturedFunction& function) {
     const program::Split split = program::split(function.trace({iota<double>({8, 6}).set_requires_grad(true)}));
     int64_t bytes = 0;
-    for (const program::Middle& middle : split.middles) {
+    for (const program::Residual& middle : split.residuals) {
       if (middle.held == program::Held::own)
         bytes += program::bytes_of(
             split.forward.value(split.forward.outputs[static_cast<size_t>(middle.output)].value).type);

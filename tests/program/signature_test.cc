@@ -192,7 +192,7 @@ TEST_CASE("33: a function is traced again where the layout of an input changes")
              {"another pending reduction", pair_on("-, - | sum(a)"), pair_on("-, - | max(a)"), true},
              {"axes of a dim in the other order", pair_on("a+b, -"), pair_on("b+a, -"), true},
              {"plain", pair_on("-, -"), pair_of({4, 4}), true},
-             {"another global shape, whose pieces are equal", pair_on("a, -"), pair_on("-, -", {2, 4}), true},
+             {"another global shape, whose shards are equal", pair_on("a, -"), pair_on("-, -", {2, 4}), true},
              {"the same layout, made again", pair_on("a, b"), pair_on("a, b"), false},
          })
       check_signature(c);

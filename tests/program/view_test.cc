@@ -1,4 +1,4 @@
-// Detached views, and handles that share buffers, as arguments and outputs of captured functions: policies,
+// Views of copies, and handles that share buffers, as arguments and outputs of captured functions: policies,
 // histories and versions are those of eager calls.
 #include <catch2/catch.hpp>
 
@@ -16,7 +16,7 @@ namespace {
 
 const ProcessMesh* line() { return ProcessMesh::make({2}, {}, {"p"}); }
 Tensor base_of(double start = 1) { return on("-,p", {2, 3}, start, line()); }
-/// A detached view of `base`.
+/// A view of a resharded copy of `base`.
 Tensor moved(const Tensor& base) {
   const Tensor view = reshape(base, {6});
   check(!view.shares_buffer_with(base), "the view had to move");

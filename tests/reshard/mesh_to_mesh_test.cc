@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include "reshard/layouts.h"
-#include "shard/reshard/pieces.h"
+#include "shard/reshard/boxes.h"
 #include "support/mesh_run.h"
 
 using namespace shard;
@@ -27,11 +27,11 @@ void check_pair(Rank& rank, const Tensor& value, const DistSpec* from, const Dis
   check(planned == sent,
         fmt::format("{}: rank {} sent {} bytes, planned {}; {}", what, rank.id(), sent, planned, plan->describe()));
   check(spec_of(moved) == to, what);
-  check(moved.get().value.dims() ==
-            (to->mesh()->coordinate(rank.id())
-                 ? local_piece(to->layout(), value.dims(), *to->mesh()->coordinate(rank.id())).dims
-                 : Dims::filled(value.dims().rank(), 0)),
-        what);
+  check(
+      moved.get().value.dims() == (to->mesh()->coordinate(rank.id())
+                                       ? shard_box(to->layout(), value.dims(), *to->mesh()->coordinate(rank.id())).dims
+                                       : Dims::filled(value.dims().rank(), 0)),
+      what);
   check(full_equals(moved, value.to_vector<float>()), what + ": " + plan->explain());
 }
 
@@ -101,10 +101,10 @@ TEST_CASE(
           if (plan->steps.size() != 1) continue;  // an exchange within a mesh comes before or after
           int64_t lacking = 0;
           for (const int process : to->processes()) {
-            const Piece wanted = local_piece(b->layout(), dims, *to->coordinate(process));
+            const ShardBox wanted = shard_box(b->layout(), dims, *to->coordinate(process));
             int64_t held = 0;
             if (const auto at = from->coordinate(process)) {
-              const Piece has = local_piece(a->layout(), dims, *at);
+              const ShardBox has = shard_box(a->layout(), dims, *at);
               held = 1;
               for (int d = 0; d < 2; ++d) {
                 const int64_t begin = std::max(has.begin[d], wanted.begin[d]);
@@ -125,7 +125,7 @@ TEST_CASE(
   CHECK(checked > 200);
 }
 
-TEST_CASE("one rank's value reaches a mesh in pieces, which the mesh then gathers") {
+TEST_CASE("one rank's value reaches a mesh in shards, which the mesh then gathers") {
   const auto* one = ProcessMesh::make({1}, {0}, {"one"});
   const auto* four = ProcessMesh::make({4}, {1, 2, 3, 4}, {"b"});
   const auto plan =

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "reshard/layouts.h"
-#include "shard/reshard/pieces.h"
+#include "shard/reshard/boxes.h"
 #include "support/mesh_run.h"
 
 using namespace shard;
@@ -23,8 +23,8 @@ std::shared_ptr<const ReshardPlan> plan_of(const ProcessMesh* mesh, const Dims& 
 }
 
 /// Bytes of the largest local shard.
-int64_t piece(const DistSpec* spec, const Dims& dims) {
-  return 4 * local_piece(spec->layout(), dims, Coordinate{}).dims.numel();
+int64_t shard_bytes(const DistSpec* spec, const Dims& dims) {
+  return 4 * shard_box(spec->layout(), dims, Coordinate{}).dims.numel();
 }
 
 /// Steps; an all-reduce is two, a reduce-scatter and an all-gather.
@@ -96,7 +96,8 @@ void check_plans(const ProcessMesh* mesh, const Dims& dims, double slack = 1) {
       const auto scatter = plan_reshard(meta, whole, layouts[k]);
       // The route through full replication; the gathered tensor is an input of its second half, which no caller
       // keeps.
-      const int64_t peak = std::max(gather->peak, piece(layouts[i], dims) + 4 * dims.numel() + piece(layouts[k], dims));
+      const int64_t peak =
+          std::max(gather->peak, shard_bytes(layouts[i], dims) + 4 * dims.numel() + shard_bytes(layouts[k], dims));
       if (total != plan->bytes) FAIL(total << " B by steps");
       // Where an axis is slow, more steps and bytes along the others may take less time.
       const bool better = phases(*plan) <= std::max(1, phases(*gather) + phases(*scatter)) &&
@@ -154,7 +155,7 @@ TEST_CASE("equal meshes with other costs are other meshes, and bad costs are ref
                     Catch::Contains("must be finite and not negative"));
 }
 
-TEST_CASE("costs of axes decide: a slow axis is gathered while the pieces are small") {
+TEST_CASE("costs of axes decide: a slow axis is gathered while the shards are small") {
   const auto* even = ProcessMesh::make({4, 4}, {}, {"node", "local"});
   const auto* slow = ProcessMesh::make({4, 4}, {}, {"node", "local"}, {.axes = {{5000, 1.0}, {5000, 0.05}}});
   const Dims dims{4096, 4096};
@@ -172,7 +173,7 @@ TEST_CASE("moving a shard from one dim to another is one step that never gathers
     const auto plan = plan_of(mesh, dims, "tp, -", "-, tp");
     REQUIRE(plan->steps.size() == 1);
     CHECK(plan->steps[0].kind == Kind::all_to_all);
-    CHECK(plan->peak == piece(plan->from, dims) + piece(plan->to, dims));
+    CHECK(plan->peak == shard_bytes(plan->from, dims) + shard_bytes(plan->to, dims));
   }
   CHECK(plan_of(mesh, {64, 64}, "-, - | sum(tp)", "-, tp")->describe() == "reduce_scatter(tp, sum, dim 1) 49152 B");
 }
@@ -212,11 +213,10 @@ TEST_CASE("a memory cap takes a slower plan that fits, or says how much is neede
   CHECK(small->ns > fast->ns);
   CHECK(small->peak == (4096 * 4096 / 16 + 4096 * 4096 / 4) * 4);
   CHECK_THROWS_WITH(plan_of(mesh, dims, "node, local", "local, -", small->peak - 1),
-                    "[reshard] argument 'tensor': no way to move f32[4096, 4096] from [node, local] on mesh(node=4, "
-                    "local=4; costs 5000 ns + 1 ns/B, "
-                    "5000 ns + 0.05 ns/B) to [local, -] on mesh(node=4, local=4; costs 5000 ns + 1 ns/B, 5000 ns + "
-                    "0.05 ns/B) keeps to the memory cap of 20971519 bytes a "
-                    "rank; the smallest peak is 20971520 bytes. Raise the cap, or choose a layout with smaller pieces");
+                    "[reshard] argument 'tensor': no reshard of f32[4096, 4096] from [node, local] on mesh(node=4, "
+                    "local=4; costs 5000 ns + 1 ns/B, 5000 ns + 0.05 ns/B) to [local, -] on mesh(node=4, local=4; "
+                    "costs 5000 ns + 1 ns/B, 5000 ns + 0.05 ns/B) fits the memory cap of 20971519 bytes per rank; the "
+                    "smallest peak is 20971520 bytes. Raise the cap, or choose a layout with smaller shards");
   // The mesh may have a cap of its own.
   const auto* capped = ProcessMesh::make({4}, {}, {"a"}, {.memory_cap = 100});
   CHECK_THROWS_WITH(plan_of(capped, {8, 4}, "a, -", "-, -"),
@@ -282,9 +282,8 @@ TEST_CASE("a plan is the same on all ranks, also where several cost the same") {
 TEST_CASE("layouts of another rank are refused with shape, layouts and meshes") {
   const auto* mesh = ProcessMesh::make({2}, {}, {"a"});
   CHECK_THROWS_WITH(plan_of(mesh, {4, 4}, "a", "-, a"),
-                    "[reshard] argument 'tensor': f32[4, 4] has 2 dims, but it is to move from layout [a] on mesh(a=2) "
-                    "to [-, a] on mesh(a=2); give layouts "
-                    "with an entry for each dim");
+                    "[reshard] argument 'tensor': f32[4, 4] has 2 dims, but it is to be resharded from layout [a] on "
+                    "mesh(a=2) to [-, a] on mesh(a=2); use layouts with an entry for each dim");
 }
 
 TEST_CASE("explain_reshard prints steps, bytes, predicted time and peak, per collective and in all") {
@@ -292,12 +291,10 @@ TEST_CASE("explain_reshard prints steps, bytes, predicted time and peak, per col
   run_ranks(4, [&](Rank&) {
     const Tensor x = distribute(iota<float>({4, 4}), DistSpec::parse(mesh, "-, tp | sum(dp)"));
     check(explain_reshard(x, DistSpec::parse(mesh, "dp, -")) ==
-              "f32[4, 4] from [-, tp] sum(dp) to [dp, -] on mesh(dp=2, tp=2)\n"
-              "  1. reduce_scatter(dp, sum, dim 0): 64 B sent, at most 16 B by a rank; 5.0 us; peak 48 B\n"
-              "  2. all_gather(tp, dim 1): 64 B sent, at most 16 B by a rank; 5.0 us; peak 80 B\n"
-              "  over dp: 64 B, 5.0 us\n"
-              "  over tp: 64 B, 5.0 us\n"
-              "  in all: 128 B sent, at most 32 B by a rank; 10.0 us; peak 80 B",
+              "f32[4, 4] from [-, tp] sum(dp) to [dp, -] on mesh(dp=2, tp=2)\n  1. reduce_scatter(dp, sum, dim 0): 64 "
+              "B sent, at most 16 B by a rank; 5.0 us; peak 48 B\n  2. all_gather(tp, dim 1): 64 B sent, at most 16 B "
+              "by a rank; 5.0 us; peak 80 B\n  over dp: 64 B, 5.0 us\n  over tp: 64 B, 5.0 us\n  total: 128 B sent, at "
+              "most 32 B by a rank; 10.0 us; peak 80 B",
           explain_reshard(x, DistSpec::parse(mesh, "dp, -")));
   });
 }

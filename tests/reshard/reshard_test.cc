@@ -30,7 +30,7 @@ void check_all_transitions(const std::vector<int>& mesh_shape, const Dims& dims)
 
 }  // namespace
 
-TEST_CASE("every transition keeps the value on one axis, uneven and empty pieces included") {
+TEST_CASE("every transition keeps the value on one axis, uneven and empty shards included") {
   for (int64_t size = 0; size <= 7; ++size) check_all_transitions({3}, {size, 4});
   check_all_transitions({2}, {});
   check_all_transitions({1}, {3, 2});
@@ -67,7 +67,7 @@ TEST_CASE("several axes on one dim reshard in every order") {
   });
 }
 
-TEST_CASE("partial values of every reduce type combine to the reduction of their pieces") {
+TEST_CASE("partial values of every reduce type combine to the reduction of their shards") {
   const auto* mesh = ProcessMesh::make({3}, {}, {"p"});
   const std::vector<std::pair<ReduceType, float>> cases = {
       {ReduceType::sum, 6}, {ReduceType::max, 3}, {ReduceType::min, 1}, {ReduceType::prod, 6},
@@ -76,8 +76,8 @@ TEST_CASE("partial values of every reduce type combine to the reduction of their
     run_ranks(3, [&, type = type, expected = expected](Rank& rank) {
       Layout layout(mesh, 1);
       layout.partial[0] = type;
-      const Tensor piece = Tensor::from_data<float>({static_cast<float>(rank.id() + 1)}, {1});
-      const Tensor partial = from_local(piece, DistSpec::make(layout), {1}, DType::float32);
+      const Tensor shard = Tensor::from_data<float>({static_cast<float>(rank.id() + 1)}, {1});
+      const Tensor partial = from_local(shard, DistSpec::make(layout), {1}, DType::float32);
       check(full_tensor(partial).to_vector<float>()[0] == expected, to_string(type));
     });
   }
@@ -110,9 +110,9 @@ TEST_CASE("11: a relayout moves row-major elements to their owners in another sh
         const Tensor start = distribute(value, DistSpec::parse(mesh, from));
         const auto plan = plan_relayout(start.meta(), spec_of(start), {20}, DistSpec::parse(mesh, to));
         const int64_t before = rank.stats().bytes_sent;
-        const DenseTensor piece = execute_reshard(rank, *plan, start.get().value, {});
+        const DenseTensor shard = execute_reshard(rank, *plan, start.get().value, {});
         check(plan->bytes != 0 || rank.stats().bytes_sent == before, "no bytes where none were planned");
-        check(full_equals(make_dist(rank, {{20}, DType::int32}, plan->to, piece), expected),
+        check(full_equals(make_dist(rank, {{20}, DType::int32}, plan->to, shard), expected),
               std::string(from) + " to " + to);
       }
     }
@@ -131,7 +131,7 @@ TEST_CASE("distribute takes the value from one rank when asked to") {
   });
 }
 
-TEST_CASE("from_local refuses a piece of the wrong shape and says which is right") {
+TEST_CASE("from_local refuses a shard of the wrong shape and says which is right") {
   const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
   run_ranks(2, [&](Rank&) {
     const std::string text =

@@ -40,9 +40,8 @@ TEST_CASE("axis expressions: what does not fit is an error with the op, the expr
   };
   const In x{{6, 4}, "a, b"};
   const std::string few = text(Expression("m k -> m"), {x, x}, {{6}});
-  CHECK_THAT(few,
-             Catch::Contains(
-                 "[mine] axis expression \"m k -> m\" (mine.yaml:3): it has another number of inputs than the op"));
+  CHECK_THAT(few, Catch::Contains(
+                      "[mine] axis expression \"m k -> m\" (mine.yaml:3): its number of inputs is not that of the op"));
   CHECK_THAT(text(Expression("m k, k n -> m n, m"), {x, x}, {{6, 4}}), Catch::Contains("another number of outputs"));
   CHECK_THAT(text(Expression("m k n -> m", 1), {x}, {{6}}), Catch::Contains("[6, 4] has too few dims"));
   CHECK_THAT(text(Expression("m -> m", 1), {x}, {{6}}), Catch::Contains("[6, 4] has too many dims"));
@@ -111,12 +110,12 @@ TEST_CASE("axis expressions: a flag swaps the last two axes, tensors with too fe
 TEST_CASE("axis expressions: lists, and outputs that lack a letter others keep") {
   const Expression list("[m k], k -> [m k]", 2, 1), sums("m k -> m k, m", 1, 2), uniform("..., 1 -> ..., 1", 2, 2),
       total("... -> 1", 1);
-  Expression pieces = list;
+  Expression parts = list;
   static constexpr SlotDef results[] = {{"out", SlotDef::Kind::list}};
-  pieces.def.outputs = results;
+  parts.def.outputs = results;
   const Dims d{6, 4};
   check_cases({
-      {pieces.def, {{d, "a, -"}, {d, "-, b"}, {{4}, "-"}}, {}, {d, d}, "[a, b], [a, b], [b] -> [a, b], [a, b]", {2, 1}},
+      {parts.def, {{d, "a, -"}, {d, "-, b"}, {{4}, "-"}}, {}, {d, d}, "[a, b], [a, b], [b] -> [a, b], [a, b]", {2, 1}},
       {sums.def, {{d, "a, b"}}, {}, {d, {6}}, "[a, b] -> [a, b], [a] sum(b)"},
       {uniform.def, {{d, "a, b"}, {{1}, "-"}}, {}, {d, {1}}, "[a, b], [-] -> [a, b], [-]"},
       {total.def, {{d, "a, b"}}, {}, {{}}, "[a, b] -> [] sum(a) sum(b)"},
@@ -152,7 +151,7 @@ TEST_CASE("axis expressions: attributes that do not fit a call are named") {
   CHECK_THAT(text(Expression("... -> ...{@axis}", 1, 1, kAxis), {x}, {IntArray{0}}, {d}, ErrorCode::layout),
              Catch::Contains("'axis' does not list each dim"));
   CHECK_THAT(text(Expression("m k ^axis -> m k", 1, 1, kAxis), {x}, {int64_t{0}}, {d}, ErrorCode::internal),
-             Catch::Contains("'axis' is no bool"));
+             Catch::Contains("'axis' is not a bool"));
   CHECK_THAT(text(Expression("m? n? k -> m? n? k", 1), {x}, {}, {d}, ErrorCode::layout),
              Catch::Contains("does not tell which of its optional axes"));
 }
@@ -197,7 +196,7 @@ TEST_CASE("reverse: the first output with an axis decides, and outputs without i
   CHECK(run(c, {nullptr, "a"}).text == "[a, -] -> [a, -], [a]");
 }
 
-TEST_CASE("reverse: rules in C++ have it too, and reshape keeps the axes whose pieces stay exact") {
+TEST_CASE("reverse: rules in C++ have it too, and reshape keeps the axes whose parts stay exact") {
   const Dims d{6, 4};
   CHECK(run({ops::gather, {{d, "-, -"}, {{3}, "-", DType::int64}}, {Scalar(0)}, {{3, 4}}, ""}, {"a, b"}).text ==
         "[-, b], [a] -> [a, b]");

@@ -62,13 +62,13 @@ TEST_CASE("first come: whole dims take no axis, unless they claim it first") {
   Case c{ops::softmax, {{{6, 4}, "-, -"}}, {int64_t{1}}, {{6, 4}}, ""};
   PeerOptions options;
   CHECK(run_as_peer(c, options, {"b, a"}).text == "[b, -] -> [b, -]");
-  Case pieces{ops::split, {{{6, 4}, "-, -"}}, {IntArray{2, 2}, int64_t{1}}, {{6, 2}, {6, 2}}, ""};
+  Case parts{ops::split, {{{6, 4}, "-, -"}}, {IntArray{2, 2}, int64_t{1}}, {{6, 2}, {6, 2}}, ""};
   options = {};
-  CHECK(run_as_peer(pieces, options, {"-, a", "a, -"}).text == "[a, -] -> [a, -], [a, -]");
+  CHECK(run_as_peer(parts, options, {"-, a", "a, -"}).text == "[a, -] -> [a, -], [a, -]");
   options.whole_claims = true;
-  CHECK(run_as_peer(pieces, options, {"-, a", "a, -"}).text == "[-, -] -> [-, -], [-, -]");
+  CHECK(run_as_peer(parts, options, {"-, a", "a, -"}).text == "[-, -] -> [-, -], [-, -]");
   options.keeps_outputs = true;
-  CHECK(run_as_peer(pieces, options, {"-, a", "a, -"}).text == "[-, -] -> [-, a], [a, -]");
+  CHECK(run_as_peer(parts, options, {"-, a", "a, -"}).text == "[-, -] -> [-, a], [a, -]");
 }
 
 TEST_CASE("align: arguments get one layout, by the elements that move and never by a dim that is too small") {

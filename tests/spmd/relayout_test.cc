@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "shard/reshard/pieces.h"
+#include "shard/reshard/boxes.h"
 #include "shard/reshard/plan.h"
 #include "spmd/reshape_layouts.h"
 

@@ -15,12 +15,12 @@ inline Inferred infer_reshape(const ProcessMesh* mesh, const Dims& in, const std
 
 /// The row-major indices that a process holds, in the order in which it holds them.
 inline std::vector<int64_t> held(const Layout& layout, const Dims& dims, const Coordinate& at) {
-  const Piece piece = local_piece(layout, dims, at);
+  const ShardBox shard = shard_box(layout, dims, at);
   std::vector<int64_t> indices = {0};
   for (int d = 0; d < dims.rank(); ++d) {
     std::vector<int64_t> next;
     for (const int64_t index : indices) {
-      for (int64_t k = 0; k < piece.dims[d]; ++k) next.push_back(index * dims[d] + piece.begin[d] + k);
+      for (int64_t k = 0; k < shard.dims[d]; ++k) next.push_back(index * dims[d] + shard.begin[d] + k);
     }
     indices = std::move(next);
   }

@@ -260,7 +260,7 @@ TEST_CASE("dims that are cut, joined or grown stay whole, the others keep their 
   });
 }
 
-TEST_CASE("reshape keeps axes where the pieces stay exact, and relayouts where they do not") {
+TEST_CASE("reshape keeps axes where the shards stay exact, and relayouts where they do not") {
   const auto reshape = [](const Dims& in, const char* layout, const Dims& out) {
     return run({ops::reshape, {{in, layout}}, {IntArray(out)}, {out}, ""});
   };

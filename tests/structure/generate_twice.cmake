@@ -13,7 +13,7 @@ foreach(second one two)
   execute_process(COMMAND ${CMAKE_COMMAND} -S ${SCRATCH} -B ${SCRATCH}/${second} -G Ninja -DCMAKE_CXX_COMPILER=${COMPILER}
                   RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE errors)
   string(REGEX REPLACE "[ \n]+" " " errors "${errors}")
-  if(second STREQUAL one AND NOT errors MATCHES "shardgen_generate.one.: this target has the ops of a.yaml already. Give all files to one call")
+  if(second STREQUAL one AND NOT errors MATCHES "shardgen_generate.one.: this target has the ops of a.yaml already. Pass all files to one call")
     message(SEND_ERROR "two calls for one target end with ${result}: ${errors}")
   elseif(second STREQUAL two AND result)
     message(SEND_ERROR "two targets do not configure: ${errors}")

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "shard/testing/pieces.h"
+#include "shard/testing/shards.h"
 
 namespace shard::test {
 

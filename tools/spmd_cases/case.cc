@@ -62,7 +62,7 @@ struct Node {
   }
 };
 
-std::vector<int64_t> read_axes(const Node& node) { return node.integers(0, "is no mesh axis"); }
+std::vector<int64_t> read_axes(const Node& node) { return node.integers(0, "is not a mesh axis"); }
 
 std::vector<int> read_small(const Node& node, int64_t least, const char* problem) {
   std::vector<int> list;
@@ -75,8 +75,8 @@ std::vector<int> read_small(const Node& node, int64_t least, const char* problem
 
 TensorCase read_tensor(const Node& node) {
   node.check_object({"shape", "dims_mapping", "partial"});
-  return {node["shape"].integers(-1, "is no size; -1 is an unknown one"),
-          node["dims_mapping"].integers(-1, "is no mesh axis; -1 is none"),
+  return {node["shape"].integers(-1, "is not a size; -1 is an unknown one"),
+          node["dims_mapping"].integers(-1, "is not a mesh axis; -1 is none"),
           node.has("partial") ? read_axes(node["partial"]) : std::vector<int64_t>()};
 }
 
@@ -109,7 +109,7 @@ void read_position(const Node& at, const std::string& text, Expected& expected) 
     expected.element = element;
   }
   if (problem != std::errc() || next != end || text.empty()) {
-    at.refuse(fmt::format("'{}' is no position; write \"1\", or \"0.1\" for an element of a list", text));
+    at.refuse(fmt::format("'{}' is not a position; write \"1\", or \"0.1\" for an element of a list", text));
   }
 }
 
@@ -129,7 +129,8 @@ ExpectedSide read_side(const Node& node) {
     read_position(at, key, expected);
     const Node entry{value, at.of, fmt::format("{}.{}", at.where, key)};
     entry.check_object({"dims_mapping", "partial", "is_partial"});
-    if (entry.has("dims_mapping")) expected.mapping = entry["dims_mapping"].integers(-1, "is no mesh axis; -1 is none");
+    if (entry.has("dims_mapping"))
+      expected.mapping = entry["dims_mapping"].integers(-1, "is not a mesh axis; -1 is none");
     if (entry.has("partial")) expected.partial = read_axes(entry["partial"]);
     if (entry.has("is_partial")) expected.is_partial = entry["is_partial"].flag();
     side.at.push_back(expected);
@@ -150,8 +151,8 @@ Case read_case(const json& value, size_t number) {
   result.backward = direction == "backward";
   const Node mesh = node["mesh"];
   mesh.check_object({"shape", "process_ids"});
-  result.mesh_shape = read_small(mesh["shape"], 1, "is no size of a mesh axis");
-  result.processes = read_small(mesh["process_ids"], 0, "is no process id");
+  result.mesh_shape = read_small(mesh["shape"], 1, "is not a size of a mesh axis");
+  result.processes = read_small(mesh["process_ids"], 0, "is not a process id");
   int64_t processes = 1;
   for (int size : result.mesh_shape) processes = std::min<int64_t>(processes * size, INT32_MAX);
   if (processes != static_cast<int64_t>(result.processes.size())) {
@@ -173,7 +174,7 @@ std::vector<Case> read_cases(const std::string& text) {
   json root;
   try {
     root = json::parse(text);
-  } catch (const json::parse_error& problem) { throw BadInput(fmt::format("no JSON: {}", problem.what())); }
+  } catch (const json::parse_error& problem) { throw BadInput(fmt::format("not JSON: {}", problem.what())); }
   if (!root.is_array()) throw BadInput(fmt::format("expected a list of cases, found {}", root.type_name()));
   std::vector<Case> cases;
   for (size_t i = 0; i < root.size(); ++i) cases.push_back(read_case(root[i], i));

@@ -83,8 +83,8 @@ void print(const Outcome& outcome, bool verbose) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Runs cases of placement rules: docs/sharding.md tells of the format and of --compat.\nExit status: 0 all pass, "
-      "1 some fail, 2 bad input.");
+      "Runs cases of placement rules: docs/sharding.md describes the format and --compat.\nExit status: 0 all pass, 1 "
+      "some fail, 2 bad input.");
   std::vector<std::string> files;
   std::string filter;
   std::string format = "text";
@@ -95,8 +95,8 @@ int main(int argc, char** argv) {
   app.add_flag("--compat", compat, "Decide as the peer does: first come, no costs");
   app.add_option("--filter", filter, "Run only the cases with this text in their id");
   app.add_option("--format", format, "text or json")->check(CLI::IsMember({"text", "json"}));
-  app.add_flag("--verbose", verbose, "Print what each case gives");
-  app.add_flag("--list-rules", list_rules, "Print the names that cases may use, and end");
+  app.add_flag("--verbose", verbose, "Print the result of each case");
+  app.add_flag("--list-rules", list_rules, "Print the names that cases may use, and exit");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& problem) { return app.exit(problem) == 0 ? kPassed : kBadInput; }

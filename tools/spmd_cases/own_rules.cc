@@ -4,7 +4,7 @@
 #include "first_come.h"
 #include "rules.h"
 #include "shard/core/error.h"
-#include "shard/reshard/pieces.h"
+#include "shard/reshard/boxes.h"
 #include "shard/spmd/notation.h"
 
 namespace spmd_cases {
@@ -279,7 +279,7 @@ RuleResult cross_entropy_grad(const RuleArgs& args) {
 
 /// True if sharding the heads like those of k gives each process the heads of k and v that its
 /// heads of q need.
-bool heads_go_together(const RuleArgs& args, size_t q, size_t k, size_t v) {
+bool shard_heads_alike(const RuleArgs& args, size_t q, size_t k, size_t v) {
   if (dims(args, q)[2] == dims(args, v)[2]) return true;
   const int64_t heads = dims(args, k)[2];
   if (is_peer(args)) {
@@ -293,7 +293,7 @@ bool heads_go_together(const RuleArgs& args, size_t q, size_t k, size_t v) {
 /// sizes are not sharded.
 RuleResult flash_attention(const RuleArgs& args) {
   Notation n;
-  const Letter::Role heads = heads_go_together(args, 0, 1, 2) ? Letter::Role::map : Letter::Role::whole;
+  const Letter::Role heads = shard_heads_alike(args, 0, 1, 2) ? Letter::Role::map : Letter::Role::whole;
   const int b = n.add({});
   const int h = n.add({heads, ReduceType::sum, dims(args, 0)[2]});
   const int none = kNoLetter;
@@ -323,10 +323,10 @@ RuleResult rope_from(const RuleArgs& args, size_t q, size_t sin, size_t cos, siz
   for (size_t t : {q + 1, q + 2}) {
     if (!present(args, t)) continue;
     if (dims(args, t).rank() != 4 || dims(args, t)[2] == 0 || dims(args, q)[2] % dims(args, t)[2] != 0) {
-      fail(ErrorCode::shape_mismatch, "[{}] the heads of q are no multiple of those of k and v", args.op.name);
+      fail(ErrorCode::shape_mismatch, "[{}] the heads of q are not a multiple of those of k and v", args.op.name);
     }
     // In reverse the peer compares head sizes, which are always equal.
-    drop[2] = (!is_peer(args) || args.wanted.empty()) && !heads_go_together(args, q, t, t);
+    drop[2] = (!is_peer(args) || args.wanted.empty()) && !shard_heads_alike(args, q, t, t);
   }
   for (size_t d = 0; d < 4; ++d) {
     if (drop[d]) letter_at(n, full[d]).role = Letter::Role::whole;

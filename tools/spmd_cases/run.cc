@@ -74,13 +74,13 @@ struct Bound {
 };
 
 /// The arguments of a case do not match those of a signature.
-struct Misfit : std::runtime_error {
+struct ArgumentMismatch : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 AttrValue attr_value(const AttrDef& def, const nlohmann::json& value) {
   const auto refuse = [&](const char* expected) {
-    throw Misfit(fmt::format("attribute '{}' has to be {}, not {}", def.name, expected, value.dump()));
+    throw ArgumentMismatch(fmt::format("attribute '{}' must be {}, not {}", def.name, expected, value.dump()));
   };
   switch (def.kind) {
     case AttrDef::Kind::boolean:
@@ -110,7 +110,7 @@ AttrValue attr_value(const AttrDef& def, const nlohmann::json& value) {
   return false;
 }
 
-/// Throws Misfit.
+/// Throws ArgumentMismatch.
 Bound bind(const Case& c, const Entry& entry, const Signature& signature) {
   Bound bound;
   size_t next = 0;
@@ -123,11 +123,11 @@ Bound bind(const Case& c, const Entry& entry, const Signature& signature) {
         into.push_back({TensorCase{}});
         continue;
       }
-      if (!more) throw Misfit(fmt::format("argument {} should be {} '{}'", next, what, slot.name));
+      if (!more) throw ArgumentMismatch(fmt::format("argument {} should be {} '{}'", next, what, slot.name));
       // Tensors of the peer's list arguments may be listed one by one.
       if ((c.args[next].kind == Argument::Kind::list) != list) {
-        throw Misfit(fmt::format("argument {} should be {} for {} '{}'", next,
-                                 list ? "a list of tensors" : "one tensor", what, slot.name));
+        throw ArgumentMismatch(fmt::format("argument {} should be {} for {} '{}'", next,
+                                           list ? "a list of tensors" : "one tensor", what, slot.name));
       }
       into.push_back(c.args[next++].tensors);
     }
@@ -139,13 +139,14 @@ Bound bind(const Case& c, const Entry& entry, const Signature& signature) {
   for (const AttrDef& attr : signature.attrs) {
     const bool more = next < c.args.size();
     if (more && c.args[next].kind != Argument::Kind::attribute)
-      throw Misfit(fmt::format("argument {} should be attribute '{}'", next, attr.name));
-    if (!more && attr.fallback.is_null()) throw Misfit(fmt::format("attribute '{}' is missing", attr.name));
+      throw ArgumentMismatch(fmt::format("argument {} should be attribute '{}'", next, attr.name));
+    if (!more && attr.fallback.is_null()) throw ArgumentMismatch(fmt::format("attribute '{}' is missing", attr.name));
     bound.attrs.push_back(attr_value(attr, more ? c.args[next].attribute : attr.fallback));
     if (more) ++next;
   }
   while (signature.more_attrs && next < c.args.size() && c.args[next].kind == Argument::Kind::attribute) ++next;
-  if (next < c.args.size()) throw Misfit(fmt::format("there are {} arguments too many", c.args.size() - next));
+  if (next < c.args.size())
+    throw ArgumentMismatch(fmt::format("there are {} arguments too many", c.args.size() - next));
   return bound;
 }
 
@@ -272,12 +273,12 @@ class Run {
     if (!none && dims.rank() == 0 && !tensor.shape.empty())
       return wanted_.push_back(nullptr);  // an output that the op does not compute
     if (!none && static_cast<size_t>(dims.rank()) != tensor.shape.size() && !entry_.free_outputs) {
-      fail(ErrorCode::shape_mismatch, "output {} has {} dims, but the op gives {}", o, tensor.shape.size(),
+      fail(ErrorCode::shape_mismatch, "output {} has {} dims, but the op computes {}", o, tensor.shape.size(),
            dims.rank());
     }
     wanted_.push_back(none ? nullptr : spec_of(mesh_, tensor, first_dim_keeps_));
     if (wanted_.back() != nullptr && wanted_.back()->rank() != dims.rank()) {
-      fail(ErrorCode::shape_mismatch, "output {} has {} dims, but the op gives {}", o, wanted_.back()->rank(),
+      fail(ErrorCode::shape_mismatch, "output {} has {} dims, but the op computes {}", o, wanted_.back()->rank(),
            dims.rank());
     }
   }
@@ -288,7 +289,7 @@ class Run {
       const auto found = std::find_if(signature_.inputs.begin(), signature_.inputs.end(),
                                       [&](const SlotDef& slot) { return slot.name == output.like; });
       if (found == signature_.inputs.end())
-        fail(ErrorCode::internal, "({}) does not tell the shape of '{}'", signature_.text, output.slot.name);
+        fail(ErrorCode::internal, "({}) does not determine the shape of '{}'", signature_.text, output.slot.name);
       shapes.push_back({call_.dims(static_cast<size_t>(found - signature_.inputs.begin()))});
     }
     return shapes;
@@ -395,7 +396,7 @@ Answer answer(const Case& c, bool compat) {
     Bound bound;
     try {
       bound = bind(c, *entry, signature);
-    } catch (const Misfit& problem) {
+    } catch (const ArgumentMismatch& problem) {
       problems += fmt::format("{}({}): {}", problems.empty() ? "" : "; ", entry->signature, problem.what());
       continue;
     }
@@ -417,7 +418,7 @@ Answer answer(const Case& c, bool compat) {
 std::vector<std::string> differences(const Case& c, const Answer& answer) {
   if (c.error && answer.error) return {};
   if (c.error) return {"expected an error, got " + (answer.outputs.slots.empty() ? std::string("none") : "layouts")};
-  if (answer.error) return {"the rule refuses: " + answer.message};
+  if (answer.error) return {"the rule rejects: " + answer.message};
   std::vector<std::string> found;
   compare("inputs", c.inputs, answer.inputs, found);
   compare("outputs", c.outputs, answer.outputs, found);

@@ -43,8 +43,7 @@ Dims resolved(const Call& call, const Dims& in, std::span<const int64_t> target)
     out.push_back(size == -1 ? 1 : size);
   }
   if (unknown >= 0) {
-    if (out.numel() == 0 || in.numel() % out.numel() != 0)
-      refuse(call, "what is left for the size of -1 is no whole number");
+    if (out.numel() == 0 || in.numel() % out.numel() != 0) refuse(call, "the size for -1 is not a whole number");
     out[unknown] = in.numel() / out.numel();
   }
   if (out.numel() != in.numel())
@@ -138,7 +137,7 @@ Shapes cross_entropy_shapes(const Call& call) {
 Shapes layer_norm_shapes(const Call& call) {
   const Dims& x = call.dims(0);
   const int64_t begin = call.integer("begin_norm_axis");
-  if (begin < 0 || begin > x.rank()) refuse(call, "begin_norm_axis is no dim of x");
+  if (begin < 0 || begin > x.rank()) refuse(call, "begin_norm_axis is not a dim of x");
   Dims leading;
   for (int d = 0; d < begin; ++d) leading.push_back(x[d]);
   return {{x}, {leading}, {leading}};
@@ -229,7 +228,7 @@ Shapes flatten_shapes(const Call& call) {
   if (x.rank() == 0) return {{Dims{1}}};
   const int start = axis_of(call, "start_axis", call.integer("start_axis"), x.rank());
   const int stop = axis_of(call, "stop_axis", call.integer("stop_axis"), x.rank());
-  if (start > stop) refuse(call, "start_axis is behind stop_axis");
+  if (start > stop) refuse(call, "start_axis comes after stop_axis");
   Dims out;
   for (int d = 0; d < start; ++d) out.push_back(x[d]);
   out.push_back(x.numel(start, stop + 1));
@@ -293,12 +292,12 @@ Shapes slice_shapes(const Call& call) {
 
 Shapes split_shapes(const Call& call) {
   const auto* num = std::get_if<int64_t>(&call.attrs[0]);
-  const size_t pieces = num != nullptr ? static_cast<size_t>(std::max<int64_t>(*num, 0))
-                                       : std::get<shard::IntArray>(call.attrs[0]).size();
+  const size_t parts = num != nullptr ? static_cast<size_t>(std::max<int64_t>(*num, 0))
+                                      : std::get<shard::IntArray>(call.attrs[0]).size();
   axis_of(call, "axis", call.integer("axis"), call.dims(0).rank());
-  if (call.backward && call.given.size() != pieces)
+  if (call.backward && call.given.size() != parts)
     refuse(call, "the case lists another number of outputs than the split has");
-  return {std::vector<Dims>(pieces, call.dims(0))};
+  return {std::vector<Dims>(parts, call.dims(0))};
 }
 
 Shapes concat_shapes(const Call& call) {
@@ -326,11 +325,11 @@ Shapes stack_shapes(const Call& call) {
 }
 
 Shapes stack_grad_shapes(const Call& call) {
-  Dims piece = call.dims(0);
-  const int axis = axis_of(call, "axis", call.integer("axis"), piece.rank());
-  const auto count = static_cast<size_t>(std::clamp<int64_t>(piece[axis], 0, 4096));
-  piece.erase(axis);
-  return {std::vector<Dims>(count, piece)};
+  Dims part = call.dims(0);
+  const int axis = axis_of(call, "axis", call.integer("axis"), part.rank());
+  const auto count = static_cast<size_t>(std::clamp<int64_t>(part[axis], 0, 4096));
+  part.erase(axis);
+  return {std::vector<Dims>(count, part)};
 }
 
 Shapes unbind_shapes(const Call& call) { return stack_grad_shapes(call); }
@@ -343,7 +342,7 @@ Shapes flash_attention_shapes(const Call& call) {
     refuse(call, "q, k and v have dims [batch, sequence, heads, head size]");
   if (q[0] != k[0] || q[0] != v[0]) refuse(call, "q, k and v have different batch sizes");
   if (k[2] == 0 || v[2] == 0 || q[2] % k[2] != 0 || q[2] % v[2] != 0)
-    refuse(call, "the heads of q are no multiple of those of k and v");
+    refuse(call, "the heads of q are not a multiple of those of k and v");
   if (q[3] != k[3]) refuse(call, "q and k have different head sizes");
   if (k[1] != v[1]) refuse(call, "k and v have sequences of different lengths");
   if (call.signature.outputs.size() == 3) return {{q}, {k}, {v}};

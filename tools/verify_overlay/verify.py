@@ -184,23 +184,23 @@ class Check:
         local = [size if l == letter else s for l, s in zip(self.notation.out_letters[0], self.whole[0].shape)]
         return [local if a["name"] == name else v for a, v in zip(self.op["attrs"], self.attrs)]
 
-    def compare(self, letter, parts, o, whole, pieces):
+    def compare(self, letter, parts, o, whole, shards):
         letters = self.notation.out_letters[o]
         term = self.notation.outputs[o][0]
         place = f"{letter} on {parts} ranks, output {o}"
         if letter in letters:
-            together = np.concatenate(pieces, axis=letters.index(letter))
+            together = np.concatenate(shards, axis=letters.index(letter))
         elif term.is_one and not term.axes[0].type and any(letter in l for l in self.notation.out_letters):
-            if any(not close(p, whole) for p in pieces):
+            if any(not close(p, whole) for p in shards):
                 raise Wrong(f"{place}: the ranks disagree")
             return
         else:
             kind = term.axes[0].type if term.is_one and term.axes[0].type else self.notation.letters[letter].type
-            if any(p.shape != whole.shape for p in pieces):
-                raise Wrong(f"{place}: shapes {[p.shape for p in pieces]} do not add up to {whole.shape}")
-            together = pieces[0]
-            for piece in pieces[1:]:
-                together = commutation.REDUCE[kind](together, piece)
+            if any(p.shape != whole.shape for p in shards):
+                raise Wrong(f"{place}: shapes {[p.shape for p in shards]} do not add up to {whole.shape}")
+            together = shards[0]
+            for shard in shards[1:]:
+                together = commutation.REDUCE[kind](together, shard)
         if together.shape != whole.shape:
             raise Wrong(f"{place}: {together.shape} instead of {whole.shape}")
         if self.compares_values and not close(together.astype(whole.dtype), whole):

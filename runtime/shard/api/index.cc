@@ -58,7 +58,7 @@ Tensor Tensor::index(const std::vector<Index>& indices) const {
     fail(ErrorCode::out_of_range, "[index] {} positions and slices for {}, which has {} dims", named, get().describe(),
          rank);
   }
-  if (ellipses > 1) fail(ErrorCode::invalid_argument, "[index] {} ellipses; at most one is possible", ellipses);
+  if (ellipses > 1) fail(ErrorCode::invalid_argument, "[index] {} ellipses; at most one is allowed", ellipses);
   Slices slices;
   int axis = 0, place = 0;  // of the next dim of this tensor and of the result
   for (const Index& index : indices) {

@@ -17,7 +17,7 @@ constexpr OpDef kReshardList = {.name = "reshard", .inputs = slots<"tensors[]">,
 constexpr OpDef kDistribute = {.name = "distribute", .inputs = slots<"tensor">, .outputs = slots<"out">};
 constexpr OpDef kFullTensor = {.name = "full_tensor", .inputs = slots<"tensor">, .outputs = slots<"out">};
 constexpr OpDef kLocal = {.name = "local", .inputs = slots<"tensor">, .outputs = slots<"out">};
-constexpr OpDef kFromLocal = {.name = "from_local", .inputs = slots<"piece">, .outputs = slots<"out">};
+constexpr OpDef kFromLocal = {.name = "from_local", .inputs = slots<"shard">, .outputs = slots<"out">};
 
 const DistSpec* gradient_layout_of(const Tensor& tensor) { return gradient_layout(dist_impl(tensor).spec); }
 
@@ -90,8 +90,8 @@ Tensor full_tensor(const Tensor& tensor) {
 // A local shard has no layout, so it is unknown which gradients of the ranks belong together.
 Tensor local(const Tensor& tensor) { return autograd::unlinked(kLocal, dist::local(tensor), tensor); }
 
-Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype) {
-  return autograd::unlinked(kFromLocal, dist::from_local(piece, spec, global, dtype), piece);
+Tensor from_local(const Tensor& shard, const DistSpec* spec, const Dims& global, DType dtype) {
+  return autograd::unlinked(kFromLocal, dist::from_local(shard, spec, global, dtype), shard);
 }
 
 }  // namespace shard

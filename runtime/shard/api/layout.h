@@ -39,12 +39,12 @@ SHARD_API std::vector<Tensor> reshard(const std::vector<Tensor>& tensors, const 
 SHARD_API std::vector<Tensor> reshard_async(const std::vector<Tensor>& tensors,
                                             const std::vector<const DistSpec*>& specs, int64_t memory_cap = 0);
 
-/// Makes a distributed tensor from this rank's local shard. Throws shape_mismatch unless `piece`
+/// Makes a distributed tensor from this rank's local shard. Throws shape_mismatch unless `shard`
 /// has exactly the shape that `spec` assigns to this rank for a tensor of shape `global`. On a rank
-/// outside the mesh `piece` is undefined. Takes the buffer of `piece` without a copy. A 16-bit
+/// outside the mesh `shard` is undefined. Takes the buffer of `shard` without a copy. A 16-bit
 /// contribution to a pending sum is converted to float32 (shard_dtype); it may also be passed as
 /// float32.
-SHARD_API Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype);
+SHARD_API Tensor from_local(const Tensor& shard, const DistSpec* spec, const Dims& global, DType dtype);
 /// This rank's local shard, as a plain tensor on the same buffer. So its dtype is that of the
 /// buffer (shard_dtype). Throws wrong_rank on a rank outside the mesh.
 SHARD_API Tensor local(const Tensor& tensor);

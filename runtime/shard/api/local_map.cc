@@ -29,9 +29,8 @@ const DistSpec* dual(const DistSpec* spec, std::string_view name) {
     const auto a = static_cast<size_t>(axis);
     if (layout.partial[a] && *layout.partial[a] != ReduceType::sum) {
       fail(ErrorCode::autograd,
-           "[{}] layout {} has a pending reduction that is no sum, through which there are no gradients; reduce it "
-           "outside of the function, or "
-           "give detach() of the inputs",
+           "[{}] layout {} has a pending reduction other than sum, which has no gradient; reduce it outside of the "
+           "function, or pass detach() of the inputs",
            name, spec->text());
     }
     if (layout.partial[a]) layout.partial[a] = std::nullopt;
@@ -42,7 +41,7 @@ const DistSpec* dual(const DistSpec* spec, std::string_view name) {
 
 /// Local shards of a tensor and of its gradient differ in dtype where one of them is a pending sum
 /// of 16-bit floats.
-Tensor in_dtype(const Tensor& piece, DType dtype) { return piece.dtype() == dtype ? piece : cast(piece, dtype); }
+Tensor in_dtype(const Tensor& shard, DType dtype) { return shard.dtype() == dtype ? shard : cast(shard, dtype); }
 
 /// Differentiates what a function did with the local shards of this rank.
 class LocalGradient {
@@ -55,9 +54,9 @@ class LocalGradient {
       const bool wanted = input.defined() && autograd::requires_grad(input);
       if (wanted && !input.is_dist()) {
         fail(ErrorCode::autograd,
-             "[{}] argument 'input {}' is a plain tensor ({}) that requires a gradient, and nothing tells how those of "
-             "the ranks belong "
-             "together; make it distributed with distribute(tensor, spec), or give detach() of it",
+             "[{}] argument 'input {}' is a plain tensor ({}) that requires a gradient, but without a layout the "
+             "gradients of the ranks cannot be combined; make it distributed with distribute(tensor, spec), or pass "
+             "detach() of it",
              name_, i, input.get().describe());
       }
       const DistSpec* const spec = wanted && (i >= in_specs.size() || in_specs[i] == nullptr) ? spec_of(input)
@@ -69,10 +68,10 @@ class LocalGradient {
   }
 
   /// Calls the function on local shards that are leaves of their own.
-  std::vector<Tensor> run(const call::LocalFunction& function, std::span<const Tensor> pieces) {
+  std::vector<Tensor> run(const call::LocalFunction& function, std::span<const Tensor> shards) {
     std::vector<autograd::OwnedEdge> edges;
-    for (const Tensor& piece : pieces) {
-      Tensor& leaf = leaves_.emplace_back(piece.detach());
+    for (const Tensor& shard : shards) {
+      Tensor& leaf = leaves_.emplace_back(shard.detach());
       if (inputs_[leaves_.size() - 1].dual == nullptr) continue;
       leaf.set_requires_grad(true);
       edges.push_back(autograd::edge_of(leaf));
@@ -84,7 +83,7 @@ class LocalGradient {
                       [&](const autograd::OwnedEdge& own) { return own.node == edge.node; }))
         continue;
       fail(ErrorCode::autograd,
-           "[{}] the function uses a tensor that requires a gradient and is none of its inputs; hand it in as an "
+           "[{}] the function uses a tensor that requires a gradient and is not one of its inputs; pass it as an "
            "input, or use detach() of it",
            name_);
     }
@@ -116,13 +115,13 @@ class LocalGradient {
       if (inputs_[i].dual == nullptr) continue;
       // A rank that does not use an input contributes zeros, because others may use it. A rank
       // without a shard contributes nothing.
-      Tensor piece;
+      Tensor shard;
       if (!leaves_.empty())
-        piece = found[next].defined() ? found[next]
+        shard = found[next].defined() ? found[next]
                                       : zeros(IntArray(leaves_[i].dims()), leaves_[i].dtype(), leaves_[i].device());
       ++next;
-      if (piece.defined()) piece = in_dtype(piece, shard_dtype(inputs_[i].meta.dtype, inputs_[i].dual->layout()));
-      results[i] = from_local(piece, inputs_[i].dual, inputs_[i].meta.dims, inputs_[i].meta.dtype);
+      if (shard.defined()) shard = in_dtype(shard, shard_dtype(inputs_[i].meta.dtype, inputs_[i].dual->layout()));
+      results[i] = from_local(shard, inputs_[i].dual, inputs_[i].meta.dims, inputs_[i].meta.dtype);
     }
     context.set_grads<0>(std::move(results));
   }
@@ -147,7 +146,7 @@ std::vector<Tensor> detail::run_local_map(const call::LocalFunction& function, s
   if (!records(all)) return call::run_local_map(function, inputs, in_specs, out_specs, options);
   LocalGradient gradient(all, in_specs, out_specs, options.name);
   Recording record(CallSite(), kLocalMap, all);
-  const call::LocalFunction recorded = [&](std::span<const Tensor> pieces) { return gradient.run(function, pieces); };
+  const call::LocalFunction recorded = [&](std::span<const Tensor> shards) { return gradient.run(function, shards); };
   std::vector<Tensor> results = call::run_local_map(recorded, inputs, in_specs, out_specs, options);
   return record.link_all(std::move(gradient), std::move(results));
 }

@@ -69,7 +69,7 @@ class LocalMap {
       if (out_specs_.size() != detail::Results<Result>::count)
         call::fail_result_count(options_, detail::Results<Result>::count, out_specs_.size());
     }
-    const auto local = [&](std::span<const Tensor> pieces) { return detail::listed(function_(pieces[i]...)); };
+    const auto local = [&](std::span<const Tensor> shards) { return detail::listed(function_(shards[i]...)); };
     return detail::Results<Result>::of(detail::run_local_map(local, inputs, in_specs_, out_specs_, options_));
   }
 

@@ -24,7 +24,8 @@ Scalar negated(const Scalar& number) {
 /// The number as a 0-d tensor beside `like`: of its dtype and device, and replicated on its mesh.
 Tensor number_like(const Scalar& number, const Tensor& like) {
   if (!is_floating(like.dtype()) && !number.is_integer()) {
-    fail(ErrorCode::dtype_mismatch, "the number {} beside a tensor of {} is not an integer; cast the tensor first",
+    fail(ErrorCode::dtype_mismatch,
+         "cannot use the number {} with a tensor of {}: it is not an integer; cast the tensor first",
          number.to<double>(), to_string(like.dtype()));
   }
   if (!like.is_dist()) return full({}, number, like.dtype(), like.device());

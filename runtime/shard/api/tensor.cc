@@ -39,8 +39,8 @@ const Tensor& Tensor::set_requires_grad(bool wanted) const {
   if (Tracer* const tracer = Tracer::current()) tracer->adopt(get());
   if (!is_leaf()) {
     fail(ErrorCode::autograd,
-         "[set_requires_grad] {} was computed from leaves that require a gradient; only a leaf can be told: take "
-         "detach() of it first",
+         "[set_requires_grad] {} was computed from leaves that require a gradient; it can be set only on a leaf; use "
+         "detach() of it",
          get().describe());
   }
   if (wanted && !is_floating(dtype())) {
@@ -70,7 +70,7 @@ void Tensor::set_grad(const Tensor& gradient) const {
   }
   if (gradient.defined() && gradient.is_dist() != is_dist()) {
     fail(ErrorCode::layout, "[set_grad] the gradient of {} must be {}, not {}; use {}", get().describe(),
-         is_dist() ? "distributed as it is" : "a plain tensor as it is", gradient.get().describe(),
+         is_dist() ? "distributed like it" : "a plain tensor like it", gradient.get().describe(),
          is_dist() ? "distribute(gradient, spec)" : "full_tensor(gradient)");
   }
   if (Tracer* const tracer = Tracer::current()) {

@@ -24,7 +24,7 @@ namespace {
 Tensor one_for(const Tensor& output) {
   if (output.numel() != 1) {
     fail(ErrorCode::autograd,
-         "[backward] {} has {} elements; give grad_outputs, a tensor of its shape, or reduce it (sum) to one element "
+         "[backward] {} has {} elements; pass grad_outputs, a tensor of its shape, or reduce it (sum) to one element "
          "first",
          output.get().describe(), output.numel());
   }
@@ -36,7 +36,7 @@ Tensor one_for(const Tensor& output) {
 
 void start_all(Engine& engine, const std::vector<Tensor>& outputs, const std::vector<Tensor>& grad_outputs) {
   if (!grad_outputs.empty() && grad_outputs.size() != outputs.size()) {
-    fail(ErrorCode::invalid_argument, "[backward] there are {} grad_outputs for {} outputs; give one for each, or none",
+    fail(ErrorCode::invalid_argument, "[backward] there are {} grad_outputs for {} outputs; pass one for each, or none",
          grad_outputs.size(), outputs.size());
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -82,7 +82,7 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
   for (size_t i = 0; i < inputs.size(); ++i) {
     Tensor gradient = engine.captured(i);
     if (!gradient.defined() && !allow_unused) {
-      fail(ErrorCode::autograd, "[grad] no output depends on input {} ({}); leave it out, or give allow_unused", i,
+      fail(ErrorCode::autograd, "[grad] no output depends on input {} ({}); remove it, or set allow_unused", i,
            inputs[i].get().describe());
     }
     if (gradient.defined() && gradient.is_dist()) {
@@ -96,13 +96,13 @@ std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<T
 
 void set_grad_layout(const Tensor& leaf, GradLayout layout) {
   if (!leaf.is_leaf())
-    fail(ErrorCode::autograd, "[set_grad_layout] {} is no leaf, and keeps no gradient", leaf.get().describe());
+    fail(ErrorCode::autograd, "[set_grad_layout] {} is not a leaf, so it keeps no gradient", leaf.get().describe());
   autograd::extra_of(leaf).layout = layout;
 }
 
 uint64_t add_hook(const Tensor& tensor, GradHook hook) {
   if (!hook)
-    fail(ErrorCode::invalid_argument, "[add_hook] the hook is a null function; give one that takes the gradient");
+    fail(ErrorCode::invalid_argument, "[add_hook] the hook is a null function; pass one that takes the gradient");
   check_gradient_wanted("add_hook", tensor);
   const uint64_t id = next_hook();
   LeafExtra& extra = autograd::extra_of(tensor);

@@ -21,9 +21,10 @@ NoBoundary::NoBoundary() : before_(std::exchange(this_thread.boundary, nullptr))
 
 NoBoundary::~NoBoundary() { this_thread.boundary = before_; }
 
-NoBoundary::Lifted::Lifted(const NoBoundary& apart) : before_(std::exchange(this_thread.boundary, apart.before_)) {}
+NoBoundary::Suspended::Suspended(const NoBoundary& no_boundary)
+    : before_(std::exchange(this_thread.boundary, no_boundary.before_)) {}
 
-NoBoundary::Lifted::~Lifted() { this_thread.boundary = before_; }
+NoBoundary::Suspended::~Suspended() { this_thread.boundary = before_; }
 
 /// Leaves get their steps when they are first used, which may be within the scope. The numbers of
 /// other threads' steps cannot be compared.
@@ -59,7 +60,7 @@ std::vector<SavedTensor> Boundary::take_reads(const std::vector<Tensor>& results
   for (const Tensor& result : results) ++handles[result.get().value.storage().get()];
   std::erase_if(read_, [&](const SavedTensor& each) {
     const auto result = handles.find(each.value().get().value.storage().get());
-    return each.only_here(result == handles.end() ? 0 : result->second) || each.is_written();
+    return each.is_only_owner(result == handles.end() ? 0 : result->second) || each.is_written();
   });
   known_.clear();
   return std::move(read_);

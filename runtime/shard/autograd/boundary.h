@@ -77,12 +77,12 @@ class SHARD_API NoBoundary {
 
   /// While one exists, the boundary is in force again: histories from outside that are brought up
   /// to date belong to its scope.
-  class Lifted {
+  class Suspended {
    public:
-    explicit Lifted(const NoBoundary& apart);
-    Lifted(const Lifted&) = delete;
-    Lifted& operator=(const Lifted&) = delete;
-    ~Lifted();
+    explicit Suspended(const NoBoundary& no_boundary);
+    Suspended(const Suspended&) = delete;
+    Suspended& operator=(const Suspended&) = delete;
+    ~Suspended();
 
    private:
     Boundary* const before_;

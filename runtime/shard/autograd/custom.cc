@@ -30,7 +30,7 @@ std::vector<Tensor> without_history(std::string_view name, std::vector<Tensor> o
   for (const Tensor& output : outputs) {
     if (!output.defined()) {
       fail(ErrorCode::undefined,
-           "[{}] the function has returned an undefined tensor as output {}; return a value, maybe an empty one", name,
+           "[{}] the function has returned an undefined tensor as output {}; return a tensor (it may be empty)", name,
            own.size());
     }
     own.push_back(output.detach());
@@ -87,7 +87,7 @@ std::vector<Tensor> apply(const CustomFunction& function, const std::vector<Tens
 std::vector<Tensor> recompute(const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& function,
                               const std::vector<Tensor>& inputs, CallSite site) {
   if (!function)
-    fail(ErrorCode::invalid_argument, "[recompute] the function is a null function; give one that takes the inputs");
+    fail(ErrorCode::invalid_argument, "[recompute] the function is a null function; pass one that takes the inputs");
   if (!grad_enabled()) return function(inputs);
   Rerun backward(function, inputs);
   std::vector<Tensor> outputs;

@@ -36,11 +36,10 @@ void check_gradient(const Tensor& gradient, const OutputInfo& info, const Node& 
   const bool fits = gradient.meta() == info.meta && gradient.is_dist() == (info.spec != nullptr);
   if (fits) return;
   const std::string maker =
-      from == nullptr ? "the gradient given" : fmt::format("the gradient that [{}_grad] gave", from->op().name);
+      from == nullptr ? "the given gradient" : fmt::format("the gradient that [{}_grad] returned", from->op().name);
   fail(ErrorCode::autograd,
-       "[backward] {} is {}, but the tensor that [{}] made, whose gradient it is, is {}{}; a gradient has the shape "
-       "and dtype of its tensor and is "
-       "distributed if that is",
+       "[backward] {} is {}, but the tensor that [{}] returned is {}{}; a gradient must have the shape and dtype of "
+       "its tensor, and be distributed if the tensor is",
        maker, gradient.get().describe(), of.op().name, to_string(info.meta),
        info.spec != nullptr ? " " + info.spec->text() : "");
 }
@@ -60,10 +59,9 @@ Tensor sum_for_leaf(const Tensor& leaf, const Tensor& before, const Tensor& grad
 void check_shape(const Tensor& tensor, const OutputInfo& recorded) {
   if (tensor.meta() == recorded.meta) return;
   fail(ErrorCode::autograd,
-       "[backward] {} was {} when it was recorded, and has been given another shape or dtype in place since where "
-       "nothing is recorded, so its gradient does not "
-       "fit it. Do that where calls are recorded, before it is used or after backward, or make another tensor of it "
-       "(reshape, transpose, cast)",
+       "[backward] {} was {} when it was recorded, but its shape or dtype was changed in place since then under "
+       "NoGrad, so its gradient does not match it. Change it where calls are recorded, before it is used, or after "
+       "backward, or use an out-of-place op (reshape, transpose, cast)",
        tensor.get().describe(), to_string(recorded.meta));
 }
 
@@ -149,9 +147,8 @@ void Engine::send(const Edge& edge, Tensor gradient, const Node* from) {
     std::push_heap(heap_.begin(), heap_.end(), earlier);
   } else if (node.pass_ != this) {
     fail(ErrorCode::autograd,
-         "[backward] the steps of [{}] are in a backward pass already: a hook or gradient function has started another "
-         "one over them; "
-         "use create_graph, or compute what it needs with shard::grad before",
+         "[backward] the graph of [{}] is already in a backward pass: a hook or gradient function has started another "
+         "pass over it; use create_graph, or compute what it needs with shard::grad beforehand",
          node.op().name);
   }
   Tensor& sum = node.incoming(edge.output);
@@ -173,9 +170,8 @@ void Engine::process(Node& node) {
     return;
   if (node.released()) {
     fail(ErrorCode::autograd,
-         "[{}_grad] what [{}] had saved is gone: an earlier backward has gone through it. Give retain_graph to that "
-         "backward, or compute "
-         "the result again",
+         "[{}_grad] the tensors that [{}] saved were freed by an earlier backward. Set retain_graph in that backward, "
+         "or compute the result again",
          node.op().name, node.op().name);
   }
   BackwardContext context(node, captures_ ? &needed_ : nullptr);

@@ -9,7 +9,7 @@ namespace shard::autograd {
 class LeafNode;
 
 /// The history of a tensor until an in-place op gave it another buffer: views share the old one.
-struct Former {
+struct PreviousHistory {
   const Storage* other;  // the buffer that it got
   OwnedEdge history;
   Dims dims;  // its dims before
@@ -28,7 +28,7 @@ struct LeafExtra final : GradExtra {
   // tensor had before an in-place op.
   std::vector<std::pair<uint64_t, std::weak_ptr<Hook>>> step_hooks;
   std::shared_ptr<Hook> retain;  // sets `gradient`; moves with the tensor to the step of each new value
-  std::vector<Former> formers;   // the latest is last
+  std::vector<PreviousHistory> previous_histories;  // the latest is last
 };
 LeafExtra& extra_of(const Tensor& tensor);
 LeafExtra* extra_or_null(const Tensor& tensor);

@@ -122,7 +122,7 @@ Tensor SavedTensor::checked(const Node& node, bool input, size_t slot) const {
         storage.last_write());
   }
   if (!storage.stale()) return value_;
-  // A detached view is a snapshot of its source: its own bytes have not changed.
+  // A view of a copy is a snapshot of its source: its own bytes have not changed.
   Tensor snapshot(value_.impl()->alias());
   TensorImpl& impl = *snapshot.impl();
   impl.value = own_copy(impl);
@@ -287,7 +287,7 @@ void BackwardContext::set_grad(size_t slot, Tensor gradient) {
 void BackwardContext::set_grad(size_t slot, std::vector<Tensor> gradients) {
   const size_t first = node_.first_edge(slot);
   if (gradients.size() != node_.edges_of(slot)) {
-    fail(ErrorCode::internal, "[{}_grad] gave {} gradients for the {} tensors of argument '{}'", node_.op().name,
+    fail(ErrorCode::internal, "[{}_grad] returned {} gradients for the {} tensors of argument '{}'", node_.op().name,
          gradients.size(), node_.edges_of(slot), node_.op().inputs[slot].name);
   }
   for (size_t i = 0; i < gradients.size(); ++i) {

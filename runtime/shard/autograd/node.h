@@ -72,7 +72,7 @@ class SHARD_API SavedTensor {
   /// names it in the message.
   void check_same(const BackwardContext& context, std::string_view what) const;
   /// Whether only this object and `others` handles refer to the buffer.
-  bool only_here(uint32_t others) const { return value_.get().value.storage()->use_count() <= 1 + others; }
+  bool is_only_owner(uint32_t others) const { return value_.get().value.storage()->use_count() <= 1 + others; }
   bool is_written() const { return value_.version() != version_; }
 
  private:

@@ -15,7 +15,7 @@ namespace {
 constexpr OpDef kView = {.name = "view", .inputs = slots<"x">, .outputs = slots<"out">};
 constexpr OpDef kWritten = {.name = "write_through_view", .inputs = slots<"x">, .outputs = slots<"out">};
 
-/// The storage that finally holds the bytes of a tensor: for a detached view that is kept in sync
+/// The storage that finally holds the bytes of a tensor: for a view of a copy that is kept in sync
 /// with its source, that of the source.
 const Storage* source_of(const TensorImpl& x) {
   const Storage* storage = x.value.storage().get();
@@ -50,38 +50,39 @@ void link_reshaped(TensorImpl& x, const OpDef& op, OwnedEdge edge, const Dims& d
 
 /// Called before a write in place is recorded, which may have given `target` another buffer than
 /// its views have.
-void keep_former(const Tensor& target) {
+void keep_previous_history(const Tensor& target) {
   const TensorImpl& x = target.get();
   if (x.grad.root || !x.grad.node) return;
   const OutputInfo &before = static_cast<Node&>(*x.grad.node).output(x.grad.output), now = info_of(x);
   if (before.meta == now.meta && before.spec == now.spec) return;
-  extra_of(target).formers.push_back({x.value.storage().get(), {x.grad.node, x.grad.output}, before.meta.dims});
+  extra_of(target).previous_histories.push_back(
+      {x.value.storage().get(), {x.grad.node, x.grad.output}, before.meta.dims});
 }
 
 /// A view of a buffer that its root no longer has gets the history that the root had then.
-void sync_former(TensorImpl& view) {
+void sync_previous_history(TensorImpl& view) {
   GradState& state = view.grad;
   const Storage* const buffer = source_of(view);
   const auto* const extra = static_cast<const LeafExtra*>(state.root->grad.extra.get());
   if (extra == nullptr || buffer->detachment() == nullptr || state.root_version == buffer->version()) return;
-  const auto found = std::find_if(extra->formers.rbegin(), extra->formers.rend(), [&](const Former& former) {
-    return former.other == buffer->detachment()->origin.get();
-  });
-  if (found == extra->formers.rend()) return;
+  const auto found = std::find_if(
+      extra->previous_histories.rbegin(), extra->previous_histories.rend(),
+      [&](const PreviousHistory& previous) { return previous.other == buffer->detachment()->origin.get(); });
+  if (found == extra->previous_histories.rend()) return;
   state.root_version = buffer->version();
   link_reshaped(view, kView, OwnedEdge(found->history), found->dims);
 }
 
 /// The destination of the gradient of a tensor, independent of the scope in which it is used.
 OwnedEdge edge_outside(const Tensor& tensor) {
-  const NoBoundary apart;
+  const NoBoundary no_boundary;
   return edge_of(tensor);
 }
 
 /// A view whose buffer was written since its history was up to date gets the history of its base.
 void sync_view(TensorImpl& view) {
   GradState& state = view.grad;
-  if (!shares(view, *state.root)) return sync_former(view);
+  if (!shares(view, *state.root)) return sync_previous_history(view);
   const uint64_t version = source_of(*state.root)->version();
   if (state.root_version == version) return;
   state.root_version = version;
@@ -178,8 +179,8 @@ void Recording::check_target(const Tensor& x, std::string_view name, bool writte
   check_written(op, name, x);
   if (!written_view || !x.get().grad.requires_grad) return;
   fail(ErrorCode::autograd,
-       "[{}] cannot write argument '{}' ({}): it requires a gradient, and this op has none for what it writes there; "
-       "give detach()",
+       "[{}] cannot write argument '{}' ({}): it requires a gradient, but this op has no gradient for what it writes "
+       "there; pass detach() of it",
        op, name, x.get().describe());
 }
 
@@ -195,16 +196,14 @@ void check_written(std::string_view op, std::string_view name, const Tensor& x) 
   if (root.grad.requires_grad && !root.grad.node && !computed) {
     fail(ErrorCode::autograd,
          "[{}] cannot write argument '{}' ({}): it is {}a leaf that requires a gradient, so its gradient would be that "
-         "of a value that is gone. Write it where "
-         "nothing is recorded (while an object of class NoGrad lives), as optimizers do, or write a copy (assign(x))",
+         "of an overwritten value. Write it under NoGrad, as optimizers do, or write a copy (assign(x))",
          op, name, impl.describe(), has_root ? "a view of " : "");
   }
   if (has_root && root.grad.requires_grad && !state.requires_grad) {
     fail(ErrorCode::autograd,
-         "[{}] cannot write argument '{}' ({}): it is a view by {} that was made where nothing is recorded (NoGrad) of "
-         "a tensor that requires a gradient, so the "
-         "write would be missing in that. Make the view where calls are recorded, or write where nothing is recorded, "
-         "too",
+         "[{}] cannot write argument '{}' ({}): it is a view by {} that was made under NoGrad of a tensor that "
+         "requires a gradient, so the gradient of that tensor would miss the write. Make the view where calls are "
+         "recorded, or write under NoGrad too",
          op, name, impl.describe(), state.views.ops[0]);
   }
 }
@@ -230,15 +229,15 @@ SavedTensor Recording::save(const Tensor& x) const {
   if (x.defined() && shares_target(x)) return SavedTensor::copy_of(x);
   SavedTensor saved(x);
   if (x.is_dist() && static_cast<const DistTensorImpl&>(x.get()).owner->policies.save == SavePolicy::resharded) {
-    if (!keeping_) keeping_ = std::make_unique<Keeping>();
-    keeping_->saved.emplace_back(x.impl().get(), saved.value().impl());
+    if (!resharded_saves_) resharded_saves_ = std::make_unique<ReshardedSaves>();
+    resharded_saves_->saved.emplace_back(x.impl().get(), saved.value().impl());
   }
   return saved;
 }
 
-void Recording::keep_moved() const {
-  for (const auto& [input, saved] : keeping_->saved) {
-    for (const call::MovedInputs::Entry& entry : keeping_->moved.entries()) {
+void Recording::save_resharded_inputs() const {
+  for (const auto& [input, saved] : resharded_saves_->saved) {
+    for (const call::ReshardedInputs::Entry& entry : resharded_saves_->inputs.entries()) {
       // A copy that a result shares, as a view does, is written with it.
       if (entry.input != input || !entry.value.storage()->unique()) continue;
       auto& kept = static_cast<DistTensorImpl&>(*saved);
@@ -267,7 +266,7 @@ std::vector<SavedTensor> Recording::save_shape(const std::vector<Tensor>& list) 
 void Recording::finish(Node* made, const Outputs& outputs, unsigned differentiable) {
   const Ref<GradNode> owner = Ref<GradNode>::adopt(made);
   Node& node = *made;
-  if (keeping_) keep_moved();
+  if (resharded_saves_) save_resharded_inputs();
   const bool recorded =
       std::any_of(node.edges_.begin(), node.edges_.end(), [](const Edge& edge) { return static_cast<bool>(edge); });
   if (recorded) {
@@ -330,8 +329,7 @@ void Recording::link_targets(Node* made) {
 
 void NoGradient::operator()(BackwardContext& context) const {
   fail(ErrorCode::autograd,
-       "[{}] has no gradient, and one is wanted through it; give it detach() of its argument, or call it where nothing "
-       "is recorded (NoGrad)",
+       "[{}] has no gradient, but an argument requires one; pass detach() of the argument, or call it under NoGrad",
        context.node().op().name);
 }
 
@@ -341,7 +339,7 @@ UnlinkedWrite::~UnlinkedWrite() {
 }
 
 void Recording::rebase(const Tensor& target, const Ref<GradNode>& node, uint32_t output) const {
-  keep_former(target);
+  keep_previous_history(target);
   set_history(target.get(), node, output);
   rebase_root(target);
 }

@@ -10,8 +10,7 @@
 #include "shard/autograd/boundary.h"
 #include "shard/autograd/grad_mode.h"
 #include "shard/call/dist_call.h"
-#include "shard/call/moved_inputs.h"
-#include "shard/core/export.h"
+#include "shard/call/resharded_inputs.h"
 
 namespace shard::autograd {
 
@@ -159,15 +158,15 @@ class SHARD_API Recording {
   void rebase(const Tensor& target, const Ref<GradNode>& node, uint32_t output) const;
 
   /// SavePolicy::resharded: saved tensors that are replaced by the resharded copies of the call.
-  struct Keeping {
-    call::MovedInputs moved;
+  struct ReshardedSaves {
+    call::ReshardedInputs inputs;
     std::vector<std::pair<const TensorImpl*, Ref<TensorImpl>>> saved;
   };
-  void keep_moved() const;
+  void save_resharded_inputs() const;
 
   const OpDef& op_;
   CallSite site_;
-  mutable std::unique_ptr<Keeping> keeping_;
+  mutable std::unique_ptr<ReshardedSaves> resharded_saves_;
   bool inplace_ = false;
   unsigned kept_ = 0, kept_shapes_ = 0;
   SmallVec<Edge, 4> edges_;

@@ -33,9 +33,8 @@ std::vector<Tensor> by_edge(const Node& node, const Boundary& boundary, const En
     const auto place = std::find(node.edges().begin(), node.edges().end(), outside);
     if (place == node.edges().end()) {
       fail(ErrorCode::autograd,
-           "[{}] the function has used a tensor that requires a gradient, made by [{}], in backward but not before; it "
-           "must do "
-           "the same again",
+           "[{}] in backward the function has used a tensor that requires a gradient, made by [{}], that it did not "
+           "use in forward; it must do the same in both",
            node.op().name, outside.node->op().name);
     }
     gradients[static_cast<size_t>(place - node.edges().begin())] = engine.captured(i);
@@ -71,7 +70,7 @@ void Rerun::operator()(BackwardContext& context) const {
   const std::vector<Tensor> gradients = context.grads_or_none(0);
   if (outputs.size() != gradients.size()) {
     fail(ErrorCode::autograd,
-         "[{}] the function has returned {} tensors in backward, and {} before; it must do the same again",
+         "[{}] the function has returned {} tensors in backward, but {} in forward; it must do the same in both",
          context.node().op().name, outputs.size(), gradients.size());
   }
   Engine engine({.create_graph = recorded});
@@ -87,7 +86,8 @@ void Rerun::operator()(BackwardContext& context) const {
 }
 
 std::vector<Tensor> Rerun::call(const BackwardContext& context) const {
-  for (const SavedTensor& read : reads_) read.check_same(context, "a tensor that the function reads beside its inputs");
+  for (const SavedTensor& read : reads_)
+    read.check_same(context, "a tensor that the function reads but that is not an input");
   const GradMode on(true);
   const Replay replay(random_);
   std::vector<Tensor> saved;

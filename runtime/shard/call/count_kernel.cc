@@ -101,7 +101,7 @@ void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) 
     restore();
     if (error.code() != ErrorCode::no_kernel)
       throw;  // otherwise there is no dry kernel, or the call is going to fail because it has no kernel
-    plan.kernel_untold = plan.checked = true;
+    plan.kernel_bytes_unknown = plan.checked = true;
   } catch (...) {
     restore();
     throw;

@@ -77,7 +77,7 @@ SHARD_API std::vector<DenseTensor> read_list(const OpContext& ctx, const std::ve
 using Targets = std::span<DenseTensor* const>;
 SHARD_API std::vector<DenseTensor*> write_list(const OpContext& ctx, std::vector<Tensor>& tensors,
                                                std::string_view name);
-/// The dense tensor of an argument that the op writes. Throws like read(), and also detached_view.
+/// The dense tensor of an argument that the op writes. Throws like read(), and also view_of_copy.
 SHARD_API DenseTensor& write(const OpContext& ctx, Tensor& tensor, std::string_view name);
 SHARD_API DenseTensor& write_optional(const OpContext& ctx, Tensor& tensor, std::string_view name);
 
@@ -166,7 +166,7 @@ class SHARD_API InplaceWrite {
   /// result for each tensor.
   std::vector<DenseTensor> targets(Targets list, std::span<const Meta> results);
   /// `x` itself as an output that the kernel writes, after it has read x. Throws shape_mismatch if
-  /// the meta would change, detached_view or stale_view. For an absent x the result is undefined.
+  /// the meta would change, view_of_copy or stale_view. For an absent x the result is undefined.
   DenseTensor written_view(const DenseTensor& x, const Meta& meta);
   /// An argument that is not a target, for reading while the targets are written. Returns a copy if
   /// it overlaps a target, unless there is only one target and the two are exactly equal.

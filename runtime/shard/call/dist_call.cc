@@ -12,7 +12,7 @@
 #include "shard/call/exchange.h"
 #include "shard/call/failed_call.h"
 #include "shard/call/mesh_reducer.h"
-#include "shard/call/moved_inputs.h"
+#include "shard/call/resharded_inputs.h"
 #include "shard/core/tracer.h"
 #include "shard/dist/view_use.h"
 #include "shard/kernels/registry.h"
@@ -350,7 +350,7 @@ void DistCall::prepare() {
     if (!writes(output)) continue;
     const DistTensorImpl& x = *tensors_[static_cast<size_t>(output.alias)];
     if (rank_.policies.view == ViewPolicy::temporary && x.value.storage()->detachment() != nullptr)
-      part(*x.value.storage());
+      separate(*x.value.storage());
     if (output.kind != AliasDef::Kind::inplace) continue;
     // Whether the local shape changes differs from rank to rank, but whether the global shape
     // changes does not.
@@ -366,7 +366,7 @@ void DistCall::prepare() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const InputPlan& input = plan_->inputs[i];
     if (tensors_[i] == nullptr) locals_.emplace_back();
-    else if (input.shape_only && plan_->active) locals_.push_back(shape_of_piece(i));
+    else if (input.shape_only && plan_->active) locals_.push_back(local_shape_of(i));
     else if (!input.move) locals_.push_back(tensors_[i]->value);
     else locals_.push_back(move_input(i));
   }
@@ -380,7 +380,7 @@ void DistCall::prepare() {
 
 /// An argument of which the op reads only the shape: its storage with the local shape of the layout
 /// that the op computes in.
-DenseTensor DistCall::shape_of_piece(size_t i) const {
+DenseTensor DistCall::local_shape_of(size_t i) const {
   DenseTensor shape(tensors_[i]->value.storage(), plan_->input_shards[i]);
   shape.set_symbol(tensors_[i]->value.symbol());
   return shape;
@@ -432,7 +432,7 @@ DenseTensor DistCall::move_input(size_t i) const {
   const InputPlan& input = plan_->inputs[i];
   DenseTensor moved = execute_reshard(rank_, *input.move, tensors_[i]->value,
                                       {op_.name, op_.inputs[static_cast<size_t>(input.slot)].name});
-  if (MovedInputs* const wanted = MovedInputs::current()) wanted->add(tensors_[i], input.want, moved);
+  if (ReshardedInputs* const wanted = ReshardedInputs::current()) wanted->add(tensors_[i], input.want, moved);
   return moved;
 }
 
@@ -469,12 +469,12 @@ void DistCall::record_call() {
     event.end_ns = now_ns();
     rank_.trace.record(event);
   }
-  if (rank_.dry) cache_.dry_calls.add(ctx_.op, describe_pieces(op_, *plan_), rank_.stats(), before_);
+  if (rank_.dry) cache_.dry_calls.add(ctx_.op, describe_shards(op_, *plan_), rank_.stats(), before_);
   if (!cache_.observer) return;
   CallRecord record = describe(op_, ctx_.op, *plan_, rank_.policies.view);
   if (extras_) {
     record.bytes += extras_->moment_bytes;
-    if (!extras_->moment_text.empty()) record.moves += (record.moves.empty() ? "" : ";") + extras_->moment_text;
+    if (!extras_->moment_text.empty()) record.reshards += (record.reshards.empty() ? "" : ";") + extras_->moment_text;
   }
   cache_.observer(record);
 }

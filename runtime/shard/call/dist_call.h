@@ -163,7 +163,7 @@ class SHARD_API DistCall {
       poison();
       throw;
     }
-    if (plan_->checked) doubt(call);
+    if (plan_->checked) mark_maybe_poisoned(call);
     if (traced_) record_call();
   }
 
@@ -256,8 +256,8 @@ class SHARD_API DistCall {
   void count_kernel(CallPlan& plan, const std::function<void()>& dense);
 
   void check_policies();
-  PlannedMoves planned_moves(const PlannedMoves& moment) const;
-  PlannedMoves moment_moves();
+  PlannedTraffic planned_traffic(const PlannedTraffic& moment) const;
+  PlannedTraffic moment_traffic();
   void check_writes() const;
   /// True for a tensor that is a view of another one, either in the same buffer or as a resharded
   /// copy.
@@ -265,7 +265,7 @@ class SHARD_API DistCall {
     const Storage& storage = *x.value.storage();
     return storage.detachment() != nullptr || (x.grad.root && x.grad.root->value.storage().get() == &storage);
   }
-  void check_write_back(const OutputPlan& output, PlannedMoves& moves, bool all) const;
+  void check_write_back(const OutputPlan& output, PlannedTraffic& moves, bool all) const;
   void check_apart() const;
   /// Throws unless the local result has the meta that the layout of the output implies.
   void check_result(size_t output, const DenseTensor& result) const {
@@ -276,7 +276,7 @@ class SHARD_API DistCall {
   void fill_with_identity(DenseTensor& piece) const;
   [[noreturn]] void fail_shape(const OutputPlan& output, const Meta& computed, const Meta& shard) const;
   void prepare();
-  DenseTensor shape_of_piece(size_t i) const;
+  DenseTensor local_shape_of(size_t i) const;
   /// Reports the call to the tracer, with the inputs as they are after their reshards.
   void capture();
   /// In a capture, sets the program value that a result is.
@@ -304,7 +304,7 @@ class SHARD_API DistCall {
   void poison();
   /// Marks what this call writes as doubtful: it has no valid value if the call fails on another
   /// rank.
-  void doubt(uint64_t call);
+  void mark_maybe_poisoned(uint64_t call);
   /// Reports to the world that the call failed on this rank. It may not have failed on other ranks.
   void report_failure(uint64_t call);
   void record_call();

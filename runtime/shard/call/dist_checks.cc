@@ -15,63 +15,64 @@ namespace shard::call {
 
 void DistCall::check_policies() {
   check_writes();
-  const PlannedMoves moment = extras_ || rank_.policies.view == ViewPolicy::sync ? moment_moves() : PlannedMoves();
+  const PlannedTraffic moment =
+      extras_ || rank_.policies.view == ViewPolicy::sync ? moment_traffic() : PlannedTraffic();
   if (moment.bytes != 0) {
     extras().moment_bytes = moment.bytes;
     extras_->moment_text = moment.text;
   }
   if (plan_->fallback) cache_.count_fallback(plan_->bytes);
-  if (rank_.policies.comm != CommPolicy::allow) check_comm_policy(rank_, ctx_.op, *mesh_, planned_moves(moment));
+  if (rank_.policies.comm != CommPolicy::allow) check_comm_policy(rank_, ctx_.op, *mesh_, planned_traffic(moment));
 }
 
 /// The communication in addition to the plan, which depends on the current state of the arguments.
-PlannedMoves DistCall::moment_moves() {
-  PlannedMoves moves;
-  const bool all = rank_.policies.comm == CommPolicy::forbid_moves;
-  if (extras_) extras_->stale.plan(moves, all);
+PlannedTraffic DistCall::moment_traffic() {
+  PlannedTraffic traffic;
+  const bool all = rank_.policies.comm == CommPolicy::forbid_reshards;
+  if (extras_) extras_->stale.plan(traffic, all);
   if (checks_promoted()) {
     const int64_t bytes =
         gather_bytes(rank_.world().size(), sizeof(uint64_t)) * static_cast<int64_t>(extras_->promoted.size());
-    moves.bytes += bytes;
-    moves.text +=
+    traffic.bytes += bytes;
+    traffic.text +=
         fmt::format(" hashes of promoted arguments, for PromotionPolicy::replicate_checked ({} bytes);", bytes);
   }
-  if (rank_.policies.view != ViewPolicy::sync) return moves;
+  if (rank_.policies.view != ViewPolicy::sync) return traffic;
   for (const OutputPlan& output : plan_->outputs) {
-    if (writes(output)) check_write_back(output, moves, all);
+    if (writes(output)) check_write_back(output, traffic, all);
   }
-  return moves;
+  return traffic;
 }
 
-PlannedMoves DistCall::planned_moves(const PlannedMoves& moment) const {
-  PlannedMoves moves{{}, plan_->bytes + moment.bytes, plan_->exchanges_rows || plan_->kernel_untold};
+PlannedTraffic DistCall::planned_traffic(const PlannedTraffic& moment) const {
+  PlannedTraffic traffic{{}, plan_->bytes + moment.bytes, plan_->exchanges_rows || plan_->kernel_bytes_unknown};
   // Lists only reshards that send bytes, unless the policy asks for all reshards.
-  const bool all = rank_.policies.comm == CommPolicy::forbid_moves;
+  const bool all = rank_.policies.comm == CommPolicy::forbid_reshards;
   const auto wanted = [&](const std::shared_ptr<const ReshardPlan>& move) {
     return move && (move->bytes != 0 || (all && !move->steps.empty()));
   };
   for (size_t i = 0; i < plan_->inputs.size(); ++i) {
     const InputPlan& input = plan_->inputs[i];
     if (!wanted(input.move)) continue;
-    moves.text +=
+    traffic.text +=
         fmt::format(" argument '{}' ({}) from {} to {} ({} bytes);", op_.inputs[static_cast<size_t>(input.slot)].name,
                     to_string(input.move->meta), input.spec->text(), input.move->to->text(), input.move->bytes);
   }
   for (const OutputPlan& output : plan_->outputs) {
     if (wanted(output.write_back)) {
-      moves.text += fmt::format(" the result ({}) back from {} to {} ({} bytes);", to_string(output.global),
-                                output.spec->text(), output.write_back->to->text(), output.write_back->bytes);
+      traffic.text +=
+          fmt::format(" the write-back of the result ({}) from {} to {} ({} bytes);", to_string(output.global),
+                      output.spec->text(), output.write_back->to->text(), output.write_back->bytes);
     }
   }
   if (plan_->exchanges_rows) {
-    moves.text += fmt::format(
-        " how many rows the ranks have of the result ({} bytes), and rows that change their owner, as many as the data "
-        "says;",
+    traffic.text += fmt::format(
+        " the row counts of the result ({} bytes), and the rows that change owner, whose number depends on the data;",
         plan_->row_count_bytes);
   }
-  if (plan_->kernel_bytes != 0 || plan_->kernel_untold) moves.text += " " + kernel_text(*plan_) + ";";
-  moves.text += moment.text;
-  return moves;
+  if (plan_->kernel_bytes != 0 || plan_->kernel_bytes_unknown) traffic.text += " " + kernel_text(*plan_) + ";";
+  traffic.text += moment.text;
+  return traffic;
 }
 
 void DistCall::check_writes() const {
@@ -87,12 +88,11 @@ void DistCall::check_writes() const {
     } catch (const Error& error) {
       fail(error.code(), "{}{}", error.what(), view_advice(target, error.code(), ViewPolicy::strict));
     }
-    const bool moves = plan_->inputs[i].move != nullptr || output.write_back != nullptr;
-    if (output.kind == AliasDef::Kind::inplace && rank_.policies.inplace == InplacePolicy::error && moves) {
+    const bool reshards = plan_->inputs[i].move != nullptr || output.write_back != nullptr;
+    if (output.kind == AliasDef::Kind::inplace && rank_.policies.inplace == InplacePolicy::error && reshards) {
       fail(ErrorCode::policy,
-           "[{}] cannot compute in the layout of {}, and InplacePolicy::error forbids to move it; reshard it to {} "
-           "first, or use "
-           "InplacePolicy::keep",
+           "[{}] cannot compute in the layout of {}, and InplacePolicy::error forbids resharding it; reshard it to {} "
+           "first, or use InplacePolicy::keep",
            ctx_.op, argument_text(op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, *tensors_[i]),
            plan_->inputs[i].want->text());
     }
@@ -100,17 +100,15 @@ void DistCall::check_writes() const {
                         output.spec != tensors_[i]->spec;
     if (adopts && tensors_[i]->grad.requires_grad && !tensors_[i]->grad.node) {
       fail(ErrorCode::policy,
-           "[{}] InplacePolicy::adopt would give {} the layout {} in a new buffer, but it is a leaf that requires a "
-           "gradient, whose layout that of its gradient "
-           "is; reshard it before it becomes a leaf, or use InplacePolicy::keep",
+           "[{}] InplacePolicy::adopt would put {} into layout {} in a new buffer, but it is a leaf that requires a "
+           "gradient, and its gradient has its layout; reshard it before it becomes a leaf, or use InplacePolicy::keep",
            ctx_.op, argument_text(op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, *tensors_[i]),
            output.spec->text());
     }
     if (adopts && rank_.policies.view == ViewPolicy::strict && is_view(*tensors_[i])) {
       fail(ErrorCode::policy,
-           "[{}] InplacePolicy::adopt would give {} the layout {} in a new buffer, and the tensor that it is a view of "
-           "would not be written. Use "
-           "InplacePolicy::keep, ViewPolicy::sync, or write a copy (assign(x))",
+           "[{}] InplacePolicy::adopt would put {} into layout {} in a new buffer, but it is a view, and its source "
+           "would not be written. Use InplacePolicy::keep, ViewPolicy::sync, or write a copy (assign(x))",
            ctx_.op, argument_text(op_.inputs[static_cast<size_t>(plan_->inputs[i].slot)].name, *tensors_[i]),
            output.spec->text());
     }
@@ -120,17 +118,17 @@ void DistCall::check_writes() const {
 
 /// Under ViewPolicy::sync, what is written must reach the sources of a view; otherwise the call is
 /// refused.
-void DistCall::check_write_back(const OutputPlan& output, PlannedMoves& moves, bool all) const {
+void DistCall::check_write_back(const OutputPlan& output, PlannedTraffic& traffic, bool all) const {
   const auto i = static_cast<size_t>(output.alias);
   const DistTensorImpl& x = *tensors_[i];
   if (!(output.global == x.global)) return;  // the target gets a new buffer and is separated from its source
-  if (!output.adopted || !is_view(x)) return plan_write_back(*x.value.storage(), ctx_.op, moves, all);
+  if (!output.adopted || !is_view(x)) return plan_write_back(*x.value.storage(), ctx_.op, traffic, all);
   if (loses_values(x.global.dtype, *output.spec, *x.spec)) fail_loses(op_, ctx_.op, plan_->inputs[i]);
   // The new buffer becomes a copy of the source.
   const LinkEnd source = ViewLink::source_of({x.value, x.global, x.spec});
   for (const auto& plan : plan_between(output.global, output.spec, source.global, source.spec, rank_.policies.sums))
-    add_move(moves, *plan, "the result, into what it is a view of,", all);
-  plan_write_back(*source.shard.storage(), ctx_.op, moves, all);
+    add_reshard(traffic, *plan, "the result, into the source of the view,", all);
+  plan_write_back(*source.shard.storage(), ctx_.op, traffic, all);
 }
 
 /// Two targets of one call must not share a buffer or, under ViewPolicy::sync, have the same

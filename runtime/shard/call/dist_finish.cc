@@ -66,7 +66,7 @@ void DistCall::finish_dynamic() {
     const OutputPlan& output = plan_->outputs[o];
     std::vector<int64_t> rows;
     for (size_t r = 0; r < ranks; ++r) rows.push_back(static_cast<int64_t>(all[r * dynamic.size() + k]));
-    const RowPieces pieces(output.spec, std::move(rows), {op_.name, "result"});
+    const RowShards pieces(output.spec, std::move(rows), {op_.name, "result"});
     Meta& global = extras_->dynamic[o] = output.global;
     global.dims[0] = pieces.total();
     results_[o] = plan_->active ? pieces.balance(rank_, results_[o]) : absent_value(global);
@@ -163,9 +163,9 @@ void DistCall::for_written(F&& f) {
   }
 }
 
-void DistCall::doubt(uint64_t call) {
+void DistCall::mark_maybe_poisoned(uint64_t call) {
   if (ctx_.dry != nullptr) return;
-  for_written([&](Storage& storage) { storage.doubt(rank_.torn_calls(), call); });
+  for_written([&](Storage& storage) { storage.mark_maybe_poisoned(rank_.partial_failures(), call); });
 }
 
 void DistCall::poison() {
@@ -175,7 +175,7 @@ void DistCall::poison() {
 void DistCall::report_failure(uint64_t call) {
   rank_.comm_queue().set_calls_done(call);
   if (ctx_.dry != nullptr) return;
-  doubt(call);
+  mark_maybe_poisoned(call);
   report_failed_call(rank_, call, std::current_exception(), "\n  in the call " + call_text());
 }
 

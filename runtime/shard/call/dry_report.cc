@@ -77,7 +77,7 @@ void add_traffic(const ProcessMesh* mesh, int axis, const CommStats& stats, std:
 DryReport dry_report(Rank& rank) {
   if (!rank.dry)
     fail(ErrorCode::invalid_argument,
-         "rank {} is of a world with data, and there is a report of dry worlds only (World::dry)", rank.id());
+         "rank {} belongs to a world with data, but only dry worlds (World::dry) have a report", rank.id());
   DryReport report;
   report.rank = rank.id();
   report.world_size = rank.world().size();
@@ -100,7 +100,8 @@ std::string DryReport::text() const {
   std::string out = fmt::format("rank {} of {}: memory {} live, {} peak; {} collectives, {} sent, {} predicted\n\n",
                                 rank, world_size, bytes_text(live_bytes), bytes_text(peak_bytes), collectives,
                                 bytes_text(bytes_sent), time_text(predicted_ns));
-  out += fmt::format("{:>6}  {:<24} {:>11}  {:>12}  {}\n", "calls", "op", "collectives", "sent", "pieces of outputs");
+  out += fmt::format("{:>6}  {:<24} {:>11}  {:>12}  {}\n", "calls", "op", "collectives", "sent",
+                     "local shards of outputs");
   for (const DryCall& c : calls)
     out += fmt::format("{:>6}  {:<24} {:>11}  {:>12}  {}\n", c.calls, c.op, c.collectives, bytes_text(c.bytes_sent),
                        c.outputs);

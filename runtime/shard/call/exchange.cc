@@ -28,27 +28,27 @@ int64_t gather_bytes(int world_size, size_t bytes) {
   return ranks * (ranks - 1) * static_cast<int64_t>(bytes);
 }
 
-RowPieces::RowPieces(const DistSpec* spec, std::vector<int64_t> rows, CommCause cause) : spec_(spec), cause_(cause) {
+RowShards::RowShards(const DistSpec* spec, std::vector<int64_t> rows, CommCause cause) : spec_(spec), cause_(cause) {
   const ProcessMesh& mesh = *spec->mesh();
   const AxisList& axes = spec->axes(0);
-  size_t pieces = 1;
-  for (int i = 0; i < axes.size(); ++i) pieces *= static_cast<size_t>(mesh.size(axes[i]));
-  held_.resize(pieces, {0, -1});
-  wanted_.resize(pieces);
+  size_t shards = 1;
+  for (int i = 0; i < axes.size(); ++i) shards *= static_cast<size_t>(mesh.size(axes[i]));
+  held_.resize(shards, {0, -1});
+  wanted_.resize(shards);
   for (int i = 0; i < mesh.size(); ++i) {
-    Range& piece = held_[place(mesh.coordinate_at(i))];
+    Range& shard = held_[place(mesh.coordinate_at(i))];
     const int process = mesh.processes()[static_cast<size_t>(i)];
     const int64_t computed = rows[static_cast<size_t>(process)];
-    if (piece.size < 0) piece.size = computed;
-    if (piece.size == computed) continue;
+    if (shard.size < 0) shard.size = computed;
+    if (shard.size == computed) continue;
     fail(ErrorCode::internal,
-         "[{}] rank {} computed {} rows of '{}', but another with the same piece {}; its kernel gives not the same "
-         "rows each time",
-         cause.op, process, computed, cause.argument, piece.size);
+         "[{}] rank {} computed {} rows of '{}', but another rank with the same shard {}; its kernel must return the "
+         "same rows each time",
+         cause.op, process, computed, cause.argument, shard.size);
   }
-  for (Range& piece : held_) {
-    piece.begin = total_;
-    total_ += piece.size;
+  for (Range& shard : held_) {
+    shard.begin = total_;
+    total_ += shard.size;
   }
   for (int i = 0; i < mesh.size(); ++i) {
     const Coordinate at = mesh.coordinate_at(i);
@@ -56,7 +56,7 @@ RowPieces::RowPieces(const DistSpec* spec, std::vector<int64_t> rows, CommCause 
   }
 }
 
-size_t RowPieces::place(const Coordinate& at) const {
+size_t RowShards::place(const Coordinate& at) const {
   const AxisList& axes = spec_->axes(0);
   size_t index = 0;
   for (int i = 0; i < axes.size(); ++i) {
@@ -66,7 +66,7 @@ size_t RowPieces::place(const Coordinate& at) const {
   return index;
 }
 
-DenseTensor RowPieces::balance(Rank& rank, const DenseTensor& computed) const {
+DenseTensor RowShards::balance(Rank& rank, const DenseTensor& computed) const {
   const bool in_place = std::equal(held_.begin(), held_.end(), wanted_.begin(), [](const Range& a, const Range& b) {
     return a.size == b.size && (a.size == 0 || a.begin == b.begin);
   });

@@ -22,10 +22,10 @@ int64_t gather_bytes(int world_size, size_t bytes);
 /// The row counts that the processes of a mesh have computed of a tensor whose dim 0 is sharded by
 /// `spec`. The local shards follow each other in the order of the layout and are equal on all
 /// replicas.
-class RowPieces {
+class RowShards {
  public:
   /// `rows` is indexed by rank of the world. Throws internal if replicas differ.
-  RowPieces(const DistSpec* spec, std::vector<int64_t> rows, CommCause cause);
+  RowShards(const DistSpec* spec, std::vector<int64_t> rows, CommCause cause);
   /// The number of rows of the global tensor.
   int64_t total() const { return total_; }
   /// The rows of which the layout makes this rank the owner, collected from the rows that it and

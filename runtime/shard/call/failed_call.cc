@@ -23,7 +23,7 @@ void report_failed_call(Rank& rank, uint64_t call, const std::exception_ptr& err
     std::rethrow_exception(error);
   } catch (const std::exception& known) {
     if (!failed_world(known)) rank.call_failed(call, fmt::format("{}{}", known.what(), where));
-  } catch (...) { rank.call_failed(call, fmt::format("an exception that is no std::exception{}", where)); }
+  } catch (...) { rank.call_failed(call, fmt::format("an exception that is not a std::exception{}", where)); }
 }
 
 }  // namespace shard::call

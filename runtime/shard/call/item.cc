@@ -42,7 +42,7 @@ Scalar distributed_item(const DistTensorImpl& impl) {
   }
   if (rank.dry != nullptr) {
     fail(ErrorCode::no_data,
-         "[item] {} is of a dry world, which has no data to branch on; take the number from outside of the program",
+         "[item] {} belongs to a dry world, which has no data to branch on; pass the number in from outside",
          argument_text("tensor", impl));
   }
   const int64_t begin_ns = now_ns();
@@ -51,21 +51,21 @@ Scalar distributed_item(const DistTensorImpl& impl) {
   const ProcessMesh& mesh = *impl.spec->mesh();
   const DistSpec* const whole = DistSpec::replicated(&mesh, impl.spec->rank());
   const auto plan = plan_reshard(impl.global, impl.spec, whole, 0, {"item", "tensor"}, impl.owner->policies.sums);
-  const bool tells = mesh.size() != rank.world().size();
-  const int64_t told = tells ? call::gather_bytes(rank.world().size(), sizeof(uint64_t)) : 0;
-  call::PlannedMoves moves;
-  moves.bytes = plan->bytes + told;
+  const bool broadcasts = mesh.size() != rank.world().size();
+  const int64_t broadcast_bytes = broadcasts ? call::gather_bytes(rank.world().size(), sizeof(uint64_t)) : 0;
+  call::PlannedTraffic traffic;
+  traffic.bytes = plan->bytes + broadcast_bytes;
   if (!plan->steps.empty()) {
-    moves.text += fmt::format(" argument 'tensor' ({}) from {} to {} ({} bytes);", to_string(impl.global),
-                              impl.spec->text(), whole->text(), plan->bytes);
+    traffic.text += fmt::format(" argument 'tensor' ({}) from {} to {} ({} bytes);", to_string(impl.global),
+                                impl.spec->text(), whole->text(), plan->bytes);
   }
-  if (tells) moves.text += fmt::format(" the value to ranks outside of the mesh ({} bytes);", told);
-  stale.plan(moves, rank.policies.comm == CommPolicy::forbid_moves);
-  call::check_comm_policy(rank, kCause.op, mesh, moves);
+  if (broadcasts) traffic.text += fmt::format(" the value to ranks outside of the mesh ({} bytes);", broadcast_bytes);
+  stale.plan(traffic, rank.policies.comm == CommPolicy::forbid_reshards);
+  call::check_comm_policy(rank, kCause.op, mesh, traffic);
   stale.settle(rank.policies.view);
-  const DenseTensor piece = execute_reshard(rank, *plan, impl.value, kCause);
-  Scalar value = impl.here() ? value_of(piece) : Scalar(0);
-  if (tells) {
+  const DenseTensor shard = execute_reshard(rank, *plan, impl.value, kCause);
+  Scalar value = impl.has_local_shard() ? value_of(shard) : Scalar(0);
+  if (broadcasts) {
     const bool integer = !is_floating(impl.global.dtype);
     const uint64_t mine[] = {integer ? std::bit_cast<uint64_t>(value.to<int64_t>())
                                      : std::bit_cast<uint64_t>(value.to<double>())};
@@ -76,7 +76,7 @@ Scalar distributed_item(const DistTensorImpl& impl) {
     rank.trace.record({.name = kCause.op,
                        .op = kCause.op,
                        .argument = kCause.argument,
-                       .bytes = moves.bytes,
+                       .bytes = traffic.bytes,
                        .begin_ns = begin_ns,
                        .end_ns = now_ns()});
   }
@@ -87,10 +87,11 @@ Scalar distributed_item(const DistTensorImpl& impl) {
 
 Scalar item(const Tensor& tensor) {
   if (Tracer* const tracer = Tracer::current()) {
-    tracer->refuse("item", fmt::format("it reads the value of {}, which is known only when the program runs, so that "
-                                       "nothing can branch on it. Return the tensor and branch "
-                                       "outside, or compute both ways and choose with where",
-                                       tensor.get().describe()));
+    tracer->refuse(
+        "item",
+        fmt::format("it reads the value of {}, which is known only when the program runs, so nothing can branch on it. "
+                    "Return the tensor and branch outside, or compute both branches and select with where",
+                    tensor.get().describe()));
   }
   check_one(tensor.get());
   if (tensor.is_dist()) return distributed_item(dist_impl(tensor));

@@ -18,7 +18,7 @@ namespace {
 
 /// What a rank sends to the other ranks about one output. Trivially copyable, because it is sent as
 /// bytes.
-struct PieceFacts {
+struct RankOutput {
   bool failed = false;  // the function threw on this rank
   Meta meta;
 };
@@ -42,11 +42,11 @@ class LocalCallRun {
   std::vector<Tensor> run(const LocalFunction& function) {
     if (Tracer* const tracer = Tracer::current()) {
       tracer->refuse(name_,
-                     "what its function does differs from rank to rank, and a program is the same on all. Call it "
+                     "its function may differ from rank to rank, but a program is the same on all ranks. Call it "
                      "between two captured functions");
     }
     check_layouts();
-    plan_moves();
+    plan_reshards();
     check_policy();
     const std::vector<Tensor> outputs = compute(function);
     record(outputs);
@@ -60,9 +60,9 @@ class LocalCallRun {
   std::vector<Tensor> compute(const LocalFunction& function) {
     CommQueue& queue = rank_.comm_queue();
     const uint64_t call = queue.calls_done() + 1;
-    bool told = false;
+    bool reported = false;
     try {
-      move_inputs();
+      reshard_inputs();
       std::vector<Tensor> results;
       std::exception_ptr failure;
       try {
@@ -71,7 +71,7 @@ class LocalCallRun {
       } catch (...) { failure = std::current_exception(); }
       std::vector<Meta> metas = options_.outputs;
       if (metas.empty()) {
-        told = true;
+        reported = true;
         metas = exchange_metas(results, failure);
       }
       if (failure) std::rethrow_exception(failure);
@@ -80,7 +80,7 @@ class LocalCallRun {
       return outputs;
     } catch (...) {
       queue.set_calls_done(call);
-      if (!told)
+      if (!reported)
         call::report_failed_call(rank_, call, std::current_exception(),
                                  fmt::format("\n  in [{}] on {}", name_, mesh_->describe()));
       throw;
@@ -96,18 +96,19 @@ class LocalCallRun {
   void check_layouts() {
     if (inputs_.size() != in_specs_.size()) {
       fail(ErrorCode::invalid_argument,
-           "[{}] is called with {} tensors, but has {} input layouts; give one for each tensor, null where it stays",
+           "[{}] is called with {} tensors, but has {} input layouts; pass one for each tensor, null for a tensor that "
+           "is passed as it is",
            name_, inputs_.size(), in_specs_.size());
     }
     for (const DistSpec* spec : in_specs_) check_mesh(spec, true);
     for (const DistSpec* spec : out_specs_) check_mesh(spec, false);
     if (mesh_ == nullptr)
-      fail(ErrorCode::layout, "[{}] has no layout, so that no mesh is known; give the layout of an input or an output",
+      fail(ErrorCode::layout, "[{}] has no layout, so its mesh is unknown; pass the layout of an input or an output",
            name_);
     check_mesh_in_world(mesh_, rank_.world());
     if (!options_.outputs.empty() && options_.outputs.size() != out_specs_.size()) {
       fail(ErrorCode::invalid_argument,
-           "[{}] has {} output layouts, but {} metas of outputs; give one for each, or none", name_, out_specs_.size(),
+           "[{}] has {} output layouts, but {} metas of outputs; pass one for each, or none", name_, out_specs_.size(),
            options_.outputs.size());
     }
     for (size_t o = 0; o < options_.outputs.size(); ++o) check_rank(o, options_.outputs[o]);
@@ -116,10 +117,10 @@ class LocalCallRun {
   void check_mesh(const DistSpec* spec, bool input) {
     if (spec == nullptr && input) return;
     if (spec == nullptr)
-      fail(ErrorCode::layout, "[{}] the layout of an output is null; give one for each output", name_);
+      fail(ErrorCode::layout, "[{}] the layout of an output is null; pass one for each output", name_);
     if (mesh_ == nullptr) mesh_ = spec->mesh();
     if (spec->mesh() != mesh_) {
-      fail(ErrorCode::layout, "[{}] layout {} is on {}, but the layouts before it are on {}; all are on one mesh",
+      fail(ErrorCode::layout, "[{}] layout {} is on {}, but the layouts before it are on {}; all must be on one mesh",
            name_, spec->text(), spec->mesh()->describe(), mesh_->describe());
     }
   }
@@ -130,18 +131,17 @@ class LocalCallRun {
          out_specs_[o]->rank(), to_string(meta));
   }
 
-  void plan_moves() {
-    moves_.resize(inputs_.size());
+  void plan_reshards() {
+    reshards_.resize(inputs_.size());
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const DistSpec* want = in_specs_[i];
       if (!inputs_[i].defined())
-        fail(ErrorCode::undefined, "[{}] argument '{}' is an undefined tensor; give a value", name_, input_name(i));
+        fail(ErrorCode::undefined, "[{}] argument '{}' is an undefined tensor; pass a value", name_, input_name(i));
       if (!inputs_[i].is_dist()) {
         if (want == nullptr) continue;
         fail(ErrorCode::layout,
-             "[{}] argument '{}' is a plain tensor ({}), but shall be {}; make it distributed with distribute(tensor, "
-             "spec), or give null as its "
-             "layout to have it handed on as it is",
+             "[{}] argument '{}' is a plain tensor ({}), but must be {}; make it distributed with distribute(tensor, "
+             "spec), or pass null as its layout to pass it as it is",
              name_, input_name(i), inputs_[i].get().describe(), want->text());
       }
       const DistTensorImpl& impl = dist_impl(inputs_[i]);
@@ -152,58 +152,57 @@ class LocalCallRun {
       }
       if (want == nullptr && impl.spec->mesh() != mesh_) {
         fail(ErrorCode::layout,
-             "[{}] argument '{}' ({}) stays as it is, but the function runs on {}; give it a layout there", name_,
-             input_name(i), impl.describe(), mesh_->describe());
+             "[{}] argument '{}' ({}) is passed as it is, but the function runs on {}; pass a layout on that mesh",
+             name_, input_name(i), impl.describe(), mesh_->describe());
       }
       stale_.add(*impl.value.storage(), rank_.policies.view);
       if (want == nullptr || want == impl.spec) continue;
-      moves_[i] = plan_reshard(impl.global, impl.spec, want, 0, {name_, input_name(i)}, rank_.policies.sums);
-      bytes_ += moves_[i]->bytes;
+      reshards_[i] = plan_reshard(impl.global, impl.spec, want, 0, {name_, input_name(i)}, rank_.policies.sums);
+      bytes_ += reshards_[i]->bytes;
     }
   }
 
   void check_policy() {
-    const bool all = rank_.policies.comm == CommPolicy::forbid_moves;
-    call::PlannedMoves moves;
-    stale_.plan(moves, all);
-    bytes_ += moves.bytes;
-    moves.bytes = bytes_;
+    const bool all = rank_.policies.comm == CommPolicy::forbid_reshards;
+    call::PlannedTraffic traffic;
+    stale_.plan(traffic, all);
+    bytes_ += traffic.bytes;
+    traffic.bytes = bytes_;
     for (size_t i = 0; i < inputs_.size(); ++i) {
-      if (!moves_[i] || (moves_[i]->bytes == 0 && !all)) continue;
-      moves.text +=
-          fmt::format(" argument '{}' ({}) from {} to {} ({} bytes);", input_name(i), to_string(moves_[i]->meta),
-                      moves_[i]->from->text(), moves_[i]->to->text(), moves_[i]->bytes);
+      if (!reshards_[i] || (reshards_[i]->bytes == 0 && !all)) continue;
+      traffic.text +=
+          fmt::format(" argument '{}' ({}) from {} to {} ({} bytes);", input_name(i), to_string(reshards_[i]->meta),
+                      reshards_[i]->from->text(), reshards_[i]->to->text(), reshards_[i]->bytes);
     }
     if (options_.outputs.empty()) {
-      moves.text += " the shapes of the outputs' pieces, as LocalMapOptions::outputs is not given;";
-      moves.bytes +=
-          call::gather_bytes(rank_.world().size(), std::max<size_t>(out_specs_.size(), 1) * sizeof(PieceFacts));
+      traffic.text += " the shapes of the outputs' local shards, because LocalMapOptions::outputs is not set;";
+      traffic.bytes +=
+          call::gather_bytes(rank_.world().size(), std::max<size_t>(out_specs_.size(), 1) * sizeof(RankOutput));
     }
-    call::check_comm_policy(rank_, name_, *mesh_, moves);
+    call::check_comm_policy(rank_, name_, *mesh_, traffic);
   }
 
-  void move_inputs() {
+  void reshard_inputs() {
     stale_.settle(rank_.policies.view);
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (!inputs_[i].is_dist()) {
-        pieces_.push_back(inputs_[i]);
+        shards_.push_back(inputs_[i]);
         continue;
       }
       const DenseTensor& value = dist_impl(inputs_[i]).value;
-      pieces_.emplace_back(moves_[i] ? execute_reshard(rank_, *moves_[i], value, {name_, input_name(i)}) : value);
+      shards_.emplace_back(reshards_[i] ? execute_reshard(rank_, *reshards_[i], value, {name_, input_name(i)}) : value);
     }
   }
 
   std::vector<Tensor> call_function(const LocalFunction& function) {
     std::vector<uint64_t> versions;
-    for (const Tensor& piece : pieces_) versions.push_back(piece.version());
-    std::vector<Tensor> results = function(pieces_);
-    for (size_t i = 0; i < pieces_.size(); ++i) {
-      if (moves_[i] || pieces_[i].version() == versions[i]) continue;
+    for (const Tensor& shard : shards_) versions.push_back(shard.version());
+    std::vector<Tensor> results = function(shards_);
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      if (reshards_[i] || shards_[i].version() == versions[i]) continue;
       fail(ErrorCode::invalid_argument,
-           "[{}] the function has written its argument '{}', which is the buffer of the distributed tensor; let it "
-           "write a copy "
-           "(assign(x))",
+           "[{}] the function has written its argument '{}', which shares the buffer of the distributed tensor; write "
+           "a copy (assign(x)) instead",
            name_, input_name(i));
     }
     if (results.size() != out_specs_.size()) fail_result_count(options_, results.size(), out_specs_.size());
@@ -217,7 +216,7 @@ class LocalCallRun {
     Tensor& result = results[o];
     if (!result.defined())
       fail(ErrorCode::undefined,
-           "[{}] the function has returned an undefined tensor as output {}; return its piece, maybe an empty one",
+           "[{}] the function has returned an undefined tensor as output {}; return its local shard (it may be empty)",
            name_, o);
     if (result.is_dist()) {
       fail(ErrorCode::layout,
@@ -225,7 +224,7 @@ class LocalCallRun {
            result.get().describe(), o);
     }
     const auto shared = [&](const Tensor& other) { return other.shares_buffer_with(result); };
-    const bool copy = std::any_of(pieces_.begin(), pieces_.end(), shared) ||
+    const bool copy = std::any_of(shards_.begin(), shards_.end(), shared) ||
                       std::any_of(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(o), shared);
     if (copy) result = Tensor(clone(result.get().value));
   }
@@ -236,24 +235,24 @@ class LocalCallRun {
   std::vector<Meta> exchange_metas(const std::vector<Tensor>& results, const std::exception_ptr& failure) {
     if (rank_.dry) {
       fail(ErrorCode::no_data,
-           "[{}] a dry world has no other ranks that could tell the shapes of their pieces; give the metas of the "
-           "outputs "
+           "[{}] a dry world has no other ranks to exchange shapes with; pass the metas of the outputs "
            "(LocalMapOptions::outputs)",
            name_);
     }
     const auto ranks = static_cast<size_t>(rank_.world().size());
     // Even without outputs the ranks exchange one entry, from which they learn who has failed.
     const size_t count = std::max<size_t>(out_specs_.size(), 1);
-    std::vector<PieceFacts> mine(count), all(count * ranks);
+    std::vector<RankOutput> mine(count), all(count * ranks);
     for (size_t o = 0; o < count; ++o) mine[o] = {failure != nullptr, o < results.size() ? results[o].meta() : Meta()};
-    const std::vector<int64_t> sizes(ranks, static_cast<int64_t>(count * sizeof(PieceFacts)));
+    const std::vector<int64_t> sizes(ranks, static_cast<int64_t>(count * sizeof(RankOutput)));
     rank_.communicator(ProcessMesh::make({static_cast<int>(ranks)}))
         .all_gather({name_, "shapes of outputs"}, mine.data(), all.data(), sizes)
         .wait();
     if (failure) std::rethrow_exception(failure);
     for (size_t process = 0; process < ranks; ++process) {
       if (all[process * count].failed)
-        fail(ErrorCode::peer_failed, "[{}] the function has failed on rank {}; its error says why", name_, process);
+        fail(ErrorCode::peer_failed, "[{}] the function has failed on rank {}; see the error of that rank", name_,
+             process);
     }
     std::vector<Meta> metas;
     for (size_t o = 0; o < out_specs_.size(); ++o) {
@@ -278,13 +277,13 @@ class LocalCallRun {
       });
     for (int i = 0; i < mesh_->size(); ++i) {
       const int process = mesh_->processes()[static_cast<size_t>(i)];
-      const Meta& piece = meta_of(process);
-      if (piece.dtype != whole.dtype) {
+      const Meta& shard = meta_of(process);
+      if (shard.dtype != whole.dtype) {
         fail(ErrorCode::dtype_mismatch,
-             "[{}] output {} is {} on rank {}, but {} on rank {}; the function must give one dtype everywhere", name_,
-             o, to_string(first), mesh_->processes()[0], to_string(piece), process);
+             "[{}] output {} is {} on rank {}, but {} on rank {}; the function must return one dtype on all ranks",
+             name_, o, to_string(first), mesh_->processes()[0], to_string(shard), process);
       }
-      check_piece(o, process, mesh_->coordinate_at(i), piece, whole);
+      check_output(o, process, mesh_->coordinate_at(i), shard, whole);
     }
     return whole;
   }
@@ -301,18 +300,18 @@ class LocalCallRun {
     return sum;
   }
 
-  void check_piece(size_t o, int process, const Coordinate& at, const Meta& piece, const Meta& whole) const {
+  void check_output(size_t o, int process, const Coordinate& at, const Meta& shard, const Meta& whole) const {
     const Meta expected = shard_meta(whole, *out_specs_[o], at);
-    if (piece == expected || piece == Meta{expected.dims, whole.dtype}) return;
+    if (shard == expected || shard == Meta{expected.dims, whole.dtype}) return;
     fail(ErrorCode::shape_mismatch,
-         "[{}] output {}: rank {}'s piece of {} {} on {} must be {}, but the function has returned {}", name_, o,
-         process, to_string(whole), out_specs_[o]->text(), mesh_->describe(), to_string(expected), to_string(piece));
+         "[{}] output {}: rank {}'s local shard of {} {} on {} must be {}, but the function has returned {}", name_, o,
+         process, to_string(whole), out_specs_[o]->text(), mesh_->describe(), to_string(expected), to_string(shard));
   }
 
   Tensor wrap(size_t o, const std::vector<Tensor>& results, const Meta& meta) const {
     const auto at = mesh_->coordinate(rank_.id());
     if (!at) return make_dist(rank_, meta, out_specs_[o], absent_value(meta));
-    check_piece(o, rank_.id(), *at, results[o].meta(), meta);
+    check_output(o, rank_.id(), *at, results[o].meta(), meta);
     return make_dist(rank_, meta, out_specs_[o],
                      convert_floats(results[o].get().value, shard_dtype(meta.dtype, out_specs_[o]->layout())));
   }
@@ -324,8 +323,9 @@ class LocalCallRun {
       std::string text;
       for (const Tensor& output : outputs) {
         const DistTensorImpl& impl = dist_impl(output);
-        text += (text.empty() ? "" : "; ") +
-                call::describe_piece("", impl.here() ? &impl.value.dims() : nullptr, impl.global, *impl.spec);
+        text +=
+            (text.empty() ? "" : "; ") +
+            call::describe_shard("", impl.has_local_shard() ? &impl.value.dims() : nullptr, impl.global, *impl.spec);
       }
       cache.dry_calls.add(options_.name, text, rank_.stats(), before_);
     }
@@ -336,7 +336,7 @@ class LocalCallRun {
     const auto join = [](std::string& text, const std::string& entry) { text += text.empty() ? entry : "; " + entry; };
     for (size_t i = 0; i < inputs_.size(); ++i) {
       if (inputs_[i].is_dist()) join(record.inputs, fmt::format("{} {}", input_name(i), spec_of(inputs_[i])->text()));
-      if (moves_[i]) join(record.moves, fmt::format("{}: {}", input_name(i), moves_[i]->describe()));
+      if (reshards_[i]) join(record.reshards, fmt::format("{}: {}", input_name(i), reshards_[i]->describe()));
     }
     for (const DistSpec* spec : out_specs_) join(record.outputs, spec->text());
     cache.observer(record);
@@ -349,17 +349,17 @@ class LocalCallRun {
   std::string_view name_;
   const ProcessMesh* mesh_ = nullptr;
   CommStats before_ = rank_.stats();
-  std::vector<std::shared_ptr<const ReshardPlan>> moves_;
+  std::vector<std::shared_ptr<const ReshardPlan>> reshards_;
   call::StaleViews stale_;
   int64_t bytes_ = 0;  // bytes sent by reshards of inputs and by refreshes of stale views
-  std::vector<Tensor> pieces_;
+  std::vector<Tensor> shards_;
 };
 
 }  // namespace
 
 void fail_result_count(const LocalMapOptions& options, size_t results, size_t specs) {
   fail(ErrorCode::invalid_argument,
-       "[{}] the function has returned {} tensors, but there are {} output layouts; give one for each", options.name,
+       "[{}] the function has returned {} tensors, but there are {} output layouts; pass one for each", options.name,
        results, specs);
 }
 

@@ -111,11 +111,13 @@ decltype(auto) entry_argument(EntryCall& call, std::vector<std::vector<DenseTens
   }
 }
 
-inline void give(EntryCall& call, DenseTensor&& value) { call.results.push_back({std::move(value)}); }
-inline void give(EntryCall& call, std::vector<DenseTensor>&& values) { call.results.push_back(std::move(values)); }
+inline void append_result(EntryCall& call, DenseTensor&& value) { call.results.push_back({std::move(value)}); }
+inline void append_result(EntryCall& call, std::vector<DenseTensor>&& values) {
+  call.results.push_back(std::move(values));
+}
 template <class... T>
-void give(EntryCall& call, std::tuple<T...>&& values) {
-  std::apply([&](auto&... each) { (give(call, std::move(each)), ...); }, values);
+void append_result(EntryCall& call, std::tuple<T...>&& values) {
+  std::apply([&](auto&... each) { (append_result(call, std::move(each)), ...); }, values);
 }
 
 template <class Result, class... P, size_t... i>
@@ -131,7 +133,7 @@ void call_entry(Result (*function)(const OpContext&, P...), EntryCall& call, std
     return function(call.ctx, entry_argument<P, index(std::integral_constant<size_t, i>())>(call, targets)...);
   };
   if constexpr (std::is_void_v<Result>) run();
-  else give(call, run());
+  else append_result(call, run());
 }
 
 template <class Result, class... P>
@@ -142,7 +144,7 @@ void call_erased(void (*function)(), EntryCall& call) {
 template <class Result, class... P>
 DenseEntry dense_entry(Result (*function)(const OpContext&, P...)) {
   static_assert(((!is_attribute<P> || IndexIn<std::remove_cvref_t<P>, Attr>::value != 255) && ...),
-                "an attribute of a type that Attr lacks");
+                "an attribute of a type that Attr does not have");
   return {reinterpret_cast<void (*)()>(function), &call_erased<Result, P...>,
           std::span(AttrTypes<P...>::types).first(AttrTypes<P...>::count)};
 }

@@ -24,17 +24,16 @@ size_t slot_of(const CallPlan& plan, size_t output) {
 
 std::string alias_text(const OpDef& op, const CallPlan& plan, const OutputPlan& output, ViewPolicy policy) {
   const InputPlan& input = plan.inputs[static_cast<size_t>(output.alias)];
-  const bool moved = input.move != nullptr;
   std::string text;
   switch (output.kind) {
     case AliasDef::Kind::view: text = "view of "; break;
     case AliasDef::Kind::written_view: text = "written view of "; break;
     case AliasDef::Kind::inplace: text = "in-place on "; break;
   }
-  text += slot_name(op, input);
+  const bool of_copy = input.move != nullptr && output.kind != AliasDef::Kind::inplace;
+  text += fmt::format("{}{}", of_copy ? "a copy of " : "", slot_name(op, input));
   if (output.write_back) text += ", written back";
-  if (moved && output.kind != AliasDef::Kind::inplace)
-    text += policy == ViewPolicy::temporary ? ", parted" : ", detached";
+  if (of_copy && policy == ViewPolicy::temporary) text += ", independent";
   return text;
 }
 
@@ -43,23 +42,23 @@ std::string alias_text(const OpDef& op, const CallPlan& plan, const OutputPlan& 
 std::string kernel_text(const CallPlan& plan) {
   std::string axes;
   for (int i = 0; i < plan.reduce_axes.size(); ++i) axes += (i == 0 ? "" : ", ") + plan.mesh->name(plan.reduce_axes[i]);
-  if (plan.kernel_untold)
-    return fmt::format("the kernel combines values over {}, nothing tells how many (register_dry_kernel)", axes);
+  if (plan.kernel_bytes_unknown)
+    return fmt::format("the kernel combines values over {}, how many is unknown (register_dry_kernel)", axes);
   return fmt::format("the kernel combines values over {}: all_reduce {} B", axes, plan.kernel_bytes);
 }
 
-std::string describe_piece(std::string_view name, const Dims* piece, const Meta& global, const DistSpec& spec) {
+std::string describe_shard(std::string_view name, const Dims* shard, const Meta& global, const DistSpec& spec) {
   const std::string local =
-      piece == nullptr ? "no piece" : to_string(Meta{*piece, shard_dtype(global.dtype, spec.layout())});
+      shard == nullptr ? "no local shard" : to_string(Meta{*shard, shard_dtype(global.dtype, spec.layout())});
   return fmt::format("{}{}{} of {} {}", name, name.empty() ? "" : " ", local, to_string(global), spec.text());
 }
 
-std::string describe_pieces(const OpDef& op, const CallPlan& plan) {
+std::string describe_shards(const OpDef& op, const CallPlan& plan) {
   std::string text;
   for (size_t o = 0; o < plan.outputs.size(); ++o) {
     const OutputPlan& output = plan.outputs[o];
     if (output.spec == nullptr) continue;
-    join(text, describe_piece(op.outputs[slot_of(plan, o)].name, plan.active ? &plan.output_shards[o].dims : nullptr,
+    join(text, describe_shard(op.outputs[slot_of(plan, o)].name, plan.active ? &plan.output_shards[o].dims : nullptr,
                               output.global, *output.spec));
   }
   return text;
@@ -72,7 +71,7 @@ CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan
   for (const InputPlan& input : plan.inputs) {
     if (input.spec == nullptr) continue;
     join(record.inputs, fmt::format("{} {}", slot_name(op, input), input.spec->text()));
-    if (input.move) join(record.moves, fmt::format("{}: {}", slot_name(op, input), input.move->describe()));
+    if (input.move) join(record.reshards, fmt::format("{}: {}", slot_name(op, input), input.move->describe()));
   }
   for (size_t o = 0; o < plan.outputs.size(); ++o) {
     const OutputPlan& output = plan.outputs[o];
@@ -80,20 +79,21 @@ CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan
     const std::string_view output_name = op.outputs[slot_of(plan, o)].name;
     join(record.outputs, fmt::format("{} {}", output_name, output.spec->text()));
     if (output.write_back && !output.write_back->steps.empty())
-      join(record.moves, fmt::format("{} back: {}", output_name, output.write_back->describe()));
+      join(record.reshards, fmt::format("{} write-back: {}", output_name, output.write_back->describe()));
     if (output.dynamic && plan.exchanges_rows)
-      join(record.moves, fmt::format("{}: rows counted over the world and balanced", output_name));
+      join(record.reshards, fmt::format("{}: rows counted over the world and balanced", output_name));
     if (output.alias >= 0)
       join(record.aliases, fmt::format("{}: {}", output_name, alias_text(op, plan, output, policy)));
   }
-  if (plan.kernel_bytes != 0 || plan.kernel_untold) join(record.moves, kernel_text(plan));
+  if (plan.kernel_bytes != 0 || plan.kernel_bytes_unknown) join(record.reshards, kernel_text(plan));
   return record;
 }
 
-void check_comm_policy(const Rank& rank, std::string_view op, const ProcessMesh& mesh, const PlannedMoves& moves) {
+void check_comm_policy(const Rank& rank, std::string_view op, const ProcessMesh& mesh, const PlannedTraffic& moves) {
   const CommPolicy policy = rank.policies.comm;
   const bool sends = moves.bytes != 0 || moves.more;
-  const bool applies = policy == CommPolicy::forbid_moves ? !moves.text.empty() : policy != CommPolicy::allow && sends;
+  const bool applies =
+      policy == CommPolicy::forbid_reshards ? !moves.text.empty() : policy != CommPolicy::allow && sends;
   if (!applies) return;
   const std::string text =
       fmt::format("[{}] would {} on {}:{} reshard the arguments first, or allow it with CommPolicy::allow", op,

@@ -50,10 +50,10 @@ struct CallPlan {
   // The ranks exchange how many rows of dynamic outputs they have, and rebalance the rows.
   bool exchanges_rows = false;
   int64_t row_count_bytes = 0;
-  int64_t kernel_bytes = 0;    // sent by kernels that combine values over reduce_axes
-  bool kernel_untold = false;  // kernels combine values, but how many bytes that sends is unknown
-  int64_t bytes = 0;           // sent by all ranks together, including write-backs, row counts and kernels
-  bool checked = false;        // policies, counters or targets have to be checked in each call
+  int64_t kernel_bytes = 0;           // sent by kernels that combine values over reduce_axes
+  bool kernel_bytes_unknown = false;  // kernels combine values, but how many bytes that sends is unknown
+  int64_t bytes = 0;                  // sent by all ranks together, including write-backs, row counts and kernels
+  bool checked = false;               // policies, counters or targets have to be checked in each call
 
   bool active = false;  // this rank is in the mesh
   /// The next call compares the local shapes that the rule promises with those that the op infers.
@@ -76,23 +76,23 @@ struct CallPlan {
 /// layouts, and aliases.
 struct CallRecord {
   std::string op;
-  std::string inputs;  // "x [dp, -], w [-, tp]"
-  std::string moves;   // "w: all_gather(tp, dim 1) 64 B"
+  std::string inputs;    // "x [dp, -], w [-, tp]"
+  std::string reshards;  // "w: all_gather(tp, dim 1) 64 B"
   std::string outputs;
-  std::string aliases;  // "out: view of x, detached"
+  std::string aliases;  // "out: view of a copy of x"
   int64_t bytes = 0;
 };
-/// "out f32[2, 8] of f32[4, 8] [dp, -]", or "no piece" if `piece` is null.
-SHARD_API std::string describe_piece(std::string_view name, const Dims* piece, const Meta& global,
+/// "out f32[2, 8] of f32[4, 8] [dp, -]", or "no shard" if `shard` is null.
+SHARD_API std::string describe_shard(std::string_view name, const Dims* shard, const Meta& global,
                                      const DistSpec& spec);
 /// This rank's local shards of the outputs: "out f32[2, 8] of f32[4, 8] [dp, -]; ...".
-SHARD_API std::string describe_pieces(const OpDef& op, const CallPlan& plan);
+SHARD_API std::string describe_shards(const OpDef& op, const CallPlan& plan);
 /// What the kernel sends: "the kernel combines values over dp: all_reduce 64 B".
 SHARD_API std::string kernel_text(const CallPlan& plan);
 SHARD_API CallRecord describe(const OpDef& op, std::string_view name, const CallPlan& plan, ViewPolicy policy);
 
 /// The communication that a call plans, for a policy to judge.
-struct PlannedMoves {
+struct PlannedTraffic {
   std::string text;   // " argument 'x' from [a] to [-] (64 bytes);" for each reshard
   int64_t bytes = 0;  // of all reshards together
   bool more = false;  // there is more communication, whose bytes are not known beforehand
@@ -100,6 +100,6 @@ struct PlannedMoves {
 /// Throws policy, or writes to the log sink, if the rank's CommPolicy does not allow `op` this
 /// communication.
 SHARD_API void check_comm_policy(const Rank& rank, std::string_view op, const ProcessMesh& mesh,
-                                 const PlannedMoves& moves);
+                                 const PlannedTraffic& moves);
 
 }  // namespace shard::call

@@ -45,7 +45,7 @@ void PlanCache::evict_oldest() {
 void PlanCache::set_capacity(size_t capacity) {
   if (capacity == 0)
     fail(ErrorCode::invalid_argument,
-         "a plan cache of capacity 0 cannot hold the plan of the call that runs; give at least 1");
+         "the capacity of a plan cache is 0, but must be at least 1: the cache holds the plan of the running call");
   capacity_ = capacity;
   while (entries_.size() > capacity_) evict_oldest();
 }

@@ -47,14 +47,14 @@ spmd::RuleResult given_layout(const CallTypes& call) {
   for (const Meta& meta : call.outputs) {
     if (meta.dims.rank() != layout.rank()) {
       fail(ErrorCode::layout,
-           "[{}] layout {} on {} has {} dims, but the result {} has {}; give the layout an entry for each dim",
+           "[{}] layout {} on {} has {} dims, but the result {} has {}; use a layout with an entry for each dim",
            call.op.name, layout.text(), call.mesh->describe(), layout.rank(), to_string(meta), meta.dims.rank());
     }
     if (loses_values(meta.dtype, *DistSpec::replicated(call.mesh, meta.dims.rank()), layout)) {
       fail(ErrorCode::layout,
-           "[{}] the result {} would lose values in layout {} on {}: what is pending with any or all is 0 or 1 once it "
-           "is reduced, and a pending average of "
-           "integers may wrap around; make it of dtype bool or a float dtype, or leave out that reduction",
+           "[{}] the result {} would lose values in layout {} on {}: a pending any or all is 0 or 1 once it is "
+           "reduced, and a pending average of integers may wrap around; make it of dtype bool or a float dtype, or "
+           "drop that reduction",
            call.op.name, to_string(meta), layout.text(), call.mesh->describe());
     }
     result.outputs.push_back(layout.layout());
@@ -173,10 +173,9 @@ bool reinterprets(const OpDef& op, size_t output_slot) {
 
 void fail_loses(const OpDef& op, const char* name, const InputPlan& input) {
   fail(ErrorCode::layout,
-       "[{}] the result cannot be written back into {}: what is pending with any or all is 0 or 1 once it is reduced, "
-       "and a pending "
-       "average of integers may wrap around, so that values would be lost; reshard it to a layout without them first, "
-       "or use {}",
+       "[{}] the result cannot be written back into {}: a pending any or all is 0 or 1 once it is reduced, and a "
+       "pending average of integers may wrap around, so that values would be lost; reshard it to a layout without them "
+       "first, or use {}",
        name, argument_text(op.inputs[static_cast<size_t>(input.slot)].name, input.global, *input.spec), op.name);
 }
 
@@ -243,7 +242,7 @@ void bind_plan(CallPlan& plan, const std::optional<Coordinate>& at) {
   if (!at) return;
   if (plan.layout != nullptr) plan.identity = identity_at(*plan.layout, *at);
   const auto add = [&](const Meta& global, const DistSpec* spec, std::vector<Box>& boxes, std::vector<Meta>& shards) {
-    boxes.push_back(spec == nullptr ? Box() : Box{global.dims, local_piece(spec->layout(), global.dims, *at).begin});
+    boxes.push_back(spec == nullptr ? Box() : Box{global.dims, shard_box(spec->layout(), global.dims, *at).begin});
     shards.push_back(spec == nullptr ? Meta() : shard_meta(global, *spec, *at));
   };
   for (const InputPlan& input : plan.inputs) {

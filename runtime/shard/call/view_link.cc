@@ -27,8 +27,9 @@ void copy_bytes(DenseTensor to, const DenseTensor& from) {
   else if (from.storage()->state() != Storage::State::absent) copy_into(to, from);
 }
 
-void add_moves(PlannedMoves& moves, const ReshardPlans& plans, std::string_view what, const Detachment& of, bool all) {
-  for (const auto& plan : plans) add_move(moves, *plan, fmt::format("{} by [{}]", what, of.op), all);
+void add_moves(PlannedTraffic& moves, const ReshardPlans& plans, std::string_view what, const Detachment& of,
+               bool all) {
+  for (const auto& plan : plans) add_reshard(moves, *plan, fmt::format("{} by [{}]", what, of.op), all);
 }
 
 /// The link of a storage that can be resharded both ways, else null.
@@ -52,7 +53,7 @@ DenseTensor execute(Rank& rank, const ReshardPlans& plans, DenseTensor value, Co
 
 }  // namespace
 
-void add_move(PlannedMoves& moves, const ReshardPlan& plan, std::string_view what, bool all) {
+void add_reshard(PlannedTraffic& moves, const ReshardPlan& plan, std::string_view what, bool all) {
   moves.bytes += plan.bytes;
   if (plan.bytes == 0 && (!all || plan.steps.empty())) return;
   moves.text += fmt::format(" {} ({}) from {} to {} ({} bytes);", what, to_string(plan.meta), plan.from->text(),
@@ -129,8 +130,8 @@ void ViewLink::attach(const std::shared_ptr<ViewLink>& link, const Ref<Storage>&
                       std::string_view argument, std::string from, std::string to) {
   const Ref<Storage> source = link->source_.shard.storage();
   if (const ViewLink* const of_source = whole_link_of(*source)) {
-    const uint64_t in_step = source->detachment()->source_version;
-    version = version == source->version() ? in_step : in_step - 1;
+    const uint64_t synced = source->detachment()->source_version;
+    version = version == source->version() ? synced : synced - 1;
     link->follow(of_source->source_);
   }
   Detachment detachment{link->source_.shard.storage(),
@@ -148,7 +149,7 @@ void ViewLink::attach(const std::shared_ptr<ViewLink>& link, const Ref<Storage>&
   copy->detach(std::move(detachment));
   if (whole_link_of(*copy) == nullptr) return;
   std::vector<DenseTensor> before;  // destroyed only after their links have changed
-  copy->hand_copies_over([&](const Detachment& of_copy) {
+  copy->reparent_copies([&](const Detachment& of_copy) {
     ViewLink* const theirs = link_in(of_copy);
     if (theirs != nullptr) before.push_back(theirs->follow(link->source_));
     return theirs != nullptr;
@@ -173,7 +174,7 @@ void StaleViews::add(Storage& storage, ViewPolicy policy) {
   }
 }
 
-void StaleViews::plan(PlannedMoves& moves, bool all) const {
+void StaleViews::plan(PlannedTraffic& moves, bool all) const {
   for (const Storage* s : stale_) {
     if (ViewLink* const link = ViewLink::of(*s))
       add_moves(moves, link->forth(), "the refresh of a view", *s->detachment(), all);
@@ -188,7 +189,7 @@ void StaleViews::settle(ViewPolicy policy) {
   stale_.clear();
 }
 
-void plan_write_back(Storage& target, const char* op, PlannedMoves& moves, bool all) {
+void plan_write_back(Storage& target, const char* op, PlannedTraffic& moves, bool all) {
   for (Storage* s = &target; s->detachment() != nullptr; s = s->detachment()->source.get()) {
     if (!s->detachment()->write_back) return check_write(*s, op, ViewPolicy::sync);
     if (ViewLink* const link = ViewLink::of(*s))
@@ -203,8 +204,8 @@ void refresh_views(Rank& rank, const ProcessMesh& mesh, std::span<Storage* const
     if (storage->stale()) stale.add(*storage, ViewPolicy::sync);
   }
   if (stale.empty()) return;
-  PlannedMoves moves;
-  stale.plan(moves, rank.policies.comm == CommPolicy::forbid_moves);
+  PlannedTraffic moves;
+  stale.plan(moves, rank.policies.comm == CommPolicy::forbid_reshards);
   check_comm_policy(rank, kName, mesh, moves);
   const int64_t begin_ns = now_ns();
   const CommStats before = rank.stats();
@@ -216,7 +217,7 @@ void refresh_views(Rank& rank, const ProcessMesh& mesh, std::span<Storage* const
   if (rank.dry) cache.dry_calls.add(kName, "", rank.stats(), before);
   if (cache.observer)
     cache.observer(
-        {.op = kName, .inputs = "", .moves = moves.text, .outputs = "", .aliases = "", .bytes = moves.bytes});
+        {.op = kName, .inputs = "", .reshards = moves.text, .outputs = "", .aliases = "", .bytes = moves.bytes});
 }
 
 }  // namespace shard::call

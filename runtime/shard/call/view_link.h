@@ -15,7 +15,7 @@
 
 namespace shard::call {
 
-struct PlannedMoves;
+struct PlannedTraffic;
 
 /// Reshard plans that are executed one after the other.
 using ReshardPlans = std::vector<std::shared_ptr<const ReshardPlan>>;
@@ -81,7 +81,7 @@ class SHARD_API ViewLink {
 
 /// Adds the bytes that `plan` sends, and its text. With `all`, also the text of plans that send
 /// nothing. `what`: "the refresh of a view".
-SHARD_API void add_move(PlannedMoves& moves, const ReshardPlan& plan, std::string_view what, bool all);
+SHARD_API void add_reshard(PlannedTraffic& moves, const ReshardPlan& plan, std::string_view what, bool all);
 
 /// The stale arguments of a call, and what has to be done to them after the call is allowed and
 /// before they are read.
@@ -94,7 +94,7 @@ class SHARD_API StaleViews {
   bool empty() const { return stale_.empty(); }
   /// Adds the bytes that refreshing them sends, and the text. With `all`, also the text of
   /// refreshes that send nothing.
-  void plan(PlannedMoves& moves, bool all) const;
+  void plan(PlannedTraffic& moves, bool all) const;
   void settle(ViewPolicy policy);
 
  private:
@@ -103,7 +103,7 @@ class SHARD_API StaleViews {
 
 /// Adds what ViewPolicy::sync sends after a write to `target`, back to its sources. Throws if one
 /// of them cannot be reached.
-SHARD_API void plan_write_back(Storage& target, const char* op, PlannedMoves& moves, bool all);
+SHARD_API void plan_write_back(Storage& target, const char* op, PlannedTraffic& moves, bool all);
 
 /// Refreshes stale views that a recorded call is about to save, or a captured function to read.
 /// This is a call of its own: CommPolicy, traces and reports include it.

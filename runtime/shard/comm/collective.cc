@@ -35,7 +35,7 @@ std::string_view to_string(CommKind kind) {
     case CommKind::broadcast: return "broadcast";
     case CommKind::exchange: return "exchange";
   }
-  fail(ErrorCode::internal, "a collective of kind {} does not exist", static_cast<int>(kind));
+  fail(ErrorCode::internal, "unknown kind of collective {}", static_cast<int>(kind));
 }
 
 std::string Collective::describe() const {

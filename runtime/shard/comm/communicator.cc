@@ -47,7 +47,7 @@ std::string last_collectives(const TraceRing& trace) {
     if (event->kind != TraceEvent::Kind::collective) continue;
     ++shown;
     const std::string time = event->end_ns == 0
-                                 ? "not ended"
+                                 ? "not finished"
                                  : fmt::format("{:.3f} ms", static_cast<double>(event->end_ns - event->begin_ns) / 1e6);
     text = fmt::format("#{} {} for {} argument '{}' ({}){}{}", event->sequence, event->name, event->op, event->argument,
                        time, text.empty() ? "" : ", ", text);

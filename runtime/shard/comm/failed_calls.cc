@@ -10,12 +10,12 @@ void FailedCalls::add(uint64_t call, int rank, int world_size, std::string text)
   if (static_cast<int>(ranks.size()) == world_size) calls_.erase(call);
 }
 
-FailedCalls::Torn FailedCalls::torn_for(int rank, uint64_t done) const {
+FailedCalls::PartialFailure FailedCalls::find_partial_failure(int rank, uint64_t done) const {
   for (const auto& [call, ranks] : calls_) {
     if (call > done || ranks.contains(rank)) continue;
     const auto& [other, text] = *ranks.begin();
-    return {call, fmt::format("rank {} failed in a distributed call that succeeded on rank {}, so that what the ranks "
-                              "hold is no one tensor: {}",
+    return {call, fmt::format("rank {} failed in a distributed call that succeeded on rank {}, so the tensors of the "
+                              "ranks are inconsistent: {}",
                               other, rank, text)};
   }
   return {0, ""};

@@ -13,7 +13,7 @@ namespace shard {
 /// tensors inconsistent: the world has failed.
 class FailedCalls {
  public:
-  struct Torn {
+  struct PartialFailure {
     uint64_t call;
     std::string text;
   };
@@ -24,7 +24,7 @@ class FailedCalls {
   void add(uint64_t call, int rank, int world_size, std::string text);
   /// Whether `rank`, which has made `done` calls, has completed one of them that failed on another
   /// rank. The text of the result is empty if not.
-  Torn torn_for(int rank, uint64_t done) const;
+  PartialFailure find_partial_failure(int rank, uint64_t done) const;
 
  private:
   std::map<uint64_t, std::map<int, std::string>> calls_;  // for each call the ranks on which it failed

@@ -65,28 +65,29 @@ void LocalHub::call_failed(int rank, uint64_t call, const std::string& text) {
     failed_calls_.add(call, rank, static_cast<int>(calls_done_.size()), text);
     call_failed_ = !failed_calls_.empty();
   }
-  fail_if_torn();
+  fail_on_partial_failure();
 }
 
-void LocalHub::tell_done(int world_rank, uint64_t calls) {
+void LocalHub::report_calls_done(int world_rank, uint64_t calls) {
   calls_done_[static_cast<size_t>(world_rank)] = calls;
-  if (call_failed_) fail_if_torn();
+  if (call_failed_) fail_on_partial_failure();
 }
 
-void LocalHub::fail_if_torn() {
+void LocalHub::fail_on_partial_failure() {
   std::string reason;
   {
     const std::lock_guard lock(mutex_);
     for (size_t rank = 0; rank < calls_done_.size() && reason.empty(); ++rank) {
-      const FailedCalls::Torn torn = failed_calls_.torn_for(static_cast<int>(rank), calls_done_[rank]);
-      reason = torn.text;
-      if (!reason.empty()) torn_->set(torn.call, reason);
+      const FailedCalls::PartialFailure failure =
+          failed_calls_.find_partial_failure(static_cast<int>(rank), calls_done_[rank]);
+      reason = failure.text;
+      if (!reason.empty()) partial_failures_->set(failure.call, reason);
     }
   }
   if (!reason.empty()) fail(reason);
 }
 
-std::string LocalHub::whereabouts(int world_rank) {
+std::string LocalHub::rank_status(int world_rank) {
   std::string text;
   const std::lock_guard lock(mutex_);
   for (const auto& [members, group] : groups_) {
@@ -190,7 +191,7 @@ class LocalOperation final : public Operation {
     lock.unlock();
     std::string where;
     for (const int rank : missing) {
-      const std::string at = hub_.whereabouts(rank);
+      const std::string at = hub_.rank_status(rank);
       if (!at.empty()) where += fmt::format("; rank {} is at {}", rank, at);
     }
     shard::fail(ErrorCode::timeout, "rank {} never {} {} within {} ms{}", fmt::join(missing, ", "),
@@ -303,7 +304,7 @@ class LocalCommunicator final : public Communicator {
 
  protected:
   std::unique_ptr<Operation> do_start(Collective collective) override {
-    hub_.tell_done(members()[static_cast<size_t>(rank())], queue_.calls_done());
+    hub_.report_calls_done(members()[static_cast<size_t>(rank())], queue_.calls_done());
     return std::make_unique<LocalOperation>(hub_, group_, rank(), std::move(collective));
   }
 

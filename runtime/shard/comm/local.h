@@ -11,16 +11,16 @@
 
 #include "shard/comm/communicator.h"
 #include "shard/comm/failed_calls.h"
-#include "shard/core/torn_calls.h"
+#include "shard/core/partial_failures.h"
 
 namespace shard {
 
 /// The shared state of the threads of one local world. Thread safe.
 class LocalHub {
  public:
-  /// `torn` receives the first call that failed on only some of the `size` ranks.
-  LocalHub(std::chrono::milliseconds timeout, int size, std::shared_ptr<TornCalls> torn)
-      : timeout_(timeout), torn_(std::move(torn)), calls_done_(static_cast<size_t>(size)) {}
+  /// `failures` receives the first call that failed on only some of the `size` ranks.
+  LocalHub(std::chrono::milliseconds timeout, int size, std::shared_ptr<PartialFailures> failures)
+      : timeout_(timeout), partial_failures_(std::move(failures)), calls_done_(static_cast<size_t>(size)) {}
   ~LocalHub();
 
   /// The communicator of world rank members[rank] in the group `members`. Every member creates its
@@ -34,7 +34,7 @@ class LocalHub {
   void call_failed(int rank, uint64_t call, const std::string& text);
   /// Called by a rank that starts a collective, or ends its program, with the number of calls that
   /// it has made.
-  void tell_done(int world_rank, uint64_t calls);
+  void report_calls_done(int world_rank, uint64_t calls);
   /// Why the world has failed; empty unless it has. Must not be called while ranks run.
   const std::string& failure() const { return reason_; }
 
@@ -44,11 +44,11 @@ class LocalHub {
   struct Group;
 
   /// The collectives that a world rank has joined and that are not complete, as text.
-  std::string whereabouts(int world_rank);
-  void fail_if_torn();
+  std::string rank_status(int world_rank);
+  void fail_on_partial_failure();
 
   std::chrono::milliseconds timeout_;
-  std::shared_ptr<TornCalls> torn_;
+  std::shared_ptr<PartialFailures> partial_failures_;
   // A rank that fails sets the flag and then reads the counters; a rank that starts a collective
   // does it in the opposite order. So one of them sees both.
   std::vector<std::atomic<uint64_t>> calls_done_;

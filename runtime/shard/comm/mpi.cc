@@ -48,7 +48,7 @@ class MpiRuntime {
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     initialized_here_ = true;
     if (provided < MPI_THREAD_FUNNELED)
-      shard::fail(ErrorCode::communication, "this MPI cannot be used by a program with threads");
+      shard::fail(ErrorCode::communication, "this MPI library does not support programs with threads");
   }
 
   bool initialized_here_ = false;
@@ -82,14 +82,14 @@ std::pair<uint64_t, std::string> read_call_message(const std::string& message) {
 
 }  // namespace
 
-std::unique_ptr<MpiHub> MpiHub::make(const CommOptions& options, std::shared_ptr<TornCalls> torn) {
+std::unique_ptr<MpiHub> MpiHub::make(const CommOptions& options, std::shared_ptr<PartialFailures> failures) {
   MpiRuntime::get();
-  return std::make_unique<MpiChannel>(options, std::move(torn));
+  return std::make_unique<MpiChannel>(options, std::move(failures));
 }
 
-MpiChannel::MpiChannel(const CommOptions& options, std::shared_ptr<TornCalls> torn)
+MpiChannel::MpiChannel(const CommOptions& options, std::shared_ptr<PartialFailures> failures)
     : options_(options), data_(duplicate_world()), notes_(duplicate_world()), control_(duplicate_world()),
-      torn_(std::move(torn)) {
+      partial_failures_(std::move(failures)) {
   MPI_Comm_rank(data_, &rank_);
   MPI_Comm_size(data_, &size_);
   void* limit = nullptr;
@@ -147,19 +147,19 @@ void MpiChannel::call_failed(uint64_t call, const std::string& text) noexcept {
   }
 }
 
-void MpiChannel::tell_done(uint64_t calls) {
+void MpiChannel::report_calls_done(uint64_t calls) {
   calls_done_ = calls;
   poll_all_control();
-  fail_if_torn();
+  fail_on_partial_failure();
   check_alive();
 }
 
-void MpiChannel::fail_if_torn() {
+void MpiChannel::fail_on_partial_failure() {
   if (failed_calls_.empty() || !failure_.empty()) return;
-  const FailedCalls::Torn torn = failed_calls_.torn_for(rank_, calls_done_);
-  if (torn.text.empty()) return;
-  torn_->set(torn.call, torn.text);
-  fail(kTorn, torn.text, call_message(torn.call, torn.text));
+  const FailedCalls::PartialFailure failure = failed_calls_.find_partial_failure(rank_, calls_done_);
+  if (failure.text.empty()) return;
+  partial_failures_->set(failure.call, failure.text);
+  fail(kPartialFailure, failure.text, call_message(failure.call, failure.text));
 }
 
 void MpiChannel::fail(ControlTag tag, const std::string& reason, const std::string& message) noexcept {
@@ -198,9 +198,9 @@ bool MpiChannel::poll_control() {
       if (failure_.empty()) failure_ = text;
       MpiRuntime::get().failed = true;
       break;
-    case kTorn: {
+    case kPartialFailure: {
       const auto [call, reason] = read_call_message(text);
-      torn_->set(call, reason);
+      partial_failures_->set(call, reason);
       if (failure_.empty()) failure_ = reason;
       MpiRuntime::get().failed = true;
       break;
@@ -208,12 +208,12 @@ bool MpiChannel::poll_control() {
     case kCallFailed: {
       auto [call, reason] = read_call_message(text);
       failed_calls_.add(call, status.MPI_SOURCE, size_, std::move(reason));
-      fail_if_torn();
+      fail_on_partial_failure();
       break;
     }
     case kQuestion:
       send_control(status.MPI_SOURCE, kAnswer,
-                   fmt::format("rank {} is {}", rank_, whereabouts_ ? whereabouts_() : "outside of World::run"));
+                   fmt::format("rank {} is {}", rank_, rank_status_ ? rank_status_() : "outside of World::run"));
       break;
     default: answers_.push_back(text);
   }
@@ -247,20 +247,20 @@ bool MpiChannel::wait(const std::function<bool()>& done, std::chrono::millisecon
   return false;
 }
 
-std::string MpiChannel::ask_whereabouts(const std::vector<int>& ranks) {
+std::string MpiChannel::ask_rank_status(const std::vector<int>& ranks) {
   answers_.clear();
   for (const int rank : ranks) send_control(rank, kQuestion, "");
   poll_until([&] { return answers_.size() >= ranks.size(); }, kAnswerTime);
   std::string text;
   for (const std::string& answer : answers_) text += "; " + answer;
-  if (answers_.size() < ranks.size()) text += "; who does not answer is computing, or gone";
+  if (answers_.size() < ranks.size()) text += "; a rank that does not answer is computing, or has exited";
   failure_.clear();  // this rank has a failure of its own to report
   return text;
 }
 
 void MpiChannel::meet(uint64_t calls) {
-  tell_done(calls);
-  set_whereabouts([] { return "at the end of its program"; });
+  report_calls_done(calls);
+  set_rank_status([] { return "at the end of its program"; });
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Ibarrier(data_, &request), "MPI_Ibarrier");
   const auto all_here = [&] {
@@ -269,7 +269,7 @@ void MpiChannel::meet(uint64_t calls) {
     return done != 0;
   };
   wait(all_here, std::chrono::milliseconds(0));
-  set_whereabouts({});
+  set_rank_status({});
 }
 
 }  // namespace shard

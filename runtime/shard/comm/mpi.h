@@ -8,7 +8,7 @@
 
 #include "shard/comm/communicator.h"
 #include "shard/comm/options.h"
-#include "shard/core/torn_calls.h"
+#include "shard/core/partial_failures.h"
 
 namespace shard {
 
@@ -17,8 +17,8 @@ class MpiHub {
  public:
   /// Collective over the job. Initialises MPI unless that is already done, and then finalises it
   /// when the process exits, unless a world has failed. Throws communication where MPI fails, or in
-  /// a build without MPI. `torn` receives the first call that failed on only some ranks.
-  static std::unique_ptr<MpiHub> make(const CommOptions& options, std::shared_ptr<TornCalls> torn);
+  /// a build without MPI. `failures` receives the first call that failed on only some ranks.
+  static std::unique_ptr<MpiHub> make(const CommOptions& options, std::shared_ptr<PartialFailures> failures);
   virtual ~MpiHub() = default;
 
   virtual int rank() const = 0;

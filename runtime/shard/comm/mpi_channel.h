@@ -20,7 +20,7 @@ void check_mpi(int code, const char* what);
 /// The hub, as operations use it.
 class MpiChannel final : public MpiHub {
  public:
-  MpiChannel(const CommOptions& options, std::shared_ptr<TornCalls> torn);
+  MpiChannel(const CommOptions& options, std::shared_ptr<PartialFailures> failures);
   ~MpiChannel() override;
 
   int rank() const override { return rank_; }
@@ -33,7 +33,7 @@ class MpiChannel final : public MpiHub {
 
   /// This rank starts a collective after so many calls. Throws peer_failed where one of them failed
   /// on another rank.
-  void tell_done(uint64_t calls);
+  void report_calls_done(uint64_t calls);
 
   MPI_Comm data() const { return data_; }
   MPI_Comm notes() const { return notes_; }
@@ -47,15 +47,15 @@ class MpiChannel final : public MpiHub {
   /// finish.
   bool wait(const std::function<bool()>& done, std::chrono::milliseconds timeout);
   /// Sets the answer to other ranks' question where this rank is.
-  void set_whereabouts(std::function<std::string()> describe) { whereabouts_ = std::move(describe); }
+  void set_rank_status(std::function<std::string()> describe) { rank_status_ = std::move(describe); }
   /// Memory of at least `bytes` for an operation in flight; returned for the next one.
   std::vector<char> take_scratch(size_t bytes);
   void give_scratch(std::vector<char> scratch) { scratch_.push_back(std::move(scratch)); }
   /// Asks `ranks` where they are: "; rank 1 is at ...", for those that answer within a moment.
-  std::string ask_whereabouts(const std::vector<int>& ranks);
+  std::string ask_rank_status(const std::vector<int>& ranks);
 
  private:
-  enum ControlTag : int { kFailure, kTorn, kCallFailed, kQuestion, kAnswer };
+  enum ControlTag : int { kFailure, kPartialFailure, kCallFailed, kQuestion, kAnswer };
   struct Outgoing {
     std::string text;
     MPI_Request request;
@@ -64,7 +64,7 @@ class MpiChannel final : public MpiHub {
   void send_control(int to, int tag, const std::string& text);
   /// Sends `message` with `tag` to all other ranks, unless this world has failed already.
   void fail(ControlTag tag, const std::string& reason, const std::string& message) noexcept;
-  void fail_if_torn();
+  void fail_on_partial_failure();
   /// Handles one message from another rank, and returns false if there is none. A failure is only
   /// recorded.
   bool poll_control();
@@ -82,11 +82,11 @@ class MpiChannel final : public MpiHub {
   int size_ = 0;
   int tag_limit_ = 0;
   std::string failure_;
-  std::shared_ptr<TornCalls> torn_;
+  std::shared_ptr<PartialFailures> partial_failures_;
   FailedCalls failed_calls_;
   uint64_t calls_done_ = 0;  // when the last collective was started
   std::list<Outgoing> outgoing_;
-  std::function<std::string()> whereabouts_;
+  std::function<std::string()> rank_status_;
   std::vector<std::string> answers_;
   std::vector<std::vector<char>> scratch_;
 };

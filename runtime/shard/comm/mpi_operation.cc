@@ -159,15 +159,15 @@ class MpiOperation final : public Operation {
 
  protected:
   void complete() override {
-    channel_.set_whereabouts(
+    channel_.set_rank_status(
         [this] { return "at " + c_.agreement() + fmt::format(" of ranks [{}]", fmt::join(members_, ", ")); });
     try {
       if (!note_messages_.empty()) compare_notes();
       end();
-      channel_.set_whereabouts({});
+      channel_.set_rank_status({});
     } catch (const std::exception& error) {
       channel_.fail(fmt::format("rank {} failed: {}", channel_.rank(), error.what()));
-      channel_.set_whereabouts({});
+      channel_.set_rank_status({});
       throw;
     }
   }
@@ -211,7 +211,7 @@ class MpiOperation final : public Operation {
     if (channel_.wait([&] { return messages.test(c_, members_); }, channel_.options().timeout)) return;
     std::vector<int> missing;
     for (const int member : messages.missing()) missing.push_back(members_[static_cast<size_t>(member)]);
-    const std::string where = channel_.ask_whereabouts(missing);
+    const std::string where = channel_.ask_rank_status(missing);
     shard::fail(ErrorCode::timeout, "rank {} never joined {} within {} ms{}", fmt::join(missing, ", "), c_.describe(),
                 channel_.options().timeout.count(), where);
   }
@@ -503,7 +503,7 @@ class MpiCommunicator final : public Communicator {
 
  protected:
   std::unique_ptr<Operation> do_start(Collective collective) override {
-    channel_.tell_done(queue_.calls_done());
+    channel_.report_calls_done(queue_.calls_done());
     auto operation = std::make_unique<MpiOperation>(channel_, members(), rank(), std::move(collective));
     operation->start();
     return operation;

@@ -4,7 +4,7 @@
 
 namespace shard {
 
-std::unique_ptr<MpiHub> MpiHub::make(const CommOptions&, std::shared_ptr<TornCalls>) {
+std::unique_ptr<MpiHub> MpiHub::make(const CommOptions&, std::shared_ptr<PartialFailures>) {
   shard::fail(ErrorCode::communication,
               "no MPI world: {}. Configure with SHARD_MPI=ON where MPI is installed, or use World::local",
               SHARD_NO_MPI_REASON);

@@ -83,7 +83,7 @@ void reduce_by_type(T* out, std::span<const void* const> inputs, int64_t count, 
     SHARD_REDUCE_TYPES(SHARD_ROW)
 #undef SHARD_ROW
   }
-  fail(ErrorCode::internal, "reduce type {} does not exist", static_cast<int>(type));
+  fail(ErrorCode::internal, "unknown reduce type {}", static_cast<int>(type));
 }
 
 template <class T>
@@ -100,7 +100,7 @@ T identity(ReduceType type) {
       return static_cast<T>(Limits::has_infinity ? static_cast<A>(-Limits::infinity()) : Limits::lowest());
     case ReduceType::min: return static_cast<T>(Limits::has_infinity ? Limits::infinity() : Limits::max());
   }
-  fail(ErrorCode::internal, "reduce type {} does not exist", static_cast<int>(type));
+  fail(ErrorCode::internal, "unknown reduce type {}", static_cast<int>(type));
 }
 
 }  // namespace

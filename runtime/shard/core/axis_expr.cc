@@ -109,7 +109,7 @@ class Parser {
       axis.optional = !one && eat_joined("?");
       if (eat_joined(":") && !parse_type(axis.type)) return false;
       if (eat_joined("{"))
-        return fail_at(position_ - 1, "Braces can stand after '...' only, where an attribute names some of its dims.");
+        return fail_at(position_ - 1, "Braces can follow '...' only, where an attribute names some of its dims.");
     }
     const bool ends = position_ == text_.size() || is_space(text_[position_]) ||
                       std::string_view(",]^~-").find(text_[position_]) != std::string_view::npos;
@@ -120,7 +120,7 @@ class Parser {
     const size_t at = position_;
     const std::string_view name = word();
     type = find_reduce_type(name);
-    return type || fail_at(at, in_quotes(name) + " is no reduction; choose sum, max, min, prod, avg, any or all.");
+    return type || fail_at(at, in_quotes(name) + " is not a reduction; choose sum, max, min, prod, avg, any or all.");
   }
 
   bool parse_marks(std::vector<AxisMark>& marks) {
@@ -140,10 +140,10 @@ class Parser {
                            : Kind::reduce;
     mark.attr = word();
     if (mark.attr.empty())
-      return fail_at(mark.at, "Braces hold names of attributes: '!axis', 'axis:max', '-axis', '+axis' or '@perm'.");
+      return fail_at(mark.at, "Braces contain names of attributes: '!axis', 'axis:max', '-axis', '+axis' or '@perm'.");
     mark.onward = eat_joined("..");
     if (mark.onward && (mark.kind == Kind::added || mark.kind == Kind::permuted)) {
-      return fail_at(mark.at, "'..' cannot stand after '+" + mark.attr + "' or '@" + mark.attr + "'.");
+      return fail_at(mark.at, "'..' cannot follow '+" + mark.attr + "' or '@" + mark.attr + "'.");
     }
     if (mark.kind == Kind::reduce && eat_joined(":")) return parse_type(mark.type);
     if (mark.kind == Kind::removed && eat_joined("?")) {
@@ -160,7 +160,7 @@ class Parser {
     const std::optional<Commutation::Kind> kind = find_commutation_kind(name);
     if (!kind)
       return fail_at(commutation.at,
-                     in_quotes(name) + " is no commutation; choose linear, rearranging, monotone or multilinear.");
+                     in_quotes(name) + " is not a commutation; choose linear, rearranging, monotone or multilinear.");
     commutation.kind = *kind;
     if (!eat_joined("(")) return true;
     do {

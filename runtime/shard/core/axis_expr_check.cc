@@ -29,8 +29,8 @@ Problem find_in_marks(const Axis& ellipsis) {
   for (const AxisMark& mark : ellipsis.marks) {
     if (mark.kind == AxisMark::Kind::whole || mark.kind == AxisMark::Kind::reduce) continue;
     if (moving != nullptr) {
-      return AxisProblem{mark.at,
-                         "Braces can hold one of '-axis', '+axis' and '@perm', as their order would not be told."};
+      return AxisProblem{
+          mark.at, "Braces can contain one of '-axis', '+axis' and '@perm', because their order would be ambiguous."};
     }
     moving = &mark;
   }
@@ -42,17 +42,17 @@ Problem find_in_term(const AxisTerm& term) {
   for (size_t i = 0; i < term.axes.size(); ++i) {
     const Axis& axis = term.axes[i];
     if (axis.kind == Axis::Kind::ellipsis) {
-      if (ellipsis != nullptr) return AxisProblem{axis.at, "A term can hold '...' only once."};
+      if (ellipsis != nullptr) return AxisProblem{axis.at, "A term can contain '...' only once."};
       ellipsis = &axis;
       if (Problem problem = find_in_marks(axis)) return problem;
     }
     if (axis.kind == Axis::Kind::name && axis.whole && axis.type) {
-      return AxisProblem{axis.at,
-                         "Axis " + in_quotes(axis.name) + " stays whole, so a type of reduction means nothing on it."};
+      return AxisProblem{
+          axis.at, "Axis " + in_quotes(axis.name) + " is never sharded, so a reduction type has no meaning on it."};
     }
     for (size_t k = 0; k < i && axis.kind == Axis::Kind::name; ++k) {
       if (term.axes[k].name == axis.name)
-        return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " stands in one term twice."};
+        return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " occurs in one term twice."};
     }
   }
   const size_t count = term.axes.size();
@@ -71,7 +71,7 @@ Problem find_in_uses(const AxisExpr& expr, const Axis& axis) {
       for (const Axis& other : term.axes) {
         if (other.kind != Axis::Kind::name || other.name != axis.name) continue;
         if (other.optional != axis.optional) {
-          return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " has a '?' in one term and none in another."};
+          return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " has a '?' in one term but not in another."};
         }
         if (axis.type && other.type && *other.type != *axis.type) {
           return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " is reduced by '" + to_string(*other.type) +
@@ -86,7 +86,8 @@ Problem find_in_uses(const AxisExpr& expr, const Axis& axis) {
 /// A typed axis is reduced, so no output may have it.
 Problem find_in_types(const AxisExpr& expr, const Axis& axis) {
   if (axis.kind == Axis::Kind::one && axis.type) {
-    return AxisProblem{axis.at, "'1' has a type in an output only, where it is a sum over what is sharded."};
+    return AxisProblem{axis.at,
+                       "'1' can have a reduction type in an output only, where it is a sum over what is sharded."};
   }
   if (axis.kind == Axis::Kind::name && axis.type && find_axis(expr.outputs, axis.name) != nullptr) {
     return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " has a type of reduction, but an output keeps it."};
@@ -119,7 +120,7 @@ Problem find_in_output(const AxisExpr& expr, const AxisTerm& term, const Axis& a
   }
   for (const AxisMark& mark : axis.marks) {
     if (mark.kind == AxisMark::Kind::reduce) {
-      return AxisProblem{mark.at, "A reduction belongs to an input; an output says '-" + mark.attr + "'."};
+      return AxisProblem{mark.at, "A reduction belongs to an input; an output is written '-" + mark.attr + "'."};
     }
   }
   return std::nullopt;

@@ -34,7 +34,7 @@ void convert_floats(void* to, DType to_dtype, const void* from, DType from_dtype
         for (int64_t i = 0; i < count; ++i)
           static_cast<To*>(to)[i] = convert<To>(static_cast<Wide>(static_cast<const From*>(from)[i]));
       } else {
-        fail(ErrorCode::internal, "{} is not converted to {} between layouts", to_string(from_dtype),
+        fail(ErrorCode::internal, "cannot convert {} to {} between layouts", to_string(from_dtype),
              to_string(to_dtype));
       }
     });

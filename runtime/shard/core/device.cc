@@ -46,7 +46,7 @@ struct Registry {
   int add(const Backend& backend) {
     if (count == kMaxBackends) {
       fail(ErrorCode::invalid_argument,
-           "backend '{}' does not fit: there are already {}, which is the most that kMaxBackends allows", backend.name,
+           "backend '{}' cannot be registered: there are already {}, the maximum (kMaxBackends)", backend.name,
            kMaxBackends);
     }
     backends[static_cast<size_t>(count)] = backend;
@@ -99,7 +99,7 @@ int register_backend(const Backend& backend) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   if (all.find(backend.name) >= 0) {
-    fail(ErrorCode::invalid_argument, "backend '{}' is registered already; find_backend gives its id", backend.name);
+    fail(ErrorCode::invalid_argument, "backend '{}' is registered already; find_backend returns its id", backend.name);
   }
   return all.add(backend);
 }

@@ -12,7 +12,7 @@ DType parse_dtype(std::string_view name) {
     names += i == 0 ? "" : i + 1 < kNumDTypes ? ", " : " or ";
     names += to_string(dtype);
   }
-  fail(ErrorCode::invalid_argument, "'{}' is no dtype; choose {}", name, names);
+  fail(ErrorCode::invalid_argument, "'{}' is not a dtype; choose {}", name, names);
 }
 
 }  // namespace shard

@@ -106,7 +106,7 @@ decltype(auto) visit_dtype(DType dtype, F&& f) {
     SHARD_DTYPES(SHARD_ROW)
 #undef SHARD_ROW
   }
-  fail(ErrorCode::internal, "a dtype with the value {} does not exist", static_cast<int>(dtype));
+  fail(ErrorCode::internal, "unknown dtype {}", static_cast<int>(dtype));
 }
 
 /// A list of C++ types, for which kernels are registered.

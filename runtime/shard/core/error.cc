@@ -14,7 +14,7 @@ const char* to_string(ErrorCode code) {
     case ErrorCode::mixed_device: return "mixed_device";
     case ErrorCode::layout: return "layout";
     case ErrorCode::policy: return "policy";
-    case ErrorCode::detached_view: return "detached_view";
+    case ErrorCode::view_of_copy: return "view_of_copy";
     case ErrorCode::stale_view: return "stale_view";
     case ErrorCode::poisoned: return "poisoned";
     case ErrorCode::no_data: return "no_data";

@@ -22,8 +22,8 @@ enum class ErrorCode {
   mixed_device,   // arguments on different devices
   layout,         // incompatible meshes or layouts
   policy,         // forbidden by a policy of the caller
-  detached_view,  // a write through a detached view
-  stale_view,     // the source of a detached view was written
+  view_of_copy,   // a write through a view of a resharded copy
+  stale_view,     // the source of a view of a copy was written
   poisoned,       // an earlier write to this tensor failed halfway
   no_data,        // the value of a tensor of a dry world, which has no data
   wrong_rank,     // a tensor of another rank or world

@@ -123,7 +123,7 @@ struct OpDef {
   bool random = false;                              // each call draws from the generator
   unsigned no_need_buffer = 0;                      // bit per input slot of which only shape and dtype are read
   unsigned dynamic_outputs = 0;  // bit per output whose number of rows comes from data (statement 15)
-  int local_shape = -1;  // the attribute that pieces get as the local shape of output `local_shape_output`; -1: none
+  int local_shape = -1;  // the attribute that shards get as the local shape of output `local_shape_output`; -1: none
   int local_shape_output = 0;
 };
 

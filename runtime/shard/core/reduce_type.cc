@@ -13,7 +13,7 @@ ReduceType parse_reduce_type(std::string_view name) {
     names += i == 0 ? "" : i + 1 < kNumReduceTypes ? ", " : " or ";
     names += to_string(static_cast<ReduceType>(i));
   }
-  fail(ErrorCode::invalid_argument, "'{}' is no reduce type; choose {}", name, names);
+  fail(ErrorCode::invalid_argument, "'{}' is not a reduce type; choose {}", name, names);
 }
 
 }  // namespace shard

@@ -8,7 +8,7 @@
 #include "shard/core/dims.h"
 #include "shard/core/error.h"
 #include "shard/core/host_cache.h"
-#include "shard/core/torn_calls.h"
+#include "shard/core/partial_failures.h"
 #include "shard/core/tracer.h"
 #include "shard/core/writing.h"
 
@@ -41,11 +41,10 @@ std::mutex& chains() {
 
 void fail_no_memory(const char* op, const Meta& meta, Device device, std::string_view cause) {
   fail(ErrorCode::device,
-       "{}no memory for {} on {}: {} bytes were asked for, while tensors of this process hold {} bytes there in "
-       "buffers of 1 MiB and more ({}). Drop "
-       "tensors that are not needed any more (under gradients also the results that hold their history), work in place "
-       "or on smaller parts, recompute "
-       "instead of keeping values for backward, or shard the tensor over more ranks",
+       "{}no memory for {} on {}: {} bytes were requested, while tensors of this process hold {} bytes there in "
+       "buffers of 1 MiB and more ({}). Free tensors that are not needed any more (under gradients also the results "
+       "that hold their history), work in place or on smaller parts, recompute instead of keeping values for backward, "
+       "or shard the tensor over more ranks",
        op == nullptr ? "" : fmt::format("[{}] ", op), to_string(meta), to_string(device), meta.bytes(),
        held_bytes(device).load(), cause);
 }
@@ -56,7 +55,7 @@ struct DyingStorages {
   std::vector<Storage*> waiting;
 };
 
-struct Storage::Trouble {
+struct Storage::Hazards {
   bool detached = false;
   Detachment detachment;
   Storage* previous_copy = nullptr;  // the other copies of the same source
@@ -180,7 +179,7 @@ void Storage::drop_holder() {
 }
 
 void Storage::destroy(Storage* storage) {
-  if (!storage->trouble_ && storage->holders_.load(std::memory_order_acquire) == 1) {
+  if (!storage->hazards_ && storage->holders_.load(std::memory_order_acquire) == 1) {
     storage->free_bytes();
     storage->~Storage();
     std::free(storage);
@@ -198,7 +197,7 @@ void Storage::destroy(Storage* storage) {
 }
 
 void Storage::retire() {
-  if (trouble_) {
+  if (hazards_) {
     try {
       wait_pending();
     } catch (...) {  // the bytes are not read any more
@@ -207,24 +206,24 @@ void Storage::retire() {
   free_bytes();
   // Nothing can write these bytes any more: a copy that is stale stays stale, and needs only the
   // writer.
-  hand_copies_over([this](const Detachment& copy) { return copy.source_version == version(); });
+  reparent_copies([this](const Detachment& copy) { return copy.source_version == version(); });
   {
     // Remaining copies still ask, in their threads, whether this one is detached.
-    std::unique_ptr<Trouble> gone;
+    std::unique_ptr<Hazards> gone;
     const std::lock_guard lock(chains());
-    if (trouble_ && trouble_->detached) unlink_from_source();
-    gone.swap(trouble_);
+    if (hazards_ && hazards_->detached) unlink_from_source();
+    gone.swap(hazards_);
   }
   drop_holder();
 }
 
-void Storage::hand_copies_over(const std::function<bool(Detachment&)>& follow) {
+void Storage::reparent_copies(const std::function<bool(Detachment&)>& follow) {
   if (detachment() == nullptr) return;
   const std::lock_guard lock(chains());
-  const Detachment& mine = trouble_->detachment;
+  const Detachment& mine = hazards_->detachment;
   for (Storage *copy = first_copy_, *next = nullptr; copy != nullptr; copy = next) {
-    next = copy->trouble_->next_copy;
-    Detachment& theirs = copy->trouble_->detachment;
+    next = copy->hazards_->next_copy;
+    Detachment& theirs = copy->hazards_->detachment;
     if (!follow(theirs)) continue;
     const bool behind = copy->behind_source();
     std::unique_ptr<LastWrite>& writer = mine.source->last_write_;
@@ -238,28 +237,28 @@ void Storage::hand_copies_over(const std::function<bool(Detachment&)>& follow) {
 }
 
 void Storage::link_to_source() {
-  Storage*& first = trouble_->detachment.source->first_copy_;
-  trouble_->previous_copy = nullptr;
-  trouble_->next_copy = first;
-  if (first != nullptr) first->trouble_->previous_copy = this;
+  Storage*& first = hazards_->detachment.source->first_copy_;
+  hazards_->previous_copy = nullptr;
+  hazards_->next_copy = first;
+  if (first != nullptr) first->hazards_->previous_copy = this;
   first = this;
 }
 
 void Storage::unlink_from_source() {
-  Storage* const previous = trouble_->previous_copy;
-  Storage* const next = trouble_->next_copy;
-  (previous != nullptr ? previous->trouble_->next_copy : trouble_->detachment.source->first_copy_) = next;
-  if (next != nullptr) next->trouble_->previous_copy = previous;
+  Storage* const previous = hazards_->previous_copy;
+  Storage* const next = hazards_->next_copy;
+  (previous != nullptr ? previous->hazards_->next_copy : hazards_->detachment.source->first_copy_) = next;
+  if (next != nullptr) next->hazards_->previous_copy = previous;
 }
 
-Storage::Trouble& Storage::trouble() {
-  if (!trouble_) trouble_ = std::make_unique<Trouble>();
-  return *trouble_;
+Storage::Hazards& Storage::hazards() {
+  if (!hazards_) hazards_ = std::make_unique<Hazards>();
+  return *hazards_;
 }
 
 void Storage::detach(Detachment detachment) {
-  if (!detachment.source && !trouble_) return;
-  Trouble& t = trouble();
+  if (!detachment.source && !hazards_) return;
+  Hazards& t = hazards();
   if (!detachment.origin) detachment.origin = detachment.source;
   const std::lock_guard lock(chains());
   if (t.detached) unlink_from_source();
@@ -269,12 +268,12 @@ void Storage::detach(Detachment detachment) {
 }
 
 const Detachment* Storage::detachment() const {
-  return trouble_ && trouble_->detached ? &trouble_->detachment : nullptr;
+  return hazards_ && hazards_->detached ? &hazards_->detachment : nullptr;
 }
 
 /// For a detached storage, under the lock.
 bool Storage::behind_source() const {
-  const Detachment& d = trouble_->detachment;
+  const Detachment& d = hazards_->detachment;
   return d.source->version() != d.source_version;
 }
 
@@ -295,55 +294,55 @@ Storage& Storage::root() {
   return *root;
 }
 
-void Storage::mark_in_step() {
+void Storage::mark_in_sync() {
   if (detachment() == nullptr) return;
   const std::lock_guard lock(chains());
-  trouble_->detachment.source_version = trouble_->detachment.source->version();
+  hazards_->detachment.source_version = hazards_->detachment.source->version();
 }
 
 void Storage::poison(std::exception_ptr cause, const char* op) {
-  Trouble& t = trouble();
+  Hazards& t = hazards();
   t.poison = std::move(cause);
   t.poisoned_by = op;
 }
 
-void Storage::doubt(const std::shared_ptr<TornCalls>& calls, uint64_t call) {
-  if (torn_calls_ != calls) torn_calls_ = calls;
+void Storage::mark_maybe_poisoned(const std::shared_ptr<PartialFailures>& calls, uint64_t call) {
+  if (partial_failures_ != calls) partial_failures_ = calls;
   written_by_ = call;
 }
 
 void Storage::set_pending(std::shared_ptr<Work> work, Use use) {
-  if (trouble_) wait_pending();
-  Trouble& t = trouble();
+  if (hazards_) wait_pending();
+  Hazards& t = hazards();
   t.pending = std::move(work);
   t.pending_use = use;
 }
 
-bool Storage::pending() const { return trouble_ && trouble_->pending && trouble_->pending->pending(); }
+bool Storage::pending() const { return hazards_ && hazards_->pending && hazards_->pending->pending(); }
 
 void Storage::wait_pending() const {
-  if (!trouble_->pending) return;
-  trouble_->pending->wait();
-  trouble_->pending.reset();
+  if (!hazards_->pending) return;
+  hazards_->pending->wait();
+  hazards_->pending.reset();
 }
 
 void Storage::check_poison() const {
-  if (torn()) {
+  if (partially_failed()) {
     fail(ErrorCode::poisoned,
-         "this tensor holds no value, because it was written by a call that failed on some ranks only: {}",
-         torn_calls_->cause());
+         "this tensor has no valid value, because it was written by a call that failed on some ranks only: {}",
+         partial_failures_->cause());
   }
-  if (!trouble_ || !trouble_->poison) return;
+  if (!hazards_ || !hazards_->poison) return;
   try {
-    std::rethrow_exception(trouble_->poison);
+    std::rethrow_exception(hazards_->poison);
   } catch (const std::exception& cause) {
-    fail(ErrorCode::poisoned, "this tensor holds no value, because {} failed while it wrote it: {}",
-         trouble_->poisoned_by, cause.what());
+    fail(ErrorCode::poisoned, "this tensor has no valid value, because {} failed while it wrote it: {}",
+         hazards_->poisoned_by, cause.what());
   }
 }
 
 void Storage::fail_stale() const {
-  const Detachment& d = trouble_->detachment;
+  const Detachment& d = hazards_->detachment;
   const char* writer = "an op";
   {
     // A view of a view is stale when any source in the chain was written.
@@ -355,19 +354,19 @@ void Storage::fail_stale() const {
   }
   if (d.argument.empty()) {
     fail(ErrorCode::stale_view,
-         "this tensor is stale: it is a view or alias of a tensor {} that [{}] has given a new buffer, as {}, and {} "
-         "has written that since. Make the view "
-         "again from that tensor, or make a copy (assign(x)) before [{}]",
+         "this tensor is stale: it is a view or alias of a tensor {} whose buffer [{}] has replaced (now {}), and {} "
+         "has written the new buffer since. Make the view again from that tensor, or make a copy (assign(x)) before "
+         "[{}]",
          d.from, d.op, d.to, writer, d.op);
   }
   fail(ErrorCode::stale_view,
-       "this view is stale: [{}] made it from a copy of argument '{}', which had to move from {} to {}, and {} has "
-       "written the source since. Make the view again after the write, or give '{}' the layout {} before [{}]",
+       "this view is stale: [{}] made it from a copy of argument '{}', which was resharded from {} to {}, and {} has "
+       "written the source since. Make the view again after the write, or reshard '{}' to {} before [{}]",
        d.op, d.argument, d.from, d.to, writer, d.argument, d.to, d.op);
 }
 
 void Storage::check_read_slow() const {
-  if (trouble_ && trouble_->pending_use == Use::writes) wait_pending();
+  if (hazards_ && hazards_->pending_use == Use::writes) wait_pending();
   check_poison();
   if (stale()) fail_stale();
 }
@@ -375,20 +374,19 @@ void Storage::check_read_slow() const {
 void Storage::check_write_slow(const char* op) const {
   wait_before_write();
   check_poison();
-  if (!trouble_ || !trouble_->detached) return;
+  if (!hazards_ || !hazards_->detached) return;
   if (stale()) fail_stale();
-  const Detachment& d = trouble_->detachment;
+  const Detachment& d = hazards_->detachment;
   if (d.argument.empty()) {
-    fail(ErrorCode::detached_view,
-         "[{}] cannot write this tensor: it is a view or alias of a tensor {} that [{}] has given a new buffer, as {}, "
-         "so the write would not reach that. "
-         "Write that tensor itself, or a copy of this one (assign(x))",
+    fail(ErrorCode::view_of_copy,
+         "[{}] cannot write this tensor: it is a view or alias of a tensor {} whose buffer [{}] has replaced (now {}), "
+         "so the write would not reach it. Write that tensor itself, or a copy of this one (assign(x))",
          op, d.from, d.op, d.to);
   }
-  fail(ErrorCode::detached_view,
-       "[{}] cannot write this tensor: it is a view by [{}] of argument '{}', which had to move from {} to {}, so the "
-       "write would not reach the source. Write the source itself, give '{}' the layout {} before [{}], or write a "
-       "copy (assign(x))",
+  fail(ErrorCode::view_of_copy,
+       "[{}] cannot write this tensor: it is a view by [{}] of argument '{}', which was resharded from {} to {}, so "
+       "the write would not reach the source. Write the source itself, reshard '{}' to {} before [{}], or write a copy "
+       "(assign(x))",
        op, d.op, d.argument, d.from, d.to, d.argument, d.to, d.op);
 }
 
@@ -406,7 +404,7 @@ void Storage::refresh_from_source() {
   wait_pending();  // also for work that reads the bytes that are about to be replaced
   check_poison();
   if (!behind_source()) return;
-  Detachment& d = trouble_->detachment;
+  Detachment& d = hazards_->detachment;
   if (!d.refresh) fail_stale();
   d.refresh();
   // Values that were saved from this view, or views of it, have changed; the writer is that of the
@@ -418,7 +416,7 @@ void Storage::refresh_from_source() {
 
 void Storage::write_back_to_source(const char* writer) {
   for (Storage* s = this; s->detachment() != nullptr; s = s->detachment()->source.get()) {
-    Detachment& d = s->trouble_->detachment;
+    Detachment& d = s->hazards_->detachment;
     if (!d.write_back) s->check_write_slow(writer);
     d.source->wait_before_write();
     d.write_back();

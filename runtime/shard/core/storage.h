@@ -14,14 +14,14 @@
 #include "shard/core/call_site.h"
 #include "shard/core/device.h"
 #include "shard/core/export.h"
+#include "shard/core/partial_failures.h"
 #include "shard/core/ref.h"
-#include "shard/core/torn_calls.h"
 #include "shard/core/work.h"
 
 namespace shard {
 
 class Storage;
-class TornCalls;
+class PartialFailures;
 struct Meta;
 
 /// The view ops between a tensor and its base.
@@ -147,12 +147,12 @@ class SHARD_API Storage final : public RefCounted {
     if (needs_checks()) check_read_slow();
   }
   /// False where every read and write is allowed, so that the checks need not be called.
-  bool needs_checks() const { return trouble_ != nullptr || torn(); }
+  bool needs_checks() const { return hazards_ != nullptr || partially_failed(); }
   /// Waits for collectives that read or write the bytes.
   void wait_before_write() const {
-    if (trouble_) wait_pending();
+    if (hazards_) wait_pending();
   }
-  /// Throws detached_view, stale_view or poisoned when `op` must not write the bytes. Waits for
+  /// Throws view_of_copy, stale_view or poisoned when `op` must not write the bytes. Waits for
   /// work that reads or writes them.
   void check_write(const char* op) const {
     if (needs_checks()) check_write_slow(op);
@@ -166,7 +166,7 @@ class SHARD_API Storage final : public RefCounted {
   /// Makes copies of this storage, itself a copy, copies of its source: those for which `follow`
   /// returns true. `follow` may change how their bytes are resharded; it must not drop the last
   /// reference to a storage. A copy that is stale stays stale.
-  void hand_copies_over(const std::function<bool(Detachment&)>& follow);
+  void reparent_copies(const std::function<bool(Detachment&)>& follow);
   /// Whether another storage, possibly one that no tensor refers to any more, has this one as its
   /// source.
   bool is_source() const { return holders_.load(std::memory_order_acquire) > 1; }
@@ -177,7 +177,7 @@ class SHARD_API Storage final : public RefCounted {
   /// The storage at the end of the chain of sources: itself unless detached.
   Storage& root();
   /// Called after the source was written from this storage: both count as in sync again.
-  void mark_in_step();
+  void mark_in_sync();
 
   /// Registers work in flight that uses the bytes. Work that writes them is waited for at the first
   /// read or write, work that only reads them at the first write; both before the bytes are freed.
@@ -191,11 +191,11 @@ class SHARD_API Storage final : public RefCounted {
   void poison(std::exception_ptr cause, const char* op);
   /// The distributed call with this number wrote the bytes, and may have failed on another rank.
   /// Every read throws poisoned once `calls` knows that it, or a call before it, has failed.
-  void doubt(const std::shared_ptr<TornCalls>& calls, uint64_t call);
+  void mark_maybe_poisoned(const std::shared_ptr<PartialFailures>& calls, uint64_t call);
 
  private:
   friend class SourceRef;
-  struct Trouble;
+  struct Hazards;
 
   Storage() = default;
   ~Storage();
@@ -205,7 +205,7 @@ class SHARD_API Storage final : public RefCounted {
   void check_poison() const;
   /// True where the distributed call that last wrote the bytes, or one before it, failed on another
   /// rank.
-  bool torn() const { return torn_calls_ && torn_calls_->tore(written_by_); }
+  bool partially_failed() const { return partial_failures_ && partial_failures_->invalidates(written_by_); }
   void wait_pending() const;
   void free_data();
   void free_bytes();
@@ -216,7 +216,7 @@ class SHARD_API Storage final : public RefCounted {
   void unlink_from_source();
   bool behind_source() const;
   void refresh_from_source();
-  Trouble& trouble();
+  Hazards& hazards();
 
   State state_ = State::unallocated;
   std::atomic<uint32_t> holders_{1};  // references to this object: each SourceRef, and one for all Refs together
@@ -227,10 +227,10 @@ class SHARD_API Storage final : public RefCounted {
   void* data_ = nullptr;
   MemoryMeter* meter_ = nullptr;
   Storage* first_copy_ = nullptr;     // of the storages that are detached from this one
-  std::unique_ptr<Trouble> trouble_;  // only where there is something to check
-  // Of the last in-place write by a distributed call. Not in `trouble_`, because most such tensors
+  std::unique_ptr<Hazards> hazards_;  // only where there is something to check
+  // Of the last in-place write by a distributed call. Not in `hazards_`, because most such tensors
   // have no other checks.
-  std::shared_ptr<TornCalls> torn_calls_;
+  std::shared_ptr<PartialFailures> partial_failures_;
   uint64_t written_by_ = 0;
 };
 

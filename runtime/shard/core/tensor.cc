@@ -13,7 +13,7 @@ Ref<TensorImpl> TensorImpl::alias() const { return Ref<TensorImpl>::adopt(new Te
 void Tensor::check_count(int64_t count, const Dims& dims) {
   for (int64_t size : dims) {
     if (size < 0)
-      fail(ErrorCode::invalid_argument, "a tensor of shape {} cannot be: dims must not be negative", to_string(dims));
+      fail(ErrorCode::invalid_argument, "invalid shape {} of a tensor: dims must not be negative", to_string(dims));
   }
   checked_bytes({dims, DType::uint8}, "from_data");
   if (count != dims.numel()) {
@@ -26,8 +26,8 @@ void Tensor::fail_undefined() { fail(ErrorCode::undefined, "an undefined tensor 
 
 void fail_escaped(std::string_view op, std::string_view tensor) {
   fail(ErrorCode::no_data,
-       "[{}] {} was made while a function was captured, and no run gives it a value; return it from the function, and "
-       "use what its calls return",
+       "[{}] {} was made while a function was captured, so it has no value; return it from the function, and use what "
+       "its calls return",
        op, tensor);
 }
 
@@ -46,9 +46,8 @@ DenseTensor Tensor::to_host(DType dtype) const {
   if (!host.has_data() && host.symbol() != 0) fail_escaped("to_vector", get().describe());
   if (!host.has_data()) {
     fail(ErrorCode::no_data,
-         "{} has no value to read: it is of a dry world, which follows shapes, layouts and traffic only. Leave the "
-         "read out there, "
-         "or run the program in a world with data (World::local)",
+         "{} has no value to read: it belongs to a dry world, which tracks shapes, layouts and traffic only. Skip the "
+         "read in a dry run, or run the program in a world with data (World::local)",
          get().describe());
   }
   return host;

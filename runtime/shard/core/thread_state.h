@@ -14,7 +14,7 @@ namespace autograd {
 class Boundary;
 }
 namespace call {
-class MovedInputs;
+class ReshardedInputs;
 }
 
 struct ThreadState {
@@ -27,8 +27,8 @@ struct ThreadState {
   bool grad_enabled = true;          // calls are recorded for autograd (autograd/grad_mode.h)
   // where recorded histories end: the innermost one (autograd/boundary.h)
   autograd::Boundary* boundary = nullptr;
-  // collects the inputs that distributed calls reshard: the innermost one (call/moved_inputs.h)
-  call::MovedInputs* moved_inputs = nullptr;
+  // collects the inputs that distributed calls reshard: the innermost one (call/resharded_inputs.h)
+  call::ReshardedInputs* resharded_inputs = nullptr;
   DyingStorages* dying = nullptr;  // buffers that are destroyed after the current one (core/storage.cc)
 };
 

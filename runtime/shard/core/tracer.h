@@ -74,7 +74,7 @@ class SHARD_API Tracer {
   /// Returns the numbers of the outputs, flat; 0 for absent ones.
   virtual std::vector<uint32_t> call(const TracedCall& call) = 0;
   /// Returns this rank's local shard after the reshard, which is storage-less.
-  virtual DenseTensor reshard(const ReshardPlan& plan, const DenseTensor& piece, std::string_view op,
+  virtual DenseTensor reshard(const ReshardPlan& plan, const DenseTensor& shard, std::string_view op,
                               std::string_view argument) = 0;
   /// Writes `from`, which has the same shape and layout, over `to`.
   virtual void copy(DenseTensor& to, const DenseTensor& from) = 0;

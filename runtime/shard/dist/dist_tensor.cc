@@ -11,11 +11,11 @@ namespace {
 constexpr int64_t kShownElements = 64;
 
 /// A program is the same on all ranks, but what is done with local shards may differ.
-void refuse_pieces(std::string_view function) {
+void refuse_local_access(std::string_view function) {
   if (Tracer* const tracer = Tracer::current()) {
-    tracer->refuse(
-        function,
-        "a piece belongs to one rank, and a program is the same on all. Call it between two captured functions");
+    tracer->refuse(function,
+                   "a local shard belongs to one rank, but a program is the same on all ranks. Call it between two "
+                   "captured functions");
   }
 }
 
@@ -75,8 +75,8 @@ DistTensorImpl& dist_impl(const Tensor& tensor, std::string_view op) {
   return static_cast<DistTensorImpl&>(impl);
 }
 
-Tensor make_dist(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor piece) {
-  return Tensor(Ref<TensorImpl>::adopt(new DistTensorImpl(owner, global, spec, std::move(piece))));
+Tensor make_dist(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor shard) {
+  return Tensor(Ref<TensorImpl>::adopt(new DistTensorImpl(owner, global, spec, std::move(shard))));
 }
 
 DenseTensor absent_value(const Meta& global) {
@@ -95,45 +95,45 @@ void check_mesh_in_world(const ProcessMesh* mesh, const World& world) {
 
 namespace dist {
 
-Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype) {
-  refuse_pieces("from_local");
+Tensor from_local(const Tensor& shard, const DistSpec* spec, const Dims& global, DType dtype) {
+  refuse_local_access("from_local");
   Rank& rank = current_rank();
   check_mesh_in_world(spec->mesh(), rank.world());
   const Meta meta{global, dtype};
   checked_bytes(meta, "from_local");
   if (global.rank() != spec->rank()) {
     fail(ErrorCode::layout,
-         "[from_local] layout {} on {} has {} dims, but the global shape {} has {}; give the layout an entry for each "
-         "dim",
+         "[from_local] layout {} on {} has {} dims, but the global shape {} has {}; use a layout with an entry for "
+         "each dim",
          spec->text(), spec->mesh()->describe(), spec->rank(), to_string(meta), global.rank());
   }
   const auto at = spec->mesh()->coordinate(rank.id());
   if (!at) return make_dist(rank, meta, spec, absent_value(meta));
   const Meta expected = shard_meta(meta, *spec, *at);
-  if (piece.is_dist())
+  if (shard.is_dist())
     fail(ErrorCode::layout,
-         "[from_local] {} is distributed, but must be this rank's plain piece; use local(tensor), or reshard it",
-         argument_text("piece", piece.get()));
-  if (!(piece.meta() == expected) && !(piece.meta() == Meta{expected.dims, dtype})) {
+         "[from_local] {} is distributed, but must be this rank's local shard, a plain tensor; use local(tensor), or "
+         "reshard it",
+         argument_text("shard", shard.get()));
+  if (!(shard.meta() == expected) && !(shard.meta() == Meta{expected.dims, dtype})) {
     fail(ErrorCode::shape_mismatch,
-         "[from_local] argument 'piece' of rank {} is {}, but must be {}: its piece of {} with layout {} on {}. "
-         "local_piece(layout, global, coordinate) "
-         "tells the shape of a piece",
-         rank.id(), to_string(piece.meta()), to_string(expected), to_string(meta), spec->text(),
+         "[from_local] argument 'shard' of rank {} is {}, but must be {}: its local shard of {} with layout {} on {}. "
+         "shard_meta(global, spec, coordinate) computes the shape and dtype of a local shard",
+         rank.id(), to_string(shard.meta()), to_string(expected), to_string(meta), spec->text(),
          spec->mesh()->describe());
   }
   // In a dry world no distributed tensor has data.
-  if (rank.dry && piece.get().value.has_data())
-    return make_dist(rank, meta, spec, DenseTensor::allocate(piece.device(), expected, rank.dry.get(), "from_local"));
-  return make_dist(rank, meta, spec, convert_floats(piece.get().value, expected.dtype));
+  if (rank.dry && shard.get().value.has_data())
+    return make_dist(rank, meta, spec, DenseTensor::allocate(shard.device(), expected, rank.dry.get(), "from_local"));
+  return make_dist(rank, meta, spec, convert_floats(shard.get().value, expected.dtype));
 }
 
 Tensor local(const Tensor& tensor) {
-  refuse_pieces("local");
+  refuse_local_access("local");
   DistTensorImpl& impl = dist_impl(tensor, "local");
-  if (!impl.here()) {
+  if (!impl.has_local_shard()) {
     fail(ErrorCode::wrong_rank,
-         "[local] {} has no piece on rank {}, which is not in its mesh; ask for pieces only on ranks of the mesh",
+         "[local] {} has no local shard on rank {}, which is not in its mesh; call local() only on ranks of the mesh",
          argument_text("tensor", impl), impl.owner->id());
   }
   check_read(*impl.value.storage(), impl.owner->policies.view);
@@ -148,7 +148,8 @@ std::string to_text(const Tensor& tensor) {
   if (!tensor.defined()) return "undefined tensor";
   const DenseTensor& value = tensor.get().value;
   value.storage()->check_read();  // on ranks outside the mesh, too: their storage records what happened to the tensor
-  if (tensor.is_dist() && !dist_impl(tensor).here()) return tensor.get().describe() + ", no local shard on this rank";
+  if (tensor.is_dist() && !dist_impl(tensor).has_local_shard())
+    return tensor.get().describe() + ", no local shard on this rank";
   if (!value.has_data()) {
     return fmt::format("{}, local shard {} without data, {}", tensor.get().describe(), to_string(value.dims()),
                        value.symbol() != 0 ? "of a captured function" : "of a dry world");

@@ -13,8 +13,8 @@ namespace shard {
 /// mesh its storage is absent.
 class SHARD_API DistTensorImpl final : public TensorImpl {
  public:
-  DistTensorImpl(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor piece)
-      : TensorImpl(TensorKind::dist, std::move(piece)), global(global), spec(spec), owner(&owner) {}
+  DistTensorImpl(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor shard)
+      : TensorImpl(TensorKind::dist, std::move(shard)), global(global), spec(spec), owner(&owner) {}
 
   const Meta& meta() const override { return global; }
   std::string describe() const override;
@@ -22,7 +22,7 @@ class SHARD_API DistTensorImpl final : public TensorImpl {
     return Ref<TensorImpl>::adopt(new DistTensorImpl(*owner, global, spec, value));
   }
   /// False on a rank that is not in the mesh.
-  bool here() const { return value.storage()->state() != Storage::State::absent; }
+  bool has_local_shard() const { return value.storage()->state() != Storage::State::absent; }
 
   Meta global;
   const DistSpec* spec;
@@ -36,7 +36,7 @@ SHARD_API DistTensorImpl& dist_impl(const Tensor& tensor, std::string_view op = 
 SHARD_API std::string argument_text(std::string_view name, const TensorImpl& tensor);
 SHARD_API std::string argument_text(std::string_view name, const Meta& global, const DistSpec& spec);
 /// A new handle to a distributed tensor.
-SHARD_API Tensor make_dist(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor piece);
+SHARD_API Tensor make_dist(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor shard);
 /// The `value` of a tensor on a rank outside the mesh: absent storage, a shape of zeros.
 SHARD_API DenseTensor absent_value(const Meta& global);
 /// Throws layout unless every process of the mesh is a rank of the world.
@@ -44,7 +44,7 @@ SHARD_API void check_mesh_in_world(const ProcessMesh* mesh, const World& world);
 
 /// from_local and local (api/layout.h) without autograd.
 namespace dist {
-SHARD_API Tensor from_local(const Tensor& piece, const DistSpec* spec, const Dims& global, DType dtype);
+SHARD_API Tensor from_local(const Tensor& shard, const DistSpec* spec, const Dims& global, DType dtype);
 SHARD_API Tensor local(const Tensor& tensor);
 }  // namespace dist
 

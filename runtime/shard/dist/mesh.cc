@@ -30,8 +30,7 @@ int64_t check_shape(const std::vector<int>& shape) {
     if (size <= kMaxProcesses) size *= n;  // below 2^55
   }
   if (size > kMaxProcesses) {
-    fail(ErrorCode::invalid_argument,
-         "mesh shape [{}] has more than {} processes, which is the most that a mesh has; make an axis smaller",
+    fail(ErrorCode::invalid_argument, "mesh shape [{}] has more than {} processes, the maximum; make an axis smaller",
          fmt::join(shape, ", "), kMaxProcesses);
   }
   return size;

@@ -21,9 +21,9 @@ enum class InplacePolicy : uint8_t {
 /// What happens before a call communicates.
 enum class CommPolicy : uint8_t {
   allow,
-  warn,         // send a message to the log sink
-  forbid,       // throw
-  forbid_moves  // throw also where a tensor would change its layout without communication, for example by a slice
+  warn,            // send a message to the log sink
+  forbid,          // throw
+  forbid_reshards  // throw also where a tensor would change its layout without communication, for example by a slice
 };
 /// What happens when an op has no placement rule.
 enum class FallbackPolicy : uint8_t { error, replicate };

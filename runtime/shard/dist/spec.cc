@@ -115,7 +115,7 @@ struct SpecText {
 };
 
 /// Splits "dims | reductions", as people write it, or "[dims] reductions", as text() prints it.
-SpecText take_apart(std::string_view text) {
+SpecText split_text(std::string_view text) {
   const std::string_view whole = trim(text);
   const bool brackets = whole.starts_with('[');
   const size_t end = whole.find(brackets ? ']' : '|');
@@ -145,14 +145,14 @@ void read_partial(std::string_view rest, std::string_view text, Layout& layout) 
     const size_t open = rest.find('(');
     const size_t close = rest.find(')');
     if (open == std::string_view::npos || close == std::string_view::npos || close < open) {
-      fail(ErrorCode::layout, "layout '{}': '{}' should read as in sum(axis)", text, rest);
+      fail(ErrorCode::layout, "layout '{}': '{}' must have the form sum(axis)", text, rest);
     }
     const std::string_view name = trim(rest.substr(0, open));
     const int axis = axis_named(layout.mesh, trim(rest.substr(open + 1, close - open - 1)), text);
     const auto type = find_reduce_type(name);
     if (!type)
-      fail(ErrorCode::layout, "layout '{}': '{}' is no reduce type; choose sum, max, min, prod, avg, any or all", text,
-           name);
+      fail(ErrorCode::layout, "layout '{}': '{}' is not a reduce type; choose sum, max, min, prod, avg, any or all",
+           text, name);
     if (layout.partial[static_cast<size_t>(axis)])
       fail(ErrorCode::layout, "layout '{}' uses axis '{}' twice", text, layout.mesh->name(axis));
     layout.partial[static_cast<size_t>(axis)] = *type;
@@ -167,7 +167,7 @@ void read_partial(std::string_view rest, std::string_view text, Layout& layout) 
 
 const DistSpec* DistSpec::parse(const ProcessMesh* mesh, std::string_view text) {
   if (mesh == nullptr) fail(ErrorCode::layout, "layout '{}' needs a mesh", text);
-  const SpecText parts = take_apart(text);
+  const SpecText parts = split_text(text);
   Layout layout(mesh, 0);
   if (!parts.dims.empty()) {
     for (std::string_view entry : split(parts.dims, ',')) {
@@ -198,14 +198,14 @@ Range shard_range(int64_t size, const ProcessMesh& mesh, const AxisList& axes, c
   return range;
 }
 
-Piece local_piece(const Layout& layout, const Dims& global, const Coordinate& at) {
-  Piece piece;
+ShardBox shard_box(const Layout& layout, const Dims& global, const Coordinate& at) {
+  ShardBox shard;
   for (int d = 0; d < global.rank(); ++d) {
     const Range range = shard_range(global[d], *layout.mesh, layout.dims[static_cast<size_t>(d)], at);
-    piece.begin.push_back(range.begin);
-    piece.dims.push_back(range.size);
+    shard.begin.push_back(range.begin);
+    shard.dims.push_back(range.size);
   }
-  return piece;
+  return shard;
 }
 
 DType shard_dtype(DType dtype, const Layout& layout) {
@@ -218,7 +218,7 @@ DType shard_dtype(DType dtype, const Layout& layout) {
 }
 
 Meta shard_meta(const Meta& global, const DistSpec& spec, const Coordinate& at) {
-  return {local_piece(spec.layout(), global.dims, at).dims, shard_dtype(global.dtype, spec.layout())};
+  return {shard_box(spec.layout(), global.dims, at).dims, shard_dtype(global.dtype, spec.layout())};
 }
 
 }  // namespace shard

@@ -101,12 +101,12 @@ struct Range {
 SHARD_API Range shard_range(int64_t size, const ProcessMesh& mesh, const AxisList& axes, const Coordinate& at);
 
 /// The local shard of a tensor as a box: first index and length per dim.
-struct Piece {
+struct ShardBox {
   Dims begin;
   Dims dims;
 };
 /// The box of the local shard of the process at `at`.
-SHARD_API Piece local_piece(const Layout& layout, const Dims& global, const Coordinate& at);
+SHARD_API ShardBox shard_box(const Layout& layout, const Dims& global, const Coordinate& at);
 /// The dtype of the local shards of a tensor of `dtype`: float32 where a bf16 or f16 tensor has a
 /// pending sum or average over an axis of several processes, so that contributions are not rounded
 /// before they are added up; else `dtype`.

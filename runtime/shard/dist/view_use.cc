@@ -4,16 +4,17 @@
 
 namespace shard {
 std::string_view view_advice(const Storage& storage, ErrorCode code, ViewPolicy policy) {
-  if (code != ErrorCode::stale_view && code != ErrorCode::detached_view) return "";
+  if (code != ErrorCode::stale_view && code != ErrorCode::view_of_copy) return "";
   const Detachment* const from = storage.detachment();
   const bool moves = from != nullptr && from->refresh;
   switch (policy) {
     case ViewPolicy::strict:
-      return moves ? "; ViewPolicy::sync would keep the two in step, and under ViewPolicy::temporary they part"
-                   : "; under ViewPolicy::temporary the two part";
+      return moves ? "; ViewPolicy::sync would keep the two in sync, and ViewPolicy::temporary would make them "
+                     "independent"
+                   : "; ViewPolicy::temporary would make the two independent";
     case ViewPolicy::sync:
-      return moves ? "; full_tensor(tensor), reshard(tensor, spec) and any op bring it up to date"
-                   : "; under ViewPolicy::temporary the two part";
+      return moves ? "; full_tensor(tensor), reshard(tensor, spec) and any op refresh it"
+                   : "; ViewPolicy::temporary would make the two independent";
     case ViewPolicy::temporary: return "";
   }
   return "";
@@ -34,15 +35,15 @@ void check_with_advice(const Storage& storage, ViewPolicy policy, const Check& c
 
 }  // namespace
 
-void part(Storage& storage) { storage.detach({}); }
+void separate(Storage& storage) { storage.detach({}); }
 
 void check_read(Storage& storage, ViewPolicy policy) {
-  if (policy == ViewPolicy::temporary && storage.stale()) part(storage);
+  if (policy == ViewPolicy::temporary && storage.stale()) separate(storage);
   check_with_advice(storage, policy, [&] { storage.check_read(); });
 }
 
 void check_write(Storage& storage, const char* op, ViewPolicy policy) {
-  if (policy == ViewPolicy::temporary && storage.detachment() != nullptr) part(storage);
+  if (policy == ViewPolicy::temporary && storage.detachment() != nullptr) separate(storage);
   check_with_advice(storage, policy, [&] { storage.check_write(op); });
 }
 

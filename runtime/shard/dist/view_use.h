@@ -19,7 +19,7 @@ SHARD_API void check_read(Storage& storage, ViewPolicy policy);
 /// permanently and can be written.
 SHARD_API void check_write(Storage& storage, const char* op, ViewPolicy policy);
 /// Separates a copy from its source: from now on it is an independent buffer.
-SHARD_API void part(Storage& storage);
+SHARD_API void separate(Storage& storage);
 
 /// The policies that would allow a use of `storage` that was refused with `code` under `policy`;
 /// empty for other errors.

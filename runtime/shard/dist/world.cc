@@ -32,7 +32,7 @@ std::string text_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& e) { return e.what(); } catch (...) {
-    return "an exception that is no std::exception";
+    return "an exception that is not a std::exception";
   }
 }
 
@@ -45,7 +45,7 @@ std::vector<int> first_ranks(int size) {
 class LocalWorld final : public World {
  public:
   LocalWorld(int size, const WorldOptions& options)
-      : World(size, first_ranks(size), options), hub_(options.timeout, size, torn_calls()) {}
+      : World(size, first_ranks(size), options), hub_(options.timeout, size, partial_failures()) {}
 
   void run(const std::function<void(Rank&)>& program) override {
     if (!errors_.empty())
@@ -67,7 +67,7 @@ class LocalWorld final : public World {
   }
 
  private:
-  enum Start : int { waiting, all_here, given_up };
+  enum Start : int { waiting, started, cancelled };
 
   /// Runs the program on a thread for each rank. No rank begins before all threads exist. So a run
   /// that cannot create them has done nothing, and the world can be used again.
@@ -84,10 +84,10 @@ class LocalWorld final : public World {
       try {
         threads.emplace_back([this, i, &program, &start] {
           start.wait(waiting);
-          if (start == all_here) run_rank(rank(i), program);
+          if (start == started) run_rank(rank(i), program);
         });
       } catch (const std::exception& error) {  // system_error, or bad_alloc
-        end_all(given_up);
+        end_all(cancelled);
         fail(ErrorCode::device,
              "World::run could not start the thread of rank {} of {} ({}); no rank has run. Use fewer ranks, let other "
              "threads end, or raise the limits "
@@ -95,13 +95,13 @@ class LocalWorld final : public World {
              i, size(), error.what());
       }
     }
-    end_all(all_here);
+    end_all(started);
   }
 
   void run_rank(Rank& rank, const std::function<void(Rank&)>& program) {
     try {
       run_as(rank, program);
-      hub_.tell_done(rank.id(), rank.comm_queue().calls_done());
+      hub_.report_calls_done(rank.id(), rank.comm_queue().calls_done());
     } catch (...) { record(rank, std::current_exception()); }
   }
 
@@ -129,8 +129,8 @@ class LocalWorld final : public World {
 
 class MpiWorld final : public World {
  public:
-  MpiWorld(std::unique_ptr<MpiHub> hub, std::shared_ptr<TornCalls> torn, const WorldOptions& options)
-      : World(hub->size(), {hub->rank()}, options, std::move(torn)), hub_(std::move(hub)) {}
+  MpiWorld(std::unique_ptr<MpiHub> hub, std::shared_ptr<PartialFailures> failures, const WorldOptions& options)
+      : World(hub->size(), {hub->rank()}, options, std::move(failures)), hub_(std::move(hub)) {}
 
   void run(const std::function<void(Rank&)>& program) override {
     if (!hub_->failure().empty())
@@ -197,7 +197,7 @@ std::vector<std::pair<const ProcessMesh*, int>> Rank::groups() const {
 
 void Rank::call_failed(uint64_t call, const std::string& text) { world_->call_failed(*this, call, text); }
 
-const std::shared_ptr<TornCalls>& Rank::torn_calls() const { return world_->torn_calls(); }
+const std::shared_ptr<PartialFailures>& Rank::partial_failures() const { return world_->partial_failures(); }
 
 CommStats Rank::stats() const {
   CommStats total;
@@ -205,8 +205,9 @@ CommStats Rank::stats() const {
   return total;
 }
 
-World::World(int size, std::vector<int> local_ranks, const WorldOptions& options, std::shared_ptr<TornCalls> torn)
-    : size_(size), torn_calls_(std::move(torn)), local_ranks_(std::move(local_ranks)) {
+World::World(int size, std::vector<int> local_ranks, const WorldOptions& options,
+             std::shared_ptr<PartialFailures> failures)
+    : size_(size), partial_failures_(std::move(failures)), local_ranks_(std::move(local_ranks)) {
   if (size < 1) fail(ErrorCode::invalid_argument, "a world needs at least one rank, not {}", size);
   for (const int id : local_ranks_) ranks_.emplace_back(new Rank(this, id, options.seed));
 }
@@ -243,8 +244,8 @@ std::unique_ptr<World> World::local(int size, WorldOptions options) {
 }
 
 std::unique_ptr<World> World::mpi(WorldOptions options) {
-  auto torn = std::make_shared<TornCalls>();
-  return std::make_unique<MpiWorld>(MpiHub::make(comm_options(options), torn), torn, options);
+  auto failures = std::make_shared<PartialFailures>();
+  return std::make_unique<MpiWorld>(MpiHub::make(comm_options(options), failures), failures, options);
 }
 
 std::unique_ptr<World> World::from_environment(int size, WorldOptions options) {

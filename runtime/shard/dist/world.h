@@ -8,11 +8,10 @@
 
 #include "shard/comm/communicator.h"
 #include "shard/comm/options.h"
-#include "shard/core/export.h"
+#include "shard/core/partial_failures.h"
 #include "shard/core/random.h"
 #include "shard/core/storage.h"
 #include "shard/core/thread_state.h"
-#include "shard/core/torn_calls.h"
 #include "shard/dist/mesh.h"
 #include "shard/dist/policies.h"
 
@@ -51,7 +50,7 @@ class SHARD_API Rank {
   /// rank alike, nothing else happens.
   void call_failed(uint64_t call, const std::string& text);
   /// What the world knows of calls that failed on only some ranks.
-  const std::shared_ptr<TornCalls>& torn_calls() const;
+  const std::shared_ptr<PartialFailures>& partial_failures() const;
 
   Policies policies;
   Generator generator;        // of distributed calls: advances alike on all ranks
@@ -117,7 +116,7 @@ class SHARD_API World {
  protected:
   /// `local_ranks` in ascending order.
   World(int size, std::vector<int> local_ranks, const WorldOptions& options,
-        std::shared_ptr<TornCalls> torn = std::make_shared<TornCalls>());
+        std::shared_ptr<PartialFailures> failures = std::make_shared<PartialFailures>());
   /// Runs `program` as `rank` on this thread, and completes the collectives that it leaves in
   /// flight.
   static void run_as(Rank& rank, const std::function<void(Rank&)>& program);
@@ -126,13 +125,13 @@ class SHARD_API World {
   virtual std::unique_ptr<Communicator> connect(const std::vector<int>& members, int position, Rank& rank) = 0;
   /// See Rank::call_failed. A world of one rank has no other rank to inform.
   virtual void call_failed(Rank&, uint64_t, const std::string&) {}
-  const std::shared_ptr<TornCalls>& torn_calls() const { return torn_calls_; }
+  const std::shared_ptr<PartialFailures>& partial_failures() const { return partial_failures_; }
 
  private:
   friend class Rank;
 
   int size_;
-  std::shared_ptr<TornCalls> torn_calls_;  // buffers that were written may outlive the world
+  std::shared_ptr<PartialFailures> partial_failures_;  // buffers that were written may outlive the world
   std::vector<int> local_ranks_;
   std::vector<std::unique_ptr<Rank>> ranks_;  // of local_ranks_
 };

@@ -126,9 +126,9 @@ bool rows_join(const Tensor& x) {
   for (int d = 1; d + 1 < spec.rank(); ++d) {
     if (!spec.axes(d).empty()) return false;
   }
-  int64_t pieces = 1;
-  for (int i = 0; i < spec.axes(0).size(); ++i) pieces *= spec.mesh()->size(spec.axes(0)[i]);
-  return x.dims()[0] % pieces == 0;
+  int64_t shards = 1;
+  for (int i = 0; i < spec.axes(0).size(); ++i) shards *= spec.mesh()->size(spec.axes(0)[i]);
+  return x.dims()[0] % shards == 0;
 }
 
 Tensor join_rows(const Tensor& x) {

@@ -58,7 +58,7 @@ Tensor tile_grad(const Tensor& x, const Tensor& out_grad) {
 std::vector<Tensor> concat_grad(const std::vector<Tensor>& x, const Tensor& out_grad, const Scalar& axis) {
   const int along = normalize_axis("concat_grad", "axis", axis.to<int64_t>(), out_grad.dims().rank());
   IntArray sections;
-  for (const Tensor& piece : x) sections.push_back(piece.dims()[along]);
+  for (const Tensor& part : x) sections.push_back(part.dims()[along]);
   return split(out_grad, sections, along);
 }
 

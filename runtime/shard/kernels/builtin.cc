@@ -24,7 +24,7 @@ void register_builtin_kernels() {
   cpu::register_rope();
   cpu::register_embedding();
   cpu::register_move();
-  cpu::register_pieces();
+  cpu::register_concat();
   cpu::register_random();
   cpu::register_optim();
   cpu::register_creation();

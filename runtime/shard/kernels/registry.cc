@@ -61,13 +61,14 @@ void KernelTable::fail_find(const OpContext& ctx, Device device, DType dtype, co
          to_string(device));
   }
   fail(ErrorCode::no_kernel,
-       "[{}] no kernel registered for {} on {} with {}; there is one for: {}. Cast or move the arguments", ctx.op,
-       name_, to_string(device), to_string(dtype), known);
+       "[{}] no kernel registered for {} on {} with {}; there are kernels for: {}. Cast the arguments, or copy them to "
+       "another device",
+       ctx.op, name_, to_string(device), to_string(dtype), known);
 }
 
 void KernelTable::fail_dry(const OpContext& ctx) const {
   fail(ErrorCode::no_kernel,
-       "[{}] kernel {} combines values over mesh axes, and a dry world cannot know which; tell it with "
+       "[{}] kernel {} combines values over mesh axes, which a dry world cannot know; register its traffic with "
        "register_dry_kernel",
        ctx.op, name_);
 }

@@ -113,6 +113,7 @@ inline void dry_all_reduce(const OpContext& ctx, const Meta& meta, ReduceType ty
   DenseTensor value = DenseTensor::allocate(kCpu, meta, ctx.dry);
   ctx.local->reducer->all_reduce(value, type);
   SHARD_API
+  SHARD_API
 }
 
 /// Registers every built-in kernel; called once, before anything else is registered or looked up.

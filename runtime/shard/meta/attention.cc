@@ -85,11 +85,11 @@ void check_rope(const OpContext& ctx, const RopeArgs& args, bool time_major) {
     if (args.x[i] != nullptr) check_like_q(ctx, args.names[i], *args.x[i], q_name, q);
   }
   if (q.dims[3] % 2 != 0) {
-    fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but its width, dim 3, must be even: elements turn in pairs", ctx.op,
-         q_name, to_string(q));
+    fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but its width, dim 3, must be even: elements are rotated in pairs",
+         ctx.op, q_name, to_string(q));
   }
   if ((sin == nullptr) != (cos == nullptr))
-    fail(ErrorCode::undefined, "[{}] only one of sin and cos is given; give both or none", ctx.op);
+    fail(ErrorCode::undefined, "[{}] only one of sin and cos is passed; pass both or none", ctx.op);
   const Dims& global = global_dims(ctx, args.first, q);
   const int64_t batch = global[time_major ? 1 : 0], sequence = global[time_major ? 0 : 1];
   const size_t sin_slot = args.first_table, cos_slot = sin_slot + 1, ids_slot = sin_slot + 2;

@@ -51,7 +51,7 @@ void SwiGLUInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, Meta& o
   const int last = x.dims.rank() - 1;
   if (last < 0 || x.dims[last] % 2 != 0) {
     fail(ErrorCode::shape_mismatch,
-         "[{}] x is {}, but without y its last dim must be even, gates first and then values; give y", ctx.op,
+         "[{}] x is {}, but without y its last dim must be even, gates first and then values; pass y", ctx.op,
          to_string(x));
   }
   out.dims[last] /= 2;

@@ -85,7 +85,7 @@ SHARD_API void TileInferMeta(const OpContext& ctx, const Meta& x, const IntArray
 /// At least two dims (shape_mismatch).
 SHARD_API void TriangleInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 
-// Concatenation and splitting (pieces.cc).
+// Concatenation and splitting (slicing.cc).
 SHARD_API void ConcatInferMeta(const OpContext& ctx, std::span<const Meta> x, const Scalar& axis, Meta& out);
 SHARD_API void StackInferMeta(const OpContext& ctx, std::span<const Meta> x, int axis, Meta& out);
 /// One meta per section; a section of -1 is the remainder. shape_mismatch unless the sections add

@@ -36,7 +36,7 @@ void reduce_extreme(const OpContext& ctx, const Meta& x, const IntArray& axis, b
   reduce(ctx, x, axis, keepdim, x.dtype, out);
   if (ctx.local != nullptr || out.numel() == 0) return;
   if (x.numel() == 0) {
-    fail(ErrorCode::invalid_argument, "[{}] x is {}, and over no elements there is no {}; reduce other axes than {}",
+    fail(ErrorCode::invalid_argument, "[{}] x is {}, and the {} of no elements is undefined; reduce other axes than {}",
          ctx.op, to_string(x), ctx.op, to_string(axis));
   }
 }
@@ -92,7 +92,7 @@ void ArgMaxInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bo
   reduce(ctx, x, flatten || x.dims.rank() == 0 ? IntArray() : IntArray{along}, keepdims, dtype, out);
   if (ctx.local == nullptr && x.numel() == 0 && out.numel() != 0) {
     fail(ErrorCode::invalid_argument,
-         "[{}] x is {}, and of no elements none is the largest; choose an axis that is not empty", ctx.op,
+         "[{}] x is {}, and the largest of no elements is undefined; choose an axis that is not empty", ctx.op,
          to_string(x));
   }
 }

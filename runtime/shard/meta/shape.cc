@@ -1,5 +1,5 @@
 // infer_meta of ops that change the shape of one tensor. Ops that concatenate or split tensors are
-// in pieces.cc.
+// in slicing.cc.
 #include <algorithm>
 
 #include "shard/meta/check.h"
@@ -33,7 +33,7 @@ void resolve_empty(const OpContext& ctx, const Meta& x, Dims& shape) {
 /// Replaces 0 by the dim of x and -1 by the remaining size.
 void resolve_shape(const OpContext& ctx, const Meta& x, Dims& shape) {
   if (std::count(shape.begin(), shape.end(), -1) > 1) {
-    fail(ErrorCode::invalid_argument, "[{}] shape {} has more than one -1; give all dims but one", ctx.op,
+    fail(ErrorCode::invalid_argument, "[{}] shape {} has more than one -1; write all dims but one", ctx.op,
          to_string(shape));
   }
   if (x.numel() == 0) return resolve_empty(ctx, x, shape);
@@ -45,8 +45,9 @@ void resolve_shape(const OpContext& ctx, const Meta& x, Dims& shape) {
       continue;
     }
     if (shape[i] == 0 && i >= x.dims.rank()) {
-      fail(ErrorCode::out_of_range, "[{}] shape {} has a 0 at {}, which keeps a dim of x, but x is {}; give the number",
-           ctx.op, to_string(shape), i, to_string(x));
+      fail(ErrorCode::out_of_range,
+           "[{}] shape {} has a 0 at {}, which keeps a dim of x, but x is {}; write the number", ctx.op,
+           to_string(shape), i, to_string(x));
     }
     if (shape[i] == 0) shape[i] = x.dims[i];
     if (shape[i] < 0) {
@@ -175,8 +176,8 @@ void TileInferMeta(const OpContext& ctx, const Meta& x, const IntArray& repeat_t
     int64_t& dim = out.dims[static_cast<int>(rank - repeat_times.size() + i)];
     if (repeat_times[i] < 0 || __builtin_mul_overflow(dim, repeat_times[i], &dim)) {
       fail(ErrorCode::invalid_argument,
-           "[{}] x is {}, which cannot be repeated {} times; give numbers of 0 or more for a result that fits", ctx.op,
-           to_string(x), to_string(repeat_times));
+           "[{}] x is {}, which cannot be repeated {} times; use numbers of 0 or more, small enough for the result",
+           ctx.op, to_string(x), to_string(repeat_times));
     }
   }
   check_size(ctx, out.dims, out.dtype);

@@ -7,7 +7,7 @@
 #include "shard/comm/reduce.h"
 #include "shard/core/box_copy.h"
 #include "shard/core/tracer.h"
-#include "shard/reshard/pieces.h"
+#include "shard/reshard/boxes.h"
 
 namespace shard {
 namespace {
@@ -69,17 +69,17 @@ class StepRun {
   void run() {
     if (!before_at_ && !after_at_) return;
     // Reductions convert their result themselves, so they may complete later.
-    const bool convert_here = converts() && !step_.reduces();
-    later_ = later_ && !convert_here;
+    const bool converts_now = converts() && !step_.reduces();
+    later_ = later_ && !converts_now;
     for (Move& move : moves_) {
       if (before_at_) move.in = convert_floats(move.in, dtype_);
-      const DType made = convert_here ? dtype_ : step_.after_dtype;
-      move.out = after_at_ ? allocate({local_piece(move.step->after, move.step->after_dims, *after_at_).dims, made})
+      const DType made = converts_now ? dtype_ : step_.after_dtype;
+      move.out = after_at_ ? allocate({shard_box(move.step->after, move.step->after_dims, *after_at_).dims, made})
                            : absent_value({move.step->after_dims, made});
     }
     move_all();
     for (Move& move : moves_) {
-      if (convert_here) move.out = convert_floats(move.out, step_.after_dtype);
+      if (converts_now) move.out = convert_floats(move.out, step_.after_dtype);
     }
   }
 
@@ -90,7 +90,7 @@ class StepRun {
     std::vector<Move*> sending;
     for (Move& move : moves_) {
       if (move.step->bytes != 0) sending.push_back(&move);
-      else stay(move);
+      else copy_local(move);
     }
     if (sending.empty()) return;
     switch (step_.kind) {
@@ -149,7 +149,7 @@ class StepRun {
   }
 
   /// A step for which this rank has all data.
-  void stay(Move& move) const {
+  void copy_local(Move& move) const {
     const ReshardStep& step = *move.step;
     if (move.out.numel() == 0 || !after_at_) return;
     if (step.kind == Kind::partial_init && !is_mean(step.type) &&
@@ -161,8 +161,8 @@ class StepRun {
       copy_part(move.out, move.out.dims(), zeros(move.out.dims()), move.in, move.in.dims(), zeros(move.in.dims()),
                 move.out.dims());
     } else if (const auto space = box_space(step)) {
-      const Piece held = piece_of(*space, space->before, space->before_grain, *before_at_);
-      const Piece wanted = piece_of(*space, space->after, space->after_grain, *after_at_);
+      const ShardBox held = box_of(*space, space->before, space->before_grain, *before_at_);
+      const ShardBox wanted = box_of(*space, space->after, space->after_grain, *after_at_);
       Dims begin;
       for (int d = 0; d < held.begin.rank(); ++d) begin.push_back(wanted.begin[d] - held.begin[d]);
       copy_part(move.out, wanted.dims, zeros(wanted.dims), move.in, held.dims, begin, wanted.dims);
@@ -176,14 +176,14 @@ class StepRun {
   bool gathers_runs() const {
     if (step_.group_axis() < 0) return false;
     const int dim = step_.before.dim_of(step_.group_axis());
-    return local_piece(step_.after, step_.dims, *after_at_).dims.numel(0, dim) == 1;
+    return shard_box(step_.after, step_.dims, *after_at_).dims.numel(0, dim) == 1;
   }
   void all_gather(Move& move) const {
     std::vector<int64_t> sizes;
     Coordinate at = *before_at_;
     for (int i = 0; i < step_.group->size(step_.group_axis()); ++i) {
       at[static_cast<size_t>(step_.group_axis())] = i;
-      sizes.push_back(local_piece(step_.before, step_.dims, at).dims.numel() * static_cast<int64_t>(element_));
+      sizes.push_back(shard_box(step_.before, step_.dims, at).dims.numel() * static_cast<int64_t>(element_));
     }
     finish(group().all_gather(cause_, move.in.raw(), move.out.raw(), sizes), move);
   }
@@ -204,17 +204,17 @@ class StepRun {
     const ProcessMesh& before = *space.before.mesh;
     const ProcessMesh& after = *space.after.mesh;
     if (before_at_) {
-      const Dims mine = piece_of(space, space.before, space.before_grain, *before_at_).dims;
+      const Dims mine = box_of(space, space.before, space.before_grain, *before_at_).dims;
       for (const BoxMove& move : boxes_sent_by(space, rank_.id())) {
-        const Dims theirs = piece_of(space, space.after, space.after_grain, after.coordinate_at(move.index)).dims;
+        const Dims theirs = box_of(space, space.after, space.after_grain, after.coordinate_at(move.index)).dims;
         visit({position(after, move.index), mine, move.from_begin, theirs, move.to_begin, move.extent}, true,
               move.process);
       }
     }
     if (after_at_) {
-      const Dims mine = piece_of(space, space.after, space.after_grain, *after_at_).dims;
+      const Dims mine = box_of(space, space.after, space.after_grain, *after_at_).dims;
       for (const BoxMove& move : boxes_received_by(space, rank_.id())) {
-        const Dims theirs = piece_of(space, space.before, space.before_grain, before.coordinate_at(move.index)).dims;
+        const Dims theirs = box_of(space, space.before, space.before_grain, before.coordinate_at(move.index)).dims;
         visit({position(before, move.index), theirs, move.from_begin, mine, move.to_begin, move.extent}, false,
               move.process);
       }
@@ -291,8 +291,8 @@ class StepRun {
       at[static_cast<size_t>(axis)] = i;
       counts.push_back(0);
       for (Move* move : moves) {
-        const Piece whole = local_piece(move->step->before, move->step->dims, at);
-        const Piece part = local_piece(move->step->after, move->step->dims, at);
+        const ShardBox whole = shard_box(move->step->before, move->step->dims, at);
+        const ShardBox part = shard_box(move->step->after, move->step->dims, at);
         counts.back() += part.dims.numel();
         if (as_it_is) continue;
         Dims from;
@@ -309,14 +309,14 @@ class StepRun {
     finish_packed(group().reduce_scatter(cause_, send.raw(), received.raw(), counts, dtype_, step_.type), received,
                   moves, send);
   }
-  void copy_into_piece(Move& move, const DenseTensor& value) const {
+  void copy_into_shard(Move& move, const DenseTensor& value) const {
     copy_part(move.out, move.out.dims(), zeros(move.out.dims()), value, value.dims(), zeros(value.dims()),
               value.dims());
   }
 
   void all_reduce(std::span<Move*> moves) const {
     if (moves.size() == 1 && !converts()) {
-      copy_into_piece(*moves[0], moves[0]->in);
+      copy_into_shard(*moves[0], moves[0]->in);
       return finish_packed(group().all_reduce(cause_, moves[0]->out.raw(), moves[0]->out.numel(), dtype_, step_.type),
                            {}, moves);
     }
@@ -352,8 +352,8 @@ class StepRun {
   void relayout_runs(Move& move) const {
     const ReshardStep& step = *move.step;
     const ProcessMesh& mesh = *step.before.mesh;
-    const auto held = index_runs(step.dims, local_piece(step.before, step.dims, *before_at_));
-    const auto wanted = index_runs(step.after_dims, local_piece(step.after, step.after_dims, *after_at_));
+    const auto held = index_runs(step.dims, shard_box(step.before, step.dims, *before_at_));
+    const auto wanted = index_runs(step.after_dims, shard_box(step.after, step.after_dims, *after_at_));
     std::vector<int64_t> send_sizes(static_cast<size_t>(mesh.size()), 0);
     std::vector<int64_t> receive_sizes(static_cast<size_t>(mesh.size()), 0);
     std::vector<std::vector<IndexRun>> outgoing(static_cast<size_t>(mesh.size()));
@@ -367,9 +367,9 @@ class StepRun {
       const Coordinate peer = mesh.coordinate_at(i);
       const auto k = static_cast<size_t>(i);
       if (sends_to(step.before, *before_at_, peer))
-        outgoing[k] = intersect(held, index_runs(step.after_dims, local_piece(step.after, step.after_dims, peer)));
+        outgoing[k] = intersect(held, index_runs(step.after_dims, shard_box(step.after, step.after_dims, peer)));
       if (sends_to(step.before, peer, *before_at_))
-        incoming[k] = intersect(wanted, index_runs(step.dims, local_piece(step.before, step.dims, peer)));
+        incoming[k] = intersect(wanted, index_runs(step.dims, shard_box(step.before, step.dims, peer)));
       send_sizes[k] = bytes(outgoing[k]);
       receive_sizes[k] = bytes(incoming[k]);
     }
@@ -390,9 +390,9 @@ class StepRun {
   }
   /// The same where every process already has its elements.
   void copy_runs(Move& move) const {
-    const auto held = index_runs(move.step->dims, local_piece(move.step->before, move.step->dims, *before_at_));
+    const auto held = index_runs(move.step->dims, shard_box(move.step->before, move.step->dims, *before_at_));
     const auto wanted =
-        index_runs(move.step->after_dims, local_piece(move.step->after, move.step->after_dims, *after_at_));
+        index_runs(move.step->after_dims, shard_box(move.step->after, move.step->after_dims, *after_at_));
     size_t begin = 0;
     walk(held, intersect(held, wanted), [&](size_t position, size_t length) {
       copy_run(move.out, begin, move.in, position, length), begin += length;
@@ -430,13 +430,13 @@ class StepRun {
   std::optional<Coordinate> after_at_;
 };
 
-void check_host(const DenseTensor& piece, CommCause cause) {
-  if (piece.symbol() != 0 && !piece.has_data())
-    fail_escaped(cause.op, fmt::format("argument '{}' ({} here)", cause.argument, to_string(piece.meta())));
-  if (piece.device().backend != 0) {
+void check_host(const DenseTensor& shard, CommCause cause) {
+  if (shard.symbol() != 0 && !shard.has_data())
+    fail_escaped(cause.op, fmt::format("argument '{}' ({} here)", cause.argument, to_string(shard.meta())));
+  if (shard.device().backend != 0) {
     fail(ErrorCode::mixed_device,
-         "[{}] argument '{}' is on {}, but this world moves tensors between CPUs; copy it with to(kCpu) first",
-         cause.op, cause.argument, to_string(piece.device()));
+         "[{}] argument '{}' is on {}, but this world communicates between CPUs only; copy it with to(kCpu) first",
+         cause.op, cause.argument, to_string(shard.device()));
   }
 }
 
@@ -452,11 +452,11 @@ bool equal_steps(const ReshardPlan& a, const ReshardPlan& b) {
 
 }  // namespace
 
-DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& piece, CommCause cause,
+DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& shard, CommCause cause,
                             bool later) {
-  if (Tracer* const tracer = Tracer::current()) return tracer->reshard(plan, piece, cause.op, cause.argument);
-  check_host(piece, cause);
-  DenseTensor value = piece;
+  if (Tracer* const tracer = Tracer::current()) return tracer->reshard(plan, shard, cause.op, cause.argument);
+  check_host(shard, cause);
+  DenseTensor value = shard;
   for (const ReshardStep& step : plan.steps) {
     Move move{&step, std::move(value), {}};
     StepRun(rank, {&move, 1}, cause, later && &step == &plan.steps.back()).run();
@@ -467,13 +467,13 @@ DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTens
 }
 
 std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPlan* const> plans,
-                                          std::span<const DenseTensor> pieces, CommCause cause, bool later) {
-  std::vector<DenseTensor> values(pieces.begin(), pieces.end());
+                                          std::span<const DenseTensor> shards, CommCause cause, bool later) {
+  std::vector<DenseTensor> values(shards.begin(), shards.end());
   if (Tracer::current() != nullptr) {
-    for (size_t i = 0; i < plans.size(); ++i) values[i] = execute_reshard(rank, *plans[i], pieces[i], cause);
+    for (size_t i = 0; i < plans.size(); ++i) values[i] = execute_reshard(rank, *plans[i], shards[i], cause);
     return values;
   }
-  for (const DenseTensor& piece : pieces) check_host(piece, cause);
+  for (const DenseTensor& shard : shards) check_host(shard, cause);
   std::vector<bool> done(plans.size(), false);
   for (size_t first = 0; first < plans.size(); ++first) {
     if (done[first]) continue;

@@ -13,12 +13,12 @@ namespace shard {
 /// outside the new mesh the result is absent. Collective over the processes of both meshes where
 /// the plan communicates. With `later` the last step may be left in flight: the storages of the
 /// tensors that it reads and writes wait for it.
-DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& piece, CommCause cause,
+DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& shard, CommCause cause,
                             bool later = false);
 
 /// The same for several tensors at once. Tensors of one dtype whose plans have the same steps
 /// (kinds, axes, meshes) share each step's collective.
 std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPlan* const> plans,
-                                          std::span<const DenseTensor> pieces, CommCause cause, bool later = false);
+                                          std::span<const DenseTensor> shards, CommCause cause, bool later = false);
 
 }  // namespace shard

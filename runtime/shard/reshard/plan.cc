@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "shard/reshard/pieces.h"
+#include "shard/reshard/boxes.h"
 #include "shard/reshard/search.h"
 
 namespace shard {
@@ -13,8 +13,8 @@ namespace {
 
 using Kind = ReshardStep::Kind;
 
-int64_t largest_piece(const Layout& layout, const Dims& dims, DType dtype) {
-  return local_piece(layout, dims, Coordinate{}).dims.numel() * static_cast<int64_t>(size_of(dtype));
+int64_t largest_shard(const Layout& layout, const Dims& dims, DType dtype) {
+  return shard_box(layout, dims, Coordinate{}).dims.numel() * static_cast<int64_t>(size_of(dtype));
 }
 
 bool share_processes(const ProcessMesh& a, const ProcessMesh& b) {
@@ -48,12 +48,12 @@ ReshardStep make_step(Kind kind, const Layout& before, const Layout& after, cons
 ReshardStep copy_step(const Layout& before, const Layout& after, const Meta& meta, const Dims& after_dims) {
   ReshardStep step = make_step(Kind::copy, before, after, meta.dims, after_dims);
   step.ns =
-      local_ns(*after.mesh, static_cast<double>(largest_piece(after, after_dims, shard_dtype(meta.dtype, after))));
+      local_ns(*after.mesh, static_cast<double>(largest_shard(after, after_dims, shard_dtype(meta.dtype, after))));
   return step;
 }
 
 /// The dtype in which a step from this layout sends a tensor of `dtype`.
-DType moved_dtype(DType dtype, const Layout& layout, SumPolicy sums) {
+DType sent_dtype(DType dtype, const Layout& layout, SumPolicy sums) {
   return sums == SumPolicy::rounded ? dtype : shard_dtype(dtype, layout);
 }
 
@@ -61,21 +61,21 @@ DType moved_dtype(DType dtype, const Layout& layout, SumPolicy sums) {
 /// keeps its input.
 void finish(ReshardPlan& plan) {
   const DType held = shard_dtype(plan.meta.dtype, plan.from->layout());
-  const int64_t input = largest_piece(plan.from->layout(), plan.meta.dims, held);
+  const int64_t input = largest_shard(plan.from->layout(), plan.meta.dims, held);
   plan.peak = input;
   bool crossed = false;
-  for (ReshardStep& step : plan.steps) step.dtype = moved_dtype(plan.meta.dtype, step.before, plan.sums);
+  for (ReshardStep& step : plan.steps) step.dtype = sent_dtype(plan.meta.dtype, step.before, plan.sums);
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     ReshardStep& step = plan.steps[i];
     step.after_dtype =
         i + 1 < plan.steps.size() ? plan.steps[i + 1].dtype : shard_dtype(plan.meta.dtype, plan.to->layout());
     if (step.kind != Kind::send_recv) count_bytes(step, step.dtype);  // counted when it was selected
     const bool reads_input = i == 0 && step.dtype == held;
-    const int64_t before = reads_input ? 0 : largest_piece(step.before, step.dims, step.dtype);
-    const int64_t after = largest_piece(step.after, step.after_dims, step.after_dtype);
-    const bool apart = !share_processes(*step.before.mesh, *step.after.mesh);
-    const bool input_here = !crossed || share_processes(*plan.from->mesh(), *plan.to->mesh());
-    step.peak = apart ? std::max(input + before, after) : (input_here ? input : 0) + before + after;
+    const int64_t before = reads_input ? 0 : largest_shard(step.before, step.dims, step.dtype);
+    const int64_t after = largest_shard(step.after, step.after_dims, step.after_dtype);
+    const bool disjoint = !share_processes(*step.before.mesh, *step.after.mesh);
+    const bool holds_input = !crossed || share_processes(*plan.from->mesh(), *plan.to->mesh());
+    step.peak = disjoint ? std::max(input + before, after) : (holds_input ? input : 0) + before + after;
     crossed = crossed || step.before.mesh != step.after.mesh;
     plan.bytes += step.bytes;
     plan.bytes_max += step.bytes_max;
@@ -85,7 +85,7 @@ void finish(ReshardPlan& plan) {
 }
 
 /// The processes of both meshes as one axis, in the order of their ids.
-const ProcessMesh* united(const ProcessMesh& a, const ProcessMesh& b) {
+const ProcessMesh* union_of(const ProcessMesh& a, const ProcessMesh& b) {
   std::vector<int> all = a.processes();
   all.insert(all.end(), b.processes().begin(), b.processes().end());
   std::sort(all.begin(), all.end());
@@ -96,16 +96,16 @@ const ProcessMesh* united(const ProcessMesh& a, const ProcessMesh& b) {
 
 ReshardStep send_step(const Meta& meta, const Layout& before, const Layout& after) {
   ReshardStep step = make_step(Kind::send_recv, before, after, meta.dims, meta.dims);
-  step.group = united(*before.mesh, *after.mesh);
+  step.group = union_of(*before.mesh, *after.mesh);
   count_bytes(step, meta.dtype);
-  const auto piece = static_cast<double>(largest_piece(after, meta.dims, meta.dtype));
+  const auto shard = static_cast<double>(largest_shard(after, meta.dims, meta.dtype));
   const double copy = std::max(before.mesh->costs().copy_ns_per_byte, after.mesh->costs().copy_ns_per_byte);
   const AxisCost a = slowest(*before.mesh);
   const AxisCost b = slowest(*after.mesh);
   step.ns = step.bytes == 0
-                ? local_ns(*after.mesh, piece)
-                : std::max(a.alpha_ns, b.alpha_ns) + copy * piece +
-                      std::max(a.ns_per_byte, b.ns_per_byte) * std::max(static_cast<double>(step.bytes_max), piece);
+                ? local_ns(*after.mesh, shard)
+                : std::max(a.alpha_ns, b.alpha_ns) + copy * shard +
+                      std::max(a.ns_per_byte, b.ns_per_byte) * std::max(static_cast<double>(step.bytes_max), shard);
   return step;
 }
 
@@ -154,9 +154,8 @@ bool plan_between_meshes(ReshardPlan& plan, const Layout& from, const Layout& to
 
 [[noreturn]] void fail_cap(const ReshardPlan& plan, int64_t cap, int64_t least, CommCause cause) {
   fail(ErrorCode::policy,
-       "[{}] argument '{}': no way to move {} from {} on {} to {} on {} keeps to the memory cap of {} bytes a rank; "
-       "the smallest peak is {} bytes. Raise "
-       "the cap, or choose a layout with smaller pieces",
+       "[{}] argument '{}': no reshard of {} from {} on {} to {} on {} fits the memory cap of {} bytes per rank; the "
+       "smallest peak is {} bytes. Raise the cap, or choose a layout with smaller shards",
        cause.op, cause.argument, to_string(plan.meta), plan.from->text(), plan.from->mesh()->describe(),
        plan.to->text(), plan.to->mesh()->describe(), cap, least);
 }
@@ -202,7 +201,7 @@ std::string where(const ReshardStep& step) {
     case Kind::copy: return "";
     case Kind::relayout: return fmt::format("{} -> {}", to_string(step.dims), to_string(step.after_dims));
   }
-  fail(ErrorCode::internal, "reshard step {} does not exist", static_cast<int>(step.kind));
+  fail(ErrorCode::internal, "unknown reshard step {}", static_cast<int>(step.kind));
 }
 
 std::string step_text(const ReshardStep& step) { return fmt::format("{}({})", to_string(step.kind), where(step)); }
@@ -228,7 +227,7 @@ std::string_view to_string(Kind kind) {
     case Kind::copy: return "copy";
     case Kind::relayout: return "relayout";
   }
-  fail(ErrorCode::internal, "reshard step {} does not exist", static_cast<int>(kind));
+  fail(ErrorCode::internal, "unknown reshard step {}", static_cast<int>(kind));
 }
 
 int64_t ReshardPlan::bytes_along(const ProcessMesh* mesh, int axis) const {
@@ -273,7 +272,7 @@ std::string ReshardPlan::explain() const {
     text += fmt::format("  over {}: {} B, {:.1f} us\n", group_text(*step), bytes_along(step->group, step->group_axis()),
                         ns_along(step->group, step->group_axis()) / 1000);
   }
-  return text + fmt::format("  in all: {} B sent, at most {} B by a rank; {:.1f} us; peak {} B", bytes, bytes_max,
+  return text + fmt::format("  total: {} B sent, at most {} B by a rank; {:.1f} us; peak {} B", bytes, bytes_max,
                             ns / 1000, peak);
 }
 
@@ -303,8 +302,8 @@ std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec
                                                 int64_t memory_cap, CommCause cause, SumPolicy sums) {
   if (from->rank() != meta.dims.rank() || to->rank() != meta.dims.rank()) {
     fail(ErrorCode::layout,
-         "[{}] argument '{}': {} has {} dims, but it is to move from layout {} on {} to {} on {}; give layouts with an "
-         "entry for each dim",
+         "[{}] argument '{}': {} has {} dims, but it is to be resharded from layout {} on {} to {} on {}; use layouts "
+         "with an entry for each dim",
          cause.op, cause.argument, to_string(meta), meta.dims.rank(), from->text(), from->mesh()->describe(),
          to->text(), to->mesh()->describe());
   }
@@ -349,12 +348,12 @@ std::shared_ptr<const ReshardPlan> plan_relayout(const Meta& meta, const DistSpe
     plan->steps.push_back(copy_step(from->layout(), to->layout(), meta, after));
   } else {
     ReshardStep step = make_step(Kind::relayout, from->layout(), to->layout(), meta.dims, after);
-    const DType dtype = moved_dtype(meta.dtype, step.before, sums);
+    const DType dtype = sent_dtype(meta.dtype, step.before, sums);
     count_bytes(step, dtype);
     const AxisCost cost = slowest(*from->mesh());
-    const auto piece = static_cast<double>(largest_piece(step.after, after, dtype));
-    step.ns = local_ns(*from->mesh(), piece);
-    if (step.bytes != 0) step.ns += cost.alpha_ns + cost.ns_per_byte * std::min(piece, static_cast<double>(step.bytes));
+    const auto shard = static_cast<double>(largest_shard(step.after, after, dtype));
+    step.ns = local_ns(*from->mesh(), shard);
+    if (step.bytes != 0) step.ns += cost.alpha_ns + cost.ns_per_byte * std::min(shard, static_cast<double>(step.bytes));
     plan->steps.push_back(step);
   }
   finish(*plan);

@@ -10,10 +10,9 @@ namespace {
 void check_keeps_values(std::string_view op, const Meta& meta, const DistSpec* from, const DistSpec* to) {
   if (!loses_values(meta.dtype, *from, *to)) return;
   fail(ErrorCode::layout,
-       "[{}] argument 'tensor' ({}, layout {} on {}) would lose values in layout {}: what is pending with any or all "
-       "is 0 or 1 once it is reduced, and a "
-       "pending average of integers may wrap around; cast it to bool or a float dtype first, or leave out that "
-       "reduction",
+       "[{}] argument 'tensor' ({}, layout {} on {}) would lose values in layout {}: a pending any or all is 0 or 1 "
+       "once it is reduced, and a pending average of integers may wrap around; cast it to bool or a float dtype first, "
+       "or drop that reduction",
        op, to_string(meta), from->text(), from->mesh()->describe(), to->text());
 }
 
@@ -36,8 +35,8 @@ DistTensorImpl& movable(Rank& rank, const Tensor& tensor, const DistSpec* spec) 
 void check_host(const DenseTensor& value) {
   if (value.device().backend != 0) {
     fail(ErrorCode::mixed_device,
-         "[distribute] argument 'tensor' is on {}, but this world moves tensors between CPUs; copy it with to(kCpu) "
-         "first",
+         "[distribute] argument 'tensor' is on {}, but this world communicates between CPUs only; copy it with "
+         "to(kCpu) first",
          to_string(value.device()));
   }
 }
@@ -53,13 +52,13 @@ Tensor move_tensor(const Tensor& tensor, const DistSpec* spec, int64_t memory_ca
 std::vector<Tensor> move_tensors(const std::vector<Tensor>& tensors, const std::vector<const DistSpec*>& specs,
                                  int64_t memory_cap, bool later) {
   if (tensors.size() != specs.size()) {
-    fail(ErrorCode::invalid_argument, "[reshard] argument 'specs' has {} layouts for {} tensors; give one for each",
+    fail(ErrorCode::invalid_argument, "[reshard] argument 'specs' has {} layouts for {} tensors; pass one for each",
          specs.size(), tensors.size());
   }
   Rank& rank = current_rank();
   std::vector<std::shared_ptr<const ReshardPlan>> plans;
   std::vector<const ReshardPlan*> moving;
-  std::vector<DenseTensor> pieces;
+  std::vector<DenseTensor> shards;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const DistTensorImpl& impl = movable(rank, tensors[i], specs[i]);
     plans.push_back(impl.spec == specs[i] ? nullptr
@@ -67,9 +66,9 @@ std::vector<Tensor> move_tensors(const std::vector<Tensor>& tensors, const std::
                                                          {"reshard", "tensors"}, rank.policies.sums));
     if (!plans.back()) continue;
     moving.push_back(plans.back().get());
-    pieces.push_back(impl.value);
+    shards.push_back(impl.value);
   }
-  std::vector<DenseTensor> values = execute_reshards(rank, moving, pieces, {"reshard", "tensors"}, later);
+  std::vector<DenseTensor> values = execute_reshards(rank, moving, shards, {"reshard", "tensors"}, later);
   std::vector<Tensor> moved;
   auto value = values.begin();
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -117,8 +116,8 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
   const Meta meta = tensor.meta();
   if (spec->rank() != meta.dims.rank()) {
     fail(ErrorCode::layout,
-         "[distribute] layout {} on {} has {} dims, but {} has {}; give the layout an entry for each dim", spec->text(),
-         mesh->describe(), spec->rank(), argument_text("tensor", tensor.get()), meta.dims.rank());
+         "[distribute] layout {} on {} has {} dims, but {} has {}; use a layout with an entry for each dim",
+         spec->text(), mesh->describe(), spec->rank(), argument_text("tensor", tensor.get()), meta.dims.rank());
   }
   check_keeps_values("distribute", meta, DistSpec::replicated(mesh, spec->rank()), spec);
   Tracer* const tracer = Tracer::current();
@@ -132,11 +131,11 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
   }
   const std::optional<Coordinate> at = mesh->coordinate(rank.id());
   if (tracer != nullptr) {
-    DenseTensor piece =
+    DenseTensor shard =
         at ? DenseTensor::allocate(value.device(), shard_meta(meta, *spec, *at), &tracer->meter) : absent_value(meta);
-    piece.set_symbol(tracer->convert(Tracer::Conversion::distribute, value,
+    shard.set_symbol(tracer->convert(Tracer::Conversion::distribute, value,
                                      {.meta = meta, .spec = spec, .device = value.device()}, source.rank));
-    return make_dist(rank, meta, spec, std::move(piece));
+    return make_dist(rank, meta, spec, std::move(shard));
   }
   if (!at) return make_dist(rank, meta, spec, absent_value(meta));
   const auto plan = plan_reshard(meta, DistSpec::replicated(mesh, spec->rank()), spec, 0, {"distribute", "tensor"});
@@ -155,16 +154,16 @@ Tensor full_tensor(const Tensor& tensor) {
   const DistTensorImpl& impl = dist_impl(tensor, "full_tensor");
   if (Tracer* const tracer = Tracer::current()) {
     tracer->adopt(tensor);
-    if (!impl.here())
+    if (!impl.has_local_shard())
       tracer->refuse("full_tensor",
-                     "on a rank outside the mesh the result is undefined, which a program has no value for");
+                     "on a rank outside the mesh the result is undefined, which a program cannot represent");
     DenseTensor whole = DenseTensor::allocate(impl.value.device(), impl.global, &tracer->meter);
     whole.set_symbol(tracer->convert(Tracer::Conversion::full_tensor, impl.value,
                                      {.meta = impl.global, .device = impl.value.device()}, -1));
     return Tensor(std::move(whole));
   }
   Tensor whole = reshard(tensor, DistSpec::replicated(impl.spec->mesh(), impl.spec->rank()), 0);
-  if (!impl.here()) return {};
+  if (!impl.has_local_shard()) return {};
   return Tensor(whole.get().value.storage() == impl.value.storage() ? clone(impl.value) : whole.get().value);
 }
 

@@ -141,17 +141,17 @@ class Search {
   View view(Key key) const {
     View at;
     at.key = key;
-    at.pieces.fill(1);
+    at.shards.fill(1);
     for (int a = 0; a < axes_; ++a) {
       const int d = place(key, a);
       if (d >= kNowhere) continue;
       at.axes[static_cast<size_t>(d)][static_cast<size_t>(order(key, a))] = static_cast<int8_t>(a);
       ++at.count[static_cast<size_t>(d)];
-      at.pieces[static_cast<size_t>(d)] *= size(a);
+      at.shards[static_cast<size_t>(d)] *= size(a);
     }
     at.bytes = element_ * widening(key);
     for (int d = 0; d < meta_.dims.rank(); ++d) {
-      const int64_t n = at.pieces[static_cast<size_t>(d)];
+      const int64_t n = at.shards[static_cast<size_t>(d)];
       at.bytes *= static_cast<double>(n == 1 ? meta_.dims[d] : (meta_.dims[d] + n - 1) / n);
     }
     return at;
@@ -181,16 +181,16 @@ class Search {
   /// Dims that axes may shard in between: those of either layout, and for each axis that may need one (to reduce, or
   /// to share data from a slower axis) one of the others, those that split most evenly.
   void find_dims() {
-    int64_t pieces = 1;
+    int64_t shards = 1;
     int wanted = 0;
     for (int a = 0; a < axes_; ++a) {
       if (uniform_ && (reduce_ >> a & 1) == 0) continue;
-      pieces *= size(a);
+      shards *= size(a);
       ++wanted;
     }
     const auto waste = [&](int d) {  // of the largest shard, relative to an even split
-      const auto even = static_cast<double>(meta_.dims[d]) / static_cast<double>(pieces);
-      return static_cast<double>((meta_.dims[d] + pieces - 1) / pieces) / even;
+      const auto even = static_cast<double>(meta_.dims[d]) / static_cast<double>(shards);
+      return static_cast<double>((meta_.dims[d] + shards - 1) / shards) / even;
     };
     std::array<int8_t, kMaxRank> others;
     int other_count = 0;
@@ -248,8 +248,8 @@ class Search {
     double share = 1;
     for (int d = 0; d < meta_.dims.rank(); ++d) {
       const auto k = static_cast<size_t>(d);
-      if (from.pieces[k] > to.pieces[k])
-        share *= static_cast<double>(to.pieces[k]) / static_cast<double>(from.pieces[k]);
+      if (from.shards[k] > to.shards[k])
+        share *= static_cast<double>(to.shards[k]) / static_cast<double>(from.shards[k]);
     }
     return share;
   }
@@ -263,8 +263,8 @@ class Search {
       const int shorter = std::min(from.count[k], to.count[k]);
       conflict[k] = common_prefix(from, to, k) < shorter;
       if (!conflict[k]) {
-        if (from.pieces[k] > to.pieces[k])
-          share *= static_cast<double>(to.pieces[k]) / static_cast<double>(from.pieces[k]);
+        if (from.shards[k] > to.shards[k])
+          share *= static_cast<double>(to.shards[k]) / static_cast<double>(from.shards[k]);
         continue;
       }
       for (int i = 0; i < from.count[k]; ++i) involved |= 1 << from.axes[k][static_cast<size_t>(i)];
@@ -289,8 +289,8 @@ class Search {
           const int8_t axis = to.axes[k][static_cast<size_t>(n)];
           j = j * size(axis) + at[static_cast<size_t>(axis)];
         }
-        const int64_t p = from.pieces[k];
-        const int64_t q = to.pieces[k];
+        const int64_t p = from.shards[k];
+        const int64_t q = to.shards[k];
         const int64_t both = std::min((i + 1) * q, (j + 1) * p) - std::max(i * q, j * p);
         part *= both <= 0 ? 0 : static_cast<double>(both) / static_cast<double>(p);
       }
@@ -508,8 +508,8 @@ bool search_steps(const Meta& meta, const Layout& from, const Layout& to, int64_
 int64_t least_peak(const Meta& meta, const Layout& from, const Layout& to, SumPolicy sums) {
   Search search(meta, from, to, 0, sums, Search::Goal::smallest);
   if (!search.run())
-    fail(ErrorCode::internal, "no way from {} to {} for {}", DistSpec::make(from)->text(), DistSpec::make(to)->text(),
-         to_string(meta));
+    fail(ErrorCode::internal, "no reshard from {} to {} for {}", DistSpec::make(from)->text(),
+         DistSpec::make(to)->text(), to_string(meta));
   return static_cast<int64_t>(search.cost_of_goal());
 }
 

@@ -1,4 +1,4 @@
-// The planner's search over the layouts of one mesh. The costs of its steps are here too; pieces.h
+// The planner's search over the layouts of one mesh. The costs of its steps are here too; boxes.h
 // counts bytes exactly.
 #pragma once
 

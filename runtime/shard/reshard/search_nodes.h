@@ -42,7 +42,7 @@ struct View {
   Key key = 0;
   std::array<std::array<int8_t, kMaxMeshRank>, kMaxRank> axes;
   std::array<int8_t, kMaxRank> count{};
-  std::array<int64_t, kMaxRank> pieces;
+  std::array<int64_t, kMaxRank> shards;
   double bytes = 0;  // of the largest shard
 };
 

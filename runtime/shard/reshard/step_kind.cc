@@ -14,12 +14,12 @@ Kind kind_of_move(const Layout& from, const Layout& to, AxisList& axes) {
     int common = 0;
     while (common < a.size() && common < b.size() && a[common] == b[common]) ++common;
     for (int i = common; i < a.size(); ++i) axes.push_back(a[i]);
-    int64_t pieces = 1;
-    int64_t pieces_after = 1;
-    for (int i = common; i < a.size(); ++i) pieces *= from.mesh->size(a[i]);
-    for (int i = common; i < b.size(); ++i) pieces_after *= from.mesh->size(b[i]);
+    int64_t shards = 1;
+    int64_t shards_after = 1;
+    for (int i = common; i < a.size(); ++i) shards *= from.mesh->size(a[i]);
+    for (int i = common; i < b.size(); ++i) shards_after *= from.mesh->size(b[i]);
     prefixes = prefixes && common == b.size();
-    same_counts = same_counts && pieces == pieces_after;
+    same_counts = same_counts && shards == shards_after;
     last_only =
         last_only && common + 1 >= a.size() && common + 1 >= b.size() && (common == a.size() || common == b.size());
   }

@@ -31,8 +31,8 @@ const AxisMark* moving_mark(const AxisTerm& term) {
 class Builder {
  public:
   Builder(const RuleArgs& args, const AxisExpr& expr, std::string_view text) : args_(args), text_(text) {
-    if (expr.inputs.size() != args.slots.size()) refuse("it has another number of inputs than the op");
-    if (expr.outputs.size() != args.output_slots.size()) refuse("it has another number of outputs than the op");
+    if (expr.inputs.size() != args.slots.size()) refuse("its number of inputs is not that of the op");
+    if (expr.outputs.size() != args.output_slots.size()) refuse("its number of outputs is not that of the op");
     for (size_t s = 0; s < expr.inputs.size(); ++s) {
       for (size_t i = 0; i < args.slots[s].count; ++i) {
         const TensorArg& tensor = args.tensors[args.slots[s].first + i];
@@ -95,7 +95,7 @@ class Builder {
       else if (axis.kind != Axis::Kind::ellipsis && has(axis)) --spare;
     }
     const bool all = spare >= static_cast<int>(open.size());
-    if (!all && spare > 0) refuse_shape(*tensor.dims, "does not tell which of its optional axes it has");
+    if (!all && spare > 0) refuse_shape(*tensor.dims, "does not determine which of its optional axes it has");
     for (const std::string_view name : open) optional_[name] = all;
   }
 
@@ -208,7 +208,8 @@ class Builder {
         continue;
       }
       const std::vector<int> all = ellipsis_letters(*tensor.term);
-      if (width > static_cast<int>(all.size())) refuse_shape(*tensor.dims, "has more dims than the inputs give '...'");
+      if (width > static_cast<int>(all.size()))
+        refuse_shape(*tensor.dims, "has more dims than '...' has in the inputs");
       letters.insert(letters.end(), all.end() - width, all.end());
     }
     const std::vector<Axis>& axes = tensor.term->axes;

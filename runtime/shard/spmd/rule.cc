@@ -54,25 +54,24 @@ const AttrValue& RuleArgs::attr(std::string_view name) const {
   for (size_t i = 0; i < attrs.size(); ++i) {
     if (op.attrs[i] == name) return attrs[i];
   }
-  fail(ErrorCode::internal, "[{}] the placement rule asks for an attribute '{}' that the op does not have", op.name,
-       name);
+  fail(ErrorCode::internal, "[{}] the placement rule uses an attribute '{}' that the op does not have", op.name, name);
 }
 
 int64_t RuleArgs::integer(std::string_view name) const {
   const AttrValue& value = attr(name);
   if (const auto* scalar = std::get_if<Scalar>(&value)) return scalar->to<int64_t>();
   if (const auto* integer = std::get_if<int64_t>(&value)) return *integer;
-  fail(ErrorCode::internal, "[{}] attribute '{}' is no integer", op.name, name);
+  fail(ErrorCode::internal, "[{}] attribute '{}' is not an integer", op.name, name);
 }
 
 bool RuleArgs::flag(std::string_view name) const {
   if (const auto* flag = std::get_if<bool>(&attr(name))) return *flag;
-  fail(ErrorCode::internal, "[{}] attribute '{}' is no bool", op.name, name);
+  fail(ErrorCode::internal, "[{}] attribute '{}' is not a bool", op.name, name);
 }
 
 IntArray RuleArgs::integers(std::string_view name) const {
   if (const auto* list = std::get_if<IntArray>(&attr(name))) return *list;
-  fail(ErrorCode::internal, "[{}] attribute '{}' is no list of integers", op.name, name);
+  fail(ErrorCode::internal, "[{}] attribute '{}' is not a list of integers", op.name, name);
 }
 
 void register_rule(std::string_view name, Rule rule) {
@@ -132,7 +131,7 @@ RuleResult infer(const RuleArgs& args) {
 RuleResult infer_reverse(const RuleArgs& args, std::span<const DistSpec* const> wanted) {
   if (wanted.size() != args.outputs.size()) {
     fail(ErrorCode::layout,
-         "[{}] reverse inference got the layouts of {} outputs, but the op has {}; give one, or null, for each",
+         "[{}] reverse inference got the layouts of {} outputs, but the op has {}; pass one, or null, for each",
          args.op.name, wanted.size(), args.outputs.size());
   }
   RuleArgs reverse = args;

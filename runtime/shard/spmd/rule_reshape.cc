@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "shard/reshard/pieces.h"
+#include "shard/reshard/boxes.h"
 #include "shard/spmd/builtin_rules.h"
 #include "shard/spmd/rule.h"
 
@@ -42,12 +42,12 @@ struct Held {
   std::vector<std::pair<int64_t, int64_t>> loops;  // number of iterations, and stride
 
   Held(const Layout& layout, const Dims& dims, const Coordinate& at) {
-    const Piece piece = local_piece(layout, dims, at);
+    const ShardBox shard = shard_box(layout, dims, at);
     int64_t stride = 1;
     for (int d = dims.rank() - 1; d >= 0; --d) {
-      const int64_t count = piece.dims[d];
+      const int64_t count = shard.dims[d];
       any = any && count != 0;
-      first += piece.begin[d] * stride;
+      first += shard.begin[d] * stride;
       const bool continues = !loops.empty() && loops.back().first * loops.back().second == stride;
       if (count > 1 && continues) loops.back().first *= count;
       else if (count > 1) loops.emplace_back(count, stride);
@@ -125,14 +125,14 @@ class ExactView {
   bool step_by_step_ = false;
 };
 
-/// Tries every assignment of the axes that lost their dim to the output dims of their group (or to
+/// Tries every assignment of the axes that dropped their dim to the output dims of their group (or to
 /// none), and keeps the one that sends the fewest bytes; ties go to the first, which prefers
 /// leading dims.
 class Placer {
  public:
-  using Lost = std::vector<std::pair<int, Group>>;  // axes, and the groups whose dims they sharded
-  Placer(const RuleArgs& args, const Layout& start, Lost lost)
-      : args_(args), lost_(std::move(lost)), best_(start), current_(start) {}
+  using Dropped = std::vector<std::pair<int, Group>>;  // axes, and the groups whose dims they sharded
+  Placer(const RuleArgs& args, const Layout& start, Dropped dropped)
+      : args_(args), dropped_(std::move(dropped)), best_(start), current_(start) {}
 
   Layout place() {
     visit(0);
@@ -141,7 +141,7 @@ class Placer {
 
  private:
   void visit(size_t i) {
-    if (i == lost_.size()) {
+    if (i == dropped_.size()) {
       const TensorArg& x = args_.tensors[0];
       const int64_t bytes = plan_relayout(x.meta, x.spec, args_.outputs[0].dims, DistSpec::make(current_))->bytes;
       if (bytes < best_bytes_) {
@@ -150,7 +150,7 @@ class Placer {
       }
       return;
     }
-    const auto& [axis, group] = lost_[i];
+    const auto& [axis, group] = dropped_[i];
     for (int d = group.out_begin; d < group.out_end; ++d) {
       current_.dims[static_cast<size_t>(d)].push_back(axis);
       visit(i + 1);
@@ -160,7 +160,7 @@ class Placer {
   }
 
   const RuleArgs& args_;
-  Lost lost_;
+  Dropped dropped_;
   int64_t best_bytes_ = std::numeric_limits<int64_t>::max();
   Layout best_;
   Layout current_;
@@ -210,7 +210,7 @@ RuleResult reshape(const RuleArgs& args) {
   result.inputs.push_back(x.spec->layout());
   Layout layout(args.mesh, out.rank());
   layout.partial = x.spec->layout().partial;
-  Placer::Lost lost;
+  Placer::Dropped dropped;
   if (in.numel() == 0) {
     // No elements: every shard is empty in any layout, so nothing is sent. Dims that do not change
     // keep their axes.
@@ -228,18 +228,18 @@ RuleResult reshape(const RuleArgs& args) {
       const AxisList& axes = x.spec->axes(d);
       const int kept = d == g.in_begin ? exact_prefix(args, g, in, out, axes) : 0;
       for (int k = 0; k < kept; ++k) layout.dims[static_cast<size_t>(g.out_begin)].push_back(axes[k]);
-      for (int k = kept; k < axes.size(); ++k) lost.emplace_back(axes[k], g);
+      for (int k = kept; k < axes.size(); ++k) dropped.emplace_back(axes[k], g);
     }
   }
-  if (!lost.empty()) {
+  if (!dropped.empty()) {
     if (auto exact = ExactView(args, x.spec->layout(), out).find()) {
       add_unit_axes(args, *exact);
       result.outputs.push_back(*exact);
       return result;
     }
   }
-  result.relayout = !lost.empty();
-  result.outputs.push_back(lost.empty() ? layout : Placer(args, layout, lost).place());
+  result.relayout = !dropped.empty();
+  result.outputs.push_back(dropped.empty() ? layout : Placer(args, layout, dropped).place());
   return result;
 }
 

@@ -35,9 +35,9 @@ struct AttentionLetters {
     batch = n.add({Letter::Role::map, ReduceType::sum, q_dims[0]});
     sequence = n.add({Letter::Role::map, ReduceType::sum, q_dims[1]});
     heads = n.add({Letter::Role::map, ReduceType::sum, q_dims[2]});
-    together = q_dims[2] == k_dims[2] || k_dims[2] % head_shards(args, heads_in, heads_out) == 0;
+    share_heads = q_dims[2] == k_dims[2] || k_dims[2] % head_shards(args, heads_in, heads_out) == 0;
     q = {batch, sequence, heads, kNoLetter};
-    kv = {batch, kNoLetter, together ? heads : kNoLetter, kNoLetter};
+    kv = {batch, kNoLetter, share_heads ? heads : kNoLetter, kNoLetter};
     lse = {batch, heads, sequence};
   }
   /// The letters of a mask, whose dims of size 1 are broadcast; none where it is absent.
@@ -49,7 +49,7 @@ struct AttentionLetters {
   }
 
   int batch, sequence, heads;
-  bool together;
+  bool share_heads;
   std::vector<int> q, kv, lse;
 };
 
@@ -69,7 +69,7 @@ RuleResult flash_attn_grad(const RuleArgs& args) {
   Notation n;
   const AttentionLetters letters(args, n, std::array{2, 2, 2, 2, 1, -1, 1, 2}, std::array{2, 2, 2});
   n.letters[static_cast<size_t>(letters.sequence)].role = Letter::Role::reduce;
-  if (!letters.together) n.letters[static_cast<size_t>(letters.heads)].role = Letter::Role::reduce;
+  if (!letters.share_heads) n.letters[static_cast<size_t>(letters.heads)].role = Letter::Role::reduce;
   n.inputs = {
       letters.q, letters.kv, letters.kv, letters.q, letters.lse, {kNoLetter}, letters.mask(args, args.tensors[6]),
       letters.q};

@@ -65,14 +65,14 @@ void check_allocations(const Backend& backend, int index, Findings& findings) {
       const Block first(backend, index, bytes), second(backend, index, bytes);
       for (const Block* block : {&first, &second}) {
         const auto address = reinterpret_cast<uintptr_t>(block->data());
-        if (address == 0) findings.push_back(fmt::format("allocate({}) gave null", bytes));
+        if (address == 0) findings.push_back(fmt::format("allocate({}) returned null", bytes));
         if (address % kAllocationAlignment != 0) {
-          findings.push_back(
-              fmt::format("allocate({}) gave an address that is no multiple of {}", bytes, kAllocationAlignment));
+          findings.push_back(fmt::format("allocate({}) returned an address that is not a multiple of {}", bytes,
+                                         kAllocationAlignment));
         }
       }
       if (first.data() == second.data())
-        findings.push_back(fmt::format("allocate({}) gave the same address twice", bytes));
+        findings.push_back(fmt::format("allocate({}) returned the same address twice", bytes));
     });
   }
 }
@@ -184,14 +184,14 @@ void check_graphs(const Backend& backend, int index, Findings& findings) {
 void check_registration(Device device, Findings& findings) {
   const Backend& backend = backend_of(device);
   if (find_backend(backend.name) != device.backend) {
-    findings.push_back(
-        fmt::format("find_backend(\"{}\") gives {}, not {}", backend.name, find_backend(backend.name), device.backend));
+    findings.push_back(fmt::format("find_backend(\"{}\") returns {}, not {}", backend.name, find_backend(backend.name),
+                                   device.backend));
   }
   expect_error(findings, "a second register_backend", ErrorCode::invalid_argument,
                fmt::format("backend '{}' is registered already", backend.name), [&] { register_backend(backend); });
   if (backend.device_count() <= device.index) {
     findings.push_back(
-        fmt::format("device_count() is {}, so that there is no {}", backend.device_count(), to_string(device)));
+        fmt::format("device_count() is {}, so there is no {}", backend.device_count(), to_string(device)));
   }
   const OpContext ctx{"no_such_op"};
   expect_error(findings, "an op without kernels", ErrorCode::no_kernel,

@@ -19,7 +19,7 @@ struct RankResult {
   ErrorCode code = ErrorCode::internal;
   bool threw = false;
   int64_t bytes = 0;
-  std::vector<DenseTensor> pieces;  // for each output, then for each input
+  std::vector<DenseTensor> shards;  // for each output, then for each input
   std::vector<Meta> metas;          // global
   std::vector<const DistSpec*> specs;
   std::vector<int> targets;  // for each output: the input that it is, or -1
@@ -47,8 +47,8 @@ RankResult call_once(Rank& rank, const CaseCall& call, const Layouts& layouts, c
   }
   Tensors inputs;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const Tensor piece = position < mesh.processes().size() ? Tensor(clone(drawn.pieces[i][position])) : Tensor();
-    inputs.push_back(from_local(piece, layouts[i], call.inputs[i].dims, call.inputs[i].dtype));
+    const Tensor shard = position < mesh.processes().size() ? Tensor(clone(drawn.shards[i][position])) : Tensor();
+    inputs.push_back(from_local(shard, layouts[i], call.inputs[i].dims, call.inputs[i].dtype));
   }
   const Tensors before = inputs;
   const int64_t sent = rank.stats().bytes_sent;
@@ -58,7 +58,7 @@ RankResult call_once(Rank& rank, const CaseCall& call, const Layouts& layouts, c
     for (const Tensor& output : outputs) result.targets.push_back(output.defined() ? target_of(output, before) : -1);
     for (const Tensors* tensors : {&outputs, &before}) {
       for (const Tensor& tensor : *tensors) {
-        result.pieces.push_back(tensor.defined() ? tensor.get().value : DenseTensor());
+        result.shards.push_back(tensor.defined() ? tensor.get().value : DenseTensor());
         result.metas.push_back(tensor.defined() ? tensor.meta() : Meta());
         result.specs.push_back(tensor.defined() ? spec_of(tensor) : nullptr);
       }
@@ -87,7 +87,7 @@ class Judge {
     const RankResult& first = ranks_[0];
     for (size_t r = 0; r < ranks_.size(); ++r) {
       if (ranks_[r].threw != first.threw || ranks_[r].code != first.code)
-        return wrong(fmt::format("ranks disagree: {}; {}", told(0), told(r)));
+        return wrong(fmt::format("ranks disagree: {}; {}", describe(0), describe(r)));
     }
     if (first.threw) {
       outcome.kind = breaks_world(first.code) ? Outcome::Kind::wrong : Outcome::Kind::refused;
@@ -106,7 +106,7 @@ class Judge {
 
  private:
   static Outcome wrong(const std::string& text) { return {.kind = Outcome::Kind::wrong, .text = text}; }
-  std::string told(size_t rank) const {
+  std::string describe(size_t rank) const {
     return fmt::format("rank {} {}", rank,
                        ranks_[rank].threw ? "threw: " + ranks_[rank].error : std::string("ended its call"));
   }
@@ -120,9 +120,9 @@ class Judge {
         return {{}, fmt::format("ranks 0 and {} disagree about its meta or layout", r)};
     }
     const ProcessMesh& mesh = *first.specs[t]->mesh();
-    std::vector<DenseTensor> pieces;
-    for (const int process : mesh.processes()) pieces.push_back(ranks_[static_cast<size_t>(process)].pieces[t]);
-    return join_pieces(first.metas[t], first.specs[t]->layout(), pieces);
+    std::vector<DenseTensor> shards;
+    for (const int process : mesh.processes()) shards.push_back(ranks_[static_cast<size_t>(process)].shards[t]);
+    return join_shards(first.metas[t], first.specs[t]->layout(), shards);
   }
 
   std::string output_problem(size_t o, const Tensor& expected) const {
@@ -193,7 +193,7 @@ DrawnCall::DrawnCall(const CaseCall& call, const Layouts& layouts, uint64_t seed
   Random random(seed);
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     values.push_back(draw_value(call.inputs[i], layouts[i]->layout(), random));
-    pieces.push_back(split_value(values[i], layouts[i]->layout(), random, gentle));
+    shards.push_back(split_value(values[i], layouts[i]->layout(), random, gentle));
   }
 }
 

@@ -9,7 +9,7 @@
 
 #include "shard/core/export.h"
 #include "shard/dist/world.h"
-#include "shard/testing/pieces.h"
+#include "shard/testing/shards.h"
 
 namespace shard::testing {
 
@@ -41,7 +41,7 @@ struct SHARD_API DrawnCall {
   Tensors expected(const CaseCall& call) const;
 
   std::vector<DenseTensor> values;               // for each input
-  std::vector<std::vector<DenseTensor>> pieces;  // for each input and process of the mesh
+  std::vector<std::vector<DenseTensor>> shards;  // for each input and process of the mesh
 };
 
 /// Makes calls on `ranks` in-process ranks. Not thread safe.

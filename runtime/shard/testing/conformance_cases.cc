@@ -83,10 +83,10 @@ const std::vector<Broadcast>& broadcasts() {
   return shapes;
 }
 
-KernelCases binary_cases(const char* kernel, bool gives_bool = false) {
+KernelCases binary_cases(const char* kernel, bool returns_bool = false) {
   return for_dtypes(kernel, [&](DType dtype, std::vector<KernelCall>& calls) {
     for (const Broadcast& shape : broadcasts()) {
-      add_call(calls, {{shape.x, dtype}, {shape.y, dtype}}, {shape.out, gives_bool ? DType::boolean : dtype},
+      add_call(calls, {{shape.x, dtype}, {shape.y, dtype}}, {shape.out, returns_bool ? DType::boolean : dtype},
                call<2>(kernel));
     }
   });

@@ -188,7 +188,7 @@ void add_attention(OpCases& cases) {
                                                                     mask ? t[7] : Tensor(), t[6], dropout, causal));
                                        }};
                      },
-                     64, "sums over queries are rounded in each piece"});
+                     64, "sums over queries are rounded in each shard"});
   };
   add("plain", 1, 1, false, false, 0);
   add("causal with mask", 1, 1, true, true, 0);

@@ -80,7 +80,7 @@ Layouts parse_layouts(const ProcessMesh* mesh, const std::string& text) {
     // "[a, -] sum(a)" is parsed as "a, - | sum(a)".
     const size_t open = one.find('['), close = one.find(']');
     if (open == std::string::npos || close == std::string::npos)
-      fail(ErrorCode::invalid_argument, "'{}' is no layout; write them as \"[a, -] ; [-, -] sum(a)\"", one);
+      fail(ErrorCode::invalid_argument, "'{}' is not a layout; write layouts as \"[a, -] ; [-, -] sum(a)\"", one);
     const std::string partial = one.substr(close + 1);
     one = one.substr(open + 1, close - open - 1);
     if (partial.find_first_not_of(' ') != std::string::npos) one += " |" + partial;
@@ -172,8 +172,8 @@ class CaseCheck {
         if (worst.bytes == 0) break;
         if (const std::string outputs = outputs_without_moves(layouts); !outputs.empty()) {
           finding.verdict = Verdict::suboptimal;
-          finding.detail =
-              fmt::format("sent {} bytes, but the op on the pieces as they lie gives {}", worst.bytes, outputs);
+          finding.detail = fmt::format("sent {} bytes, but the op on the local shards, without a reshard, computes {}",
+                                       worst.bytes, outputs);
           if (const Accepted* one = find_accepted(accepted, Accepted::What::move, one_.op, dtype_, layouts))
             finding.accepted = one->reason;
         }
@@ -198,7 +198,7 @@ class CaseCheck {
     constexpr int kTrials = 32;
     std::vector<Layouts> possible;
     for (int trial = 0; trial < kTrials; ++trial) {
-      const std::string name = fmt::format("{} pieces {}", name_, trial);
+      const std::string name = fmt::format("{} shards {}", name_, trial);
       Draw drawn(seed_of(options_.seed, name), dtype_, {2, 3, 5, 7});
       const CaseCall call = one_.make(drawn);
       const DrawnCall values(call, layouts, seed_of(options_.seed, name + to_string(layouts)), one_.ulps > 0);
@@ -222,7 +222,7 @@ class CaseCheck {
     std::vector<int> targets(expected.size(), -1);
     for (int i = 0; i < mesh_->size(); ++i) {
       Tensors inputs;
-      for (const auto& pieces : values.pieces) inputs.emplace_back(clone(pieces[static_cast<size_t>(i)]));
+      for (const auto& shards : values.shards) inputs.emplace_back(clone(shards[static_cast<size_t>(i)]));
       const Tensors before = inputs;
       got.push_back(call.run(inputs));
       // the number of outputs is the size of some dim of the shard
@@ -246,16 +246,16 @@ class CaseCheck {
     if (possible.size() != expected.size())
       return false;  // other sizes have another number of outputs: no layout holds for all
     for (size_t o = 0; o < expected.size(); ++o) {
-      std::vector<DenseTensor> pieces;
-      for (const Tensors& outputs : got) pieces.push_back(outputs[o].get().value);
+      std::vector<DenseTensor> values;
+      for (const Tensors& outputs : got) values.push_back(outputs[o].get().value);
       std::erase_if(possible[o], [&](const DistSpec* spec) {
         std::vector<DenseTensor> shards;
-        for (const DenseTensor& piece : pieces) {
-          shards.push_back(piece.dtype() == expected[o].dtype()
-                               ? convert_floats(piece, shard_dtype(piece.dtype(), spec->layout()))
-                               : piece);
+        for (const DenseTensor& shard : values) {
+          shards.push_back(shard.dtype() == expected[o].dtype()
+                               ? convert_floats(shard, shard_dtype(shard.dtype(), spec->layout()))
+                               : shard);
         }
-        const Joined joined = join_pieces(expected[o].meta(), spec->layout(), shards);
+        const Joined joined = join_shards(expected[o].meta(), spec->layout(), shards);
         return !joined.problem.empty() || !value_difference(joined.value, expected[o].get().value, one_.ulps).empty();
       });
       if (possible[o].empty()) return false;

@@ -69,7 +69,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       continue;
     }
     if (i + 1 == argc) {
-      line.problem = fmt::format("'{}' is no option, or lacks its value", key);
+      line.problem = fmt::format("unknown option '{}', or its value is missing", key);
       break;
     }
     const std::string value = argv[++i];
@@ -78,7 +78,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     else if (key == "--ranks" && parse_number(value, ranks) && ranks > 0) options.ranks = {ranks};
     else if (key == "--seed" && parse_number(value, options.seed)) continue;
     else if (key == "--format" && (value == "json" || value == "text")) line.json = value == "json";
-    else line.problem = fmt::format("'{} {}' is not understood", key, value);
+    else line.problem = fmt::format("invalid value: '{} {}'", key, value);
   }
   if (!line.all && options.op.empty()) {
     options.most_layouts = 10;

@@ -59,8 +59,8 @@ int main() {
   Tensor target = values({1, 2, 3});
   check(equals(add_(target, y), {11, 22, 33}) && equals(target, {11, 22, 33}), "add_ writes its argument");
   World::local(2)->run([&](Rank& rank) {
-    const Tensor piece = distribute(x, DistSpec::parse(ProcessMesh::make({2}, {}, {"p"}), "p"));
-    const Tensor whole = relu(piece);
+    const Tensor shard = distribute(x, DistSpec::parse(ProcessMesh::make({2}, {}, {"p"}), "p"));
+    const Tensor whole = relu(shard);
     const Tensor result = shard::full_tensor(whole);
     if (rank.id() == 0) check(equals(result, {1, 0, 3}), "relu computes on a mesh");
   });

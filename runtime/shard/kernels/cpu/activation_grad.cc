@@ -91,7 +91,7 @@ void swiglu_grad(const OpContext&, const DenseTensor& x, const DenseTensor& y, c
   });
 }
 
-void register_activation_grad_here() {
+void register_activation_grad_for_target() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("gelu_grad", kBackend, dtype_of<T>, &gelu_grad<T>);
     register_kernel("silu_grad", kBackend, dtype_of<T>, &silu_grad<T>);
@@ -105,7 +105,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shard::cpu {
-HWY_EXPORT(register_activation_grad_here);
-void register_activation_grad() { HWY_DYNAMIC_DISPATCH(register_activation_grad_here)(); }
+HWY_EXPORT(register_activation_grad_for_target);
+void register_activation_grad() { HWY_DYNAMIC_DISPATCH(register_activation_grad_for_target)(); }
 }  // namespace shard::cpu
 #endif

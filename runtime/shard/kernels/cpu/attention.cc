@@ -379,7 +379,7 @@ void flash_attn_grad(const OpContext& ctx, const DenseTensor& q, const DenseTens
       [&](int64_t line, int64_t start) { key_grads<T>(g, line / kv_heads, line % kv_heads, start, k_grad, v_grad); });
 }
 
-void register_attention_here() {
+void register_attention_for_target() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("flash_attn", kBackend, dtype_of<T>, &flash_attn<T>);
     register_kernel("flash_attn_grad", kBackend, dtype_of<T>, &flash_attn_grad<T>);
@@ -392,7 +392,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shard::cpu {
-HWY_EXPORT(register_attention_here);
-void register_attention() { HWY_DYNAMIC_DISPATCH(register_attention_here)(); }
+HWY_EXPORT(register_attention_for_target);
+void register_attention() { HWY_DYNAMIC_DISPATCH(register_attention_for_target)(); }
 }  // namespace shard::cpu
 #endif

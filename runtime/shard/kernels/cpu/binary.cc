@@ -70,7 +70,7 @@ void divide_integers(const OpContext& ctx, const DenseTensor& x, const DenseTens
   for (int64_t i = 0, n = out.numel() == 0 ? 0 : y.numel(); i < n; ++i) {
     if (divisor[i] != 0) continue;
     fail(ErrorCode::invalid_argument,
-         "[{}] y is {} and its element {} is 0, by which integers cannot be divided; cast to a float dtype", ctx.op,
+         "[{}] y is {} and its element {} is 0, and integers cannot be divided by 0; cast to a float dtype", ctx.op,
          global_text(ctx, 1, y), index_text(ctx, 1, y, i));
   }
   run_binary(&binary_row<Divide, T, T>, x, y, out);
@@ -149,7 +149,7 @@ void add_op(const char* name, List types) {
   for_types(types, [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, T>); });
 }
 
-void register_binary_here() {
+void register_binary_for_target() {
   add_op<Add>("add", NumberTypes{});
   add_op<Subtract>("subtract", NumberTypes{});
   add_op<Multiply>("multiply", NumberTypes{});
@@ -170,7 +170,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shard::cpu {
-HWY_EXPORT(register_binary_here);
-void register_binary() { HWY_DYNAMIC_DISPATCH(register_binary_here)(); }
+HWY_EXPORT(register_binary_for_target);
+void register_binary() { HWY_DYNAMIC_DISPATCH(register_binary_for_target)(); }
 }  // namespace shard::cpu
 #endif

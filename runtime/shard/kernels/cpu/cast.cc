@@ -29,7 +29,7 @@ void cast(const OpContext&, const DenseTensor& x, DType dtype, DenseTensor& out)
   run_unary(loop, x, out);
 }
 
-void register_cast_here() {
+void register_cast_for_target() {
   for_types(AllTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("cast", kBackend, dtype_of<T>, &cast<T>); });
 }
 
@@ -39,7 +39,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shard::cpu {
-HWY_EXPORT(register_cast_here);
-void register_cast() { HWY_DYNAMIC_DISPATCH(register_cast_here)(); }
+HWY_EXPORT(register_cast_for_target);
+void register_cast() { HWY_DYNAMIC_DISPATCH(register_cast_for_target)(); }
 }  // namespace shard::cpu
 #endif

@@ -127,7 +127,7 @@ void add_bits(const char* name) {
   register_kernel(name, kBackend, DType::boolean, &binary<Op, uint8_t, uint8_t>);
 }
 
-void register_logic_here() {
+void register_logic_for_target() {
   add_truth<Equal>("equal");
   add_truth<NotEqual>("not_equal");
   add_truth<Less>("less_than");
@@ -153,7 +153,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shard::cpu {
-HWY_EXPORT(register_logic_here);
-void register_logic() { HWY_DYNAMIC_DISPATCH(register_logic_here)(); }
+HWY_EXPORT(register_logic_for_target);
+void register_logic() { HWY_DYNAMIC_DISPATCH(register_logic_for_target)(); }
 }  // namespace shard::cpu
 #endif

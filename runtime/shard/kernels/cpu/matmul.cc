@@ -125,14 +125,14 @@ std::vector<float> to_floats(const OpContext& ctx, const DenseTensor& x) {
   std::vector<float> values(static_cast<size_t>(x.numel()));
   visit_dtype(x.dtype(), [&]<class T>(TypeTag<T>) {
     if constexpr (is_half<T>) std::copy_n(x.data<T>(), values.size(), values.begin());
-    else fail(ErrorCode::internal, "[{}] {} is no 16-bit float", ctx.op, to_string(x.meta()));
+    else fail(ErrorCode::internal, "[{}] {} is not a 16-bit float", ctx.op, to_string(x.meta()));
   });
   return values;
 }
 
 void check_blas_sizes(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, const Product& p) {
   if (std::max({p.m, p.n, p.k}) <= INT32_MAX) return;
-  fail(ErrorCode::out_of_range, "[{}] x is {} and y is {}, but a size above {} is beyond the BLAS library; split it",
+  fail(ErrorCode::out_of_range, "[{}] x is {} and y is {}, but the BLAS library supports sizes of at most {}; split it",
        ctx.op, to_string(x.meta()), to_string(y.meta()), INT32_MAX);
 }
 

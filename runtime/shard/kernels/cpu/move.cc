@@ -1,5 +1,5 @@
 // CPU kernels that rearrange the elements of one tensor: transpose, expand, tile, slices and their
-// inverse, triangles. Concatenation and splitting are in pieces.cc.
+// inverse, triangles. Concatenation and splitting are in concat.cc.
 #include <algorithm>
 #include <cstring>
 

@@ -168,7 +168,7 @@ void batch_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& m
   normalise_channels<T>(x, view, used, inverse, scale, bias, out);
 }
 
-void register_norm_here() {
+void register_norm_for_target() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("layer_norm", kBackend, dtype_of<T>, &layer_norm<T>);
     register_kernel("rms_norm", kBackend, dtype_of<T>, &rms_norm<T>);
@@ -183,7 +183,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shard::cpu {
-HWY_EXPORT(register_norm_here);
-void register_norm() { HWY_DYNAMIC_DISPATCH(register_norm_here)(); }
+HWY_EXPORT(register_norm_for_target);
+void register_norm() { HWY_DYNAMIC_DISPATCH(register_norm_for_target)(); }
 }  // namespace shard::cpu
 #endif

@@ -188,7 +188,7 @@ void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
   });
 }
 
-void register_norm_grad_here() {
+void register_norm_grad_for_target() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("layer_norm_grad", kBackend, dtype_of<T>, &layer_norm_grad<T>);
     register_kernel("rms_norm_grad", kBackend, dtype_of<T>, &rms_norm_grad<T>);
@@ -203,7 +203,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shard::cpu {
-HWY_EXPORT(register_norm_grad_here);
-void register_norm_grad() { HWY_DYNAMIC_DISPATCH(register_norm_grad_here)(); }
+HWY_EXPORT(register_norm_grad_for_target);
+void register_norm_grad() { HWY_DYNAMIC_DISPATCH(register_norm_grad_for_target)(); }
 }  // namespace shard::cpu
 #endif

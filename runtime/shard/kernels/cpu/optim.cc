@@ -112,7 +112,7 @@ void adam(const OpContext& ctx, const DenseTensor& param, const DenseTensor& gra
            beta1_pow_out, beta2_pow_out, master_param_out);
 }
 
-void register_optim_here() {
+void register_optim_for_target() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("sgd", kBackend, dtype_of<T>, &sgd<T>);
     register_kernel("adamw", kBackend, dtype_of<T>, &adamw<T>);
@@ -126,7 +126,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shard::cpu {
-HWY_EXPORT(register_optim_here);
-void register_optim() { HWY_DYNAMIC_DISPATCH(register_optim_here)(); }
+HWY_EXPORT(register_optim_for_target);
+void register_optim() { HWY_DYNAMIC_DISPATCH(register_optim_for_target)(); }
 }  // namespace shard::cpu
 #endif

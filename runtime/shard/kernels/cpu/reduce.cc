@@ -314,7 +314,7 @@ void numel(const OpContext& ctx, const DenseTensor& x, DenseTensor& size) {
   *size.data<int64_t>() = ctx.input_box(0, x).global.numel();
 }
 
-void register_reduce_here() {
+void register_reduce_for_target() {
   for_types(AllTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("sum", kBackend, dtype_of<T>, &reduce<Sum, T>);
     register_kernel("prod", kBackend, dtype_of<T>, &reduce<Prod, T>);
@@ -340,7 +340,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shard::cpu {
-HWY_EXPORT(register_reduce_here);
-void register_reduce() { HWY_DYNAMIC_DISPATCH(register_reduce_here)(); }
+HWY_EXPORT(register_reduce_for_target);
+void register_reduce() { HWY_DYNAMIC_DISPATCH(register_reduce_for_target)(); }
 }  // namespace shard::cpu
 #endif

@@ -30,7 +30,7 @@ void register_attention();
 void register_rope();
 void register_embedding();
 void register_move();
-void register_pieces();
+void register_concat();
 void register_random();
 void register_optim();
 void register_creation();

@@ -113,7 +113,7 @@ void power(const OpContext&, const DenseTensor& x, const Scalar& y, DenseTensor&
   }
 }
 
-void register_scalar_here() {
+void register_scalar_for_target() {
   for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("scale", kBackend, dtype_of<T>, &scale<T>);
     register_kernel("clip", kBackend, dtype_of<T>, &clip<T>);
@@ -127,7 +127,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shard::cpu {
-HWY_EXPORT(register_scalar_here);
-void register_scalar() { HWY_DYNAMIC_DISPATCH(register_scalar_here)(); }
+HWY_EXPORT(register_scalar_for_target);
+void register_scalar() { HWY_DYNAMIC_DISPATCH(register_scalar_for_target)(); }
 }  // namespace shard::cpu
 #endif

@@ -253,7 +253,7 @@ void cross_entropy_grad(const OpContext& ctx, const DenseTensor& label, const De
   });
 }
 
-void register_softmax_here() {
+void register_softmax_for_target() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("softmax", kBackend, dtype_of<T>, &softmax<T>);
     register_kernel("log_softmax", kBackend, dtype_of<T>, &log_softmax<T>);
@@ -271,7 +271,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shard::cpu {
-HWY_EXPORT(register_softmax_here);
-void register_softmax() { HWY_DYNAMIC_DISPATCH(register_softmax_here)(); }
+HWY_EXPORT(register_softmax_for_target);
+void register_softmax() { HWY_DYNAMIC_DISPATCH(register_softmax_for_target)(); }
 }  // namespace shard::cpu
 #endif

@@ -126,7 +126,7 @@ void add_op(const char* name, List types) {
   for_types(types, [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &unary<Op, T>); });
 }
 
-void register_unary_here() {
+void register_unary_for_target() {
   add_op<Exp>("exp", FloatTypes{});
   add_op<Log>("log", FloatTypes{});
   add_op<Tanh>("tanh", FloatTypes{});
@@ -148,7 +148,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shard::cpu {
-HWY_EXPORT(register_unary_here);
-void register_unary() { HWY_DYNAMIC_DISPATCH(register_unary_here)(); }
+HWY_EXPORT(register_unary_for_target);
+void register_unary() { HWY_DYNAMIC_DISPATCH(register_unary_for_target)(); }
 }  // namespace shard::cpu
 #endif

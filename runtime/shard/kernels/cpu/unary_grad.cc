@@ -146,7 +146,7 @@ void add_op(const char* name) {
             [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, T>); });
 }
 
-void register_unary_grad_here() {
+void register_unary_grad_for_target() {
   add_op<ExpGrad>("exp_grad");
   add_op<LogGrad>("log_grad");
   add_op<TanhGrad>("tanh_grad");
@@ -170,7 +170,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shard::cpu {
-HWY_EXPORT(register_unary_grad_here);
-void register_unary_grad() { HWY_DYNAMIC_DISPATCH(register_unary_grad_here)(); }
+HWY_EXPORT(register_unary_grad_for_target);
+void register_unary_grad() { HWY_DYNAMIC_DISPATCH(register_unary_grad_for_target)(); }
 }  // namespace shard::cpu
 #endif

@@ -56,14 +56,14 @@ template <class Acc, int Threads, class In, class Out>
 __global__ void sum_rows(Out* out, const In* x, Shape shape) {
   using Reduce = cub::BlockReduce<Acc, Threads>;
   __shared__ typename Reduce::TempStorage storage;
-  for (int64_t piece = blockIdx.x; piece < shape.outputs * shape.splits; piece += gridDim.x) {
-    const int64_t first = piece / shape.outputs * shape.chunk;
+  for (int64_t part = blockIdx.x; part < shape.outputs * shape.splits; part += gridDim.x) {
+    const int64_t first = part / shape.outputs * shape.chunk;
     const int64_t last = min(first + shape.chunk, shape.terms);
-    const In* from = x + locate(shape.kept, piece % shape.outputs);
+    const In* from = x + locate(shape.kept, part % shape.outputs);
     Acc mine{};
     for (int64_t i = first + threadIdx.x; i < last; i += Threads) mine += ToAcc<Acc>{}(from[locate(shape.reduced, i)]);
     const Acc all = Reduce(storage).Sum(mine);
-    if (threadIdx.x == 0) out[piece] = store<Out>(all);
+    if (threadIdx.x == 0) out[part] = store<Out>(all);
     __syncthreads();
   }
 }
@@ -73,9 +73,9 @@ template <class Acc, class In, class Out>
 __global__ void sum_columns(Out* out, const In* x, Shape shape) {
   __shared__ Acc slices[kSlices][kColumns];
   const int64_t groups = (shape.outputs + kColumns - 1) / kColumns;
-  for (int64_t piece = blockIdx.x; piece < groups * shape.splits; piece += gridDim.x) {
-    const int64_t split = piece / groups;
-    const int64_t output = piece % groups * kColumns + threadIdx.x;
+  for (int64_t part = blockIdx.x; part < groups * shape.splits; part += gridDim.x) {
+    const int64_t split = part / groups;
+    const int64_t output = part % groups * kColumns + threadIdx.x;
     const int64_t last = min((split + 1) * shape.chunk, shape.terms);
     Acc mine{};
     if (output < shape.outputs) {
@@ -125,11 +125,11 @@ void split(Shape& shape, int64_t blocks, int64_t smallest_chunk) {
 
 template <class Acc, class In, class Out>
 void launch(const Shape& shape, bool rows, Out* out, const In* x) {
-  const int64_t pieces = shape.outputs * shape.splits;
+  const int64_t parts = shape.outputs * shape.splits;
   if (rows && shape.chunk <= 256) {
-    sum_rows<Acc, 32><<<grid_for(pieces * 32, 32), 32, 0, stream()>>>(out, x, shape);
+    sum_rows<Acc, 32><<<grid_for(parts * 32, 32), 32, 0, stream()>>>(out, x, shape);
   } else if (rows) {
-    sum_rows<Acc, 256><<<grid_for(pieces * 256, 256), 256, 0, stream()>>>(out, x, shape);
+    sum_rows<Acc, 256><<<grid_for(parts * 256, 256), 256, 0, stream()>>>(out, x, shape);
   } else {
     const int64_t groups = (shape.outputs + kColumns - 1) / kColumns * shape.splits;
     const dim3 block(kColumns, kSlices);
@@ -147,8 +147,8 @@ void sum_some(const OpContext& ctx, Shape shape, Out* out, const In* x) {
     launch<Acc>(shape, rows, out, x);
     return check_launch(ctx.op);
   }
-  const Scratch pieces(static_cast<size_t>(shape.outputs * shape.splits) * sizeof(Acc));
-  Acc* const partial = static_cast<Acc*>(pieces.data());
+  const Scratch parts(static_cast<size_t>(shape.outputs * shape.splits) * sizeof(Acc));
+  Acc* const partial = static_cast<Acc*>(parts.data());
   launch<Acc>(shape, rows, partial, x);
   check_launch(ctx.op);
   Shape second{};

@@ -10,7 +10,7 @@
 namespace shard::program {
 
 /// This rank's local shard of a value of the program; storage-less.
-inline DenseTensor piece_of(const Type& type, MemoryMeter& meter) {
+inline DenseTensor local_shard_of(const Type& type, MemoryMeter& meter) {
   if (type.spec == nullptr) return DenseTensor::allocate(type.device, type.meta, &meter);
   const auto at = type.spec->mesh()->coordinate(current_rank().id());
   if (!at) return absent_value(type.meta);

@@ -122,7 +122,7 @@ void add_sharing(Key& key, const Arguments& arguments) {
 /// Adds which of the tensors are views that were resharded, and from which other ones. The sources
 /// must not be written before the views are read.
 template <class Key>
-void add_moved(Key& key, const Arguments& arguments) {
+void add_resharded_views(Key& key, const Arguments& arguments) {
   const size_t inputs = arguments.inputs.size();
   const auto storage_of = [&](size_t i) -> const Storage* {
     const Tensor& tensor = i < inputs ? arguments.inputs[i] : arguments.parameters[i - inputs];
@@ -164,7 +164,7 @@ KeyWords types_key(const std::vector<Tensor>& parameters) {
 KeyWords sharing_key(const Arguments& arguments) {
   KeyWords key;
   add_sharing(key, arguments);
-  add_moved(key, arguments);
+  add_resharded_views(key, arguments);
   return key;
 }
 
@@ -177,7 +177,7 @@ bool has_types(const KeyWords& known, const std::vector<Tensor>& parameters) {
 bool has_sharing(const KeyWords& known, const Arguments& arguments) {
   KeyMatch match(known);
   add_sharing(match, arguments);
-  add_moved(match, arguments);
+  add_resharded_views(match, arguments);
   return match.matches();
 }
 

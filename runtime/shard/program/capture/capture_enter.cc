@@ -145,8 +145,8 @@ Tensor ProgramTracer::make_input(const Tensor& example, size_t number) {
 
 void ProgramTracer::adopt_made(TensorImpl& tensor) {
   if (buffers_.contains(tensor.value.storage().get())) {
-    refuse("from_data", fmt::format("{} shares its buffer with another tensor that the function has made with its "
-                                    "elements; make the one as a view of the other",
+    refuse("from_data", fmt::format("{} shares its buffer with another tensor that the function has created from data; "
+                                    "create one as a view of the other",
                                     tensor.describe()));
   }
   parameters_.push_back({.tensor = Tensor(tensor.alias()), .leaf = {}, .constant = true});
@@ -157,7 +157,7 @@ void ProgramTracer::adopt_made(TensorImpl& tensor) {
   op.kind = Kind::clone;
   op.inputs = {{id, 0}};
   op.attrs.emplace_back(type.device);
-  DenseTensor copy = piece_of(type, meter);
+  DenseTensor copy = local_shard_of(type, meter);
   copy.set_symbol(symbol_of(add_single(std::move(op), type)));
   constants_.emplace_back(tensor, std::move(copy));
 }
@@ -197,11 +197,11 @@ void ProgramTracer::check_outside(const TensorImpl& tensor) {
 }
 
 void ProgramTracer::update_history(const Tensor& tensor) const {
-  const autograd::NoBoundary::Lifted outside(apart_);
+  const autograd::NoBoundary::Suspended outside(no_boundary_);
   tensor.requires_grad();
 }
 
-void ProgramTracer::tie_moved_view(const Buffer& view) const {
+void ProgramTracer::link_resharded_view(const Buffer& view) const {
   const Detachment& from = *view.real->detachment();
   const Storage* const known =
       nearest_source(*view.real, [&](const Storage* source) { return buffers_.contains(source); });
@@ -221,12 +221,12 @@ const char* ProgramTracer::writer_of(const Storage& view) {
   return from->source->last_write() == nullptr ? "an op" : from->source->last_write()->op;
 }
 
-void ProgramTracer::tie_moved_views(const Buffer& entered) const {
-  if (entered.moved) tie_moved_view(entered);
+void ProgramTracer::link_resharded_views(const Buffer& entered) const {
+  if (entered.resharded) link_resharded_view(entered);
   for (const auto& [real, view] : buffers_) {
     // The function has written it, or has read it while stale under ViewPolicy::temporary.
-    const bool parted = view.symbolic->detachment() == nullptr;
-    if (view.moved && !parted && &view != &entered) tie_moved_view(view);
+    const bool separated = view.symbolic->detachment() == nullptr;
+    if (view.resharded && !separated && &view != &entered) link_resharded_view(view);
   }
 }
 
@@ -243,8 +243,8 @@ std::pair<DenseTensor, ValueId> ProgramTracer::enter(const TensorImpl& tensor) {
     buffer.symbolic->set_version(real->version());
     // Under ViewPolicy::temporary a stale view is separated from its source when the program reads
     // it.
-    buffer.moved = real->detachment() != nullptr && !(view_policy() == ViewPolicy::temporary && real->stale());
-    tie_moved_views(buffer);
+    buffer.resharded = real->detachment() != nullptr && !(view_policy() == ViewPolicy::temporary && real->stale());
+    link_resharded_views(buffer);
     id = buffer.first = program_.add_value(type);
   } else {
     id = program_.add_value(type, buffer.first);
@@ -284,9 +284,10 @@ const ProgramTracer::Input* ProgramTracer::input_of(const TensorImpl& tensor) co
   return found == inputs_.end() ? nullptr : &*found;
 }
 
-bool ProgramTracer::is_moved_entry(const Storage& symbolic) const {
-  return std::any_of(buffers_.begin(), buffers_.end(),
-                     [&](const auto& each) { return each.second.moved && each.second.symbolic.get() == &symbolic; });
+bool ProgramTracer::is_resharded_entry(const Storage& symbolic) const {
+  return std::any_of(buffers_.begin(), buffers_.end(), [&](const auto& each) {
+    return each.second.resharded && each.second.symbolic.get() == &symbolic;
+  });
 }
 
 }  // namespace shard::program

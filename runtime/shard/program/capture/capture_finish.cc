@@ -41,9 +41,8 @@ void ProgramTracer::check_constants() {
   for (const Constant& each : constants_) {
     if (!each.escapes()) continue;
     fail(ErrorCode::capture,
-         "the captured function keeps a tensor that it makes from data and then changes ({}), but each run makes its "
-         "own; make it outside of the function, "
-         "so that all runs read and write that one",
+         "the captured function stores a tensor that it creates from data and then changes ({}), but each run creates "
+         "its own; create it outside of the function, so that all runs share it",
          each.handle().get().describe());
   }
 }
@@ -66,16 +65,15 @@ std::vector<DetachedOutput> ProgramTracer::detached_outputs(const std::vector<Te
     if (!outputs[i].defined()) continue;
     const Storage& storage = *outputs[i].impl()->value.storage();
     const Detachment* const from = storage.detachment();
-    if (from == nullptr || is_moved_entry(storage)) continue;
+    if (from == nullptr || is_resharded_entry(storage)) continue;
     // A view of a view is a stale copy of the first source that the caller sees.
     const Detachment* link = from;
     while (link != nullptr && !seen.contains(link->source.get())) link = link->source->detachment();
     if (link == nullptr && !storage.stale()) continue;
     if (from->refresh && before_.rank->policies.view == ViewPolicy::sync) {
       fail(ErrorCode::capture,
-           "the captured function returns a view by [{}] of '{}', which had to move, and ViewPolicy::sync would keep "
-           "the two in step after each run; return "
-           "a copy (assign(x)), or give '{}' the layout {} before",
+           "the captured function returns a view by [{}] of '{}', which was resharded, and ViewPolicy::sync would keep "
+           "the two in sync after each run; return a copy (assign(x)), or reshard '{}' to {} before",
            from->op, from->argument, from->argument, from->to);
     }
     detached.push_back({i, link == nullptr ? value_in(outputs[i]) : seen.at(link->source.get()), storage.stale(),
@@ -90,16 +88,16 @@ size_t ProgramTracer::add_written(std::vector<Tensor>& outputs) {
     const Tensor& tensor = input.tensor;
     tensor.requires_grad();  // gives a view of a written tensor the history of that write
     if (!tensor.get().grad.node) return;
-    const char* const fault = input.moved_view ? "is a view that had to move"
-                              : !has_all_tensors_on(*input.real)
-                                  ? "shares its buffer with a tensor that is no input, or whose base is none"
-                              : !is_whole(tensor) ? "goes through that write backwards"
-                                                  : nullptr;
+    const char* const fault =
+        input.resharded_view ? "is a view of a resharded copy"
+        : !has_all_tensors_on(*input.real)
+            ? "shares its buffer with a tensor that is not an input, or whose base is not an input"
+        : !is_whole(tensor) ? "the function has already run backward through"
+                            : nullptr;
     if (fault != nullptr) {
       fail(ErrorCode::capture,
-           "the captured function writes what requires a gradient into a tensor from outside ({}) that {}; write a "
-           "copy (assign(x)) or detach() of it, or write under "
-           "NoGrad",
+           "the captured function writes a value that requires a gradient into a tensor from outside ({}) that {}; "
+           "write a copy (assign(x)) or detach() of it, or write under NoGrad",
            tensor.get().describe(), fault);
     }
     const auto same = [&](const Tensor& output) { return output.impl() == tensor.impl(); };
@@ -112,9 +110,8 @@ size_t ProgramTracer::add_written(std::vector<Tensor>& outputs) {
     if (!each.handle().get().grad.node) continue;
     // A cycle: its history would hold the program, and the program would hold the tensor.
     fail(ErrorCode::capture,
-         "the captured function writes what requires a gradient into a tensor from outside that is no input of it "
-         "({}); give it as an input, write a copy "
-         "(assign(x)) or detach() of it, or write under NoGrad",
+         "the captured function writes a value that requires a gradient into a tensor from outside that is not one of "
+         "its inputs ({}); pass it as an input, write a copy (assign(x)) or detach() of it, or write under NoGrad",
          each.handle().get().describe());
   }
   return outputs.size() - returned;
@@ -177,7 +174,7 @@ std::optional<TracedGradient> ProgramTracer::differentiate(const std::vector<Ten
   for (const Adopted& each : adopted_) {
     if (each.required_grad()) leaves.push_back(each.handle());
   }
-  want_all(gradient, leaves);
+  add_wanted_leaves(gradient, leaves);
   if (from.size() > 1) gradient.reaches = reached(from, as_entered(leaves));
   gradient.forward_ops = program_.ops.size();
   gradient.function_inputs = program_.inputs.size();
@@ -195,14 +192,14 @@ std::optional<TracedGradient> ProgramTracer::differentiate(const std::vector<Ten
     parameters_.resize(parameters);
     std::erase_if(buffers_, [&](const auto& each) { return each.second.first >= program_.value_count(); });
     drawn.restore();
-    want_all(gradient, leaves);
+    add_wanted_leaves(gradient, leaves);
     gradient.reaches.clear();
     gradient.error = error.what();
   }
   return gradient;
 }
 
-void ProgramTracer::want_all(TracedGradient& gradient, const std::vector<Tensor>& leaves) const {
+void ProgramTracer::add_wanted_leaves(TracedGradient& gradient, const std::vector<Tensor>& leaves) const {
   gradient.wanted.clear();
   for (const Tensor& each : leaves) gradient.wanted.push_back(entry_of(each));
   gradient.output_groups.assign(gradient.outputs.size(), 0);
@@ -243,10 +240,10 @@ void ProgramTracer::add_gradients(TracedGradient& gradient, const std::vector<Te
 }
 
 Tensor ProgramTracer::new_tensor(const Type& type) {
-  DenseTensor piece = piece_of(type, meter);
-  piece.set_symbol(symbol_of(program_.add_value(type)));
-  return type.spec == nullptr ? Tensor(std::move(piece))
-                              : make_dist(*before_.rank, type.meta, type.spec, std::move(piece));
+  DenseTensor shard = local_shard_of(type, meter);
+  shard.set_symbol(symbol_of(program_.add_value(type)));
+  return type.spec == nullptr ? Tensor(std::move(shard))
+                              : make_dist(*before_.rank, type.meta, type.spec, std::move(shard));
 }
 
 void ProgramTracer::finish_gradients() {
@@ -259,9 +256,8 @@ void ProgramTracer::finish_gradients() {
     const bool changed = now.impl() != each.before.impl();
     if (changed && !(adopted != nullptr ? adopted->was_leaf() : input->was_leaf)) {
       fail(ErrorCode::capture,
-           "[backward] cannot be captured: it goes on into what {} was computed from, before the captured function. "
-           "Give detach() of it, or call backward "
-           "outside",
+           "[backward] cannot be captured: it continues into the computation of {}, before the captured function. Pass "
+           "detach() of it, or call backward outside",
            each.leaf.get().describe());
     }
     leaves_.push_back({input != nullptr ? Tensor() : each.leaf, input != nullptr ? input->number : 0, each.value,
@@ -281,13 +277,12 @@ void ProgramTracer::check_adopted() const {
   for (const Adopted& each : adopted_)
     check_kept(*each.handle().impl(), each.type(), each.same_place(), each.required_grad());
   for (const auto& [real, buffer] : buffers_) {
-    const Detachment* const parted = buffer.symbolic->detachment();
-    if (parted != nullptr && !buffer.moved) {
+    const Detachment* const detachment = buffer.symbolic->detachment();
+    if (detachment != nullptr && !buffer.resharded) {
       fail(ErrorCode::capture,
-           "[{}] in the captured function gives another buffer to what shares that of a tensor from outside ({}), so "
-           "that the two part in each run; give it a "
-           "copy (assign(x)), or call the op that is not in place",
-           parted->op, to_string(program_.value(buffer.first).type));
+           "[{}] in the captured function replaces a buffer that a tensor from outside ({}) shares, so the two would "
+           "become independent in each run; pass it a copy (assign(x)), or call the out-of-place op",
+           detachment->op, to_string(program_.value(buffer.first).type));
     }
   }
 }
@@ -295,16 +290,14 @@ void ProgramTracer::check_adopted() const {
 void ProgramTracer::check_kept(const TensorImpl& tensor, const Type& type, bool same_place, bool required_grad) {
   if (!same_place) {
     fail(ErrorCode::capture,
-         "the captured function gives a tensor from outside ({}) another shape, dtype, layout or buffer, which each "
-         "run would do again; write its elements "
-         "alone, or return the new tensor",
+         "the captured function changes the shape, dtype, layout or buffer of a tensor from outside ({}), which each "
+         "run would repeat; write only its elements, or return the new tensor",
          to_string(type));
   }
   if (tensor.grad.requires_grad != required_grad && !tensor.grad.node) {
     fail(ErrorCode::capture,
          "the captured function changes whether a tensor from outside ({}) requires a gradient, which each run would "
-         "do again; call set_requires_grad "
-         "outside, or on detach() of it, which is a tensor of the function",
+         "repeat; call set_requires_grad outside, or on detach() of it, which is a tensor of the function",
          to_string(type));
   }
 }
@@ -320,7 +313,7 @@ void ProgramTracer::finish_draws() {
   }
   if (seeded)
     fail(ErrorCode::capture,
-         "the captured function sets the seed of a generator, which each run would do again; set it outside");
+         "the captured function sets the seed of a generator, which each run would repeat; set it outside");
 }
 
 }  // namespace shard::program

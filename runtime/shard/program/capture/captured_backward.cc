@@ -28,8 +28,8 @@ Tensor zeros_of(const Type& type) {
   const auto at = type.spec->mesh()->coordinate(current_rank().id());
   if (!at) return make_dist(current_rank(), type.meta, type.spec, absent_value(type.meta));
   const Meta shard = shard_meta(type.meta, *type.spec, *at);
-  const Tensor piece = shard::zeros(IntArray(shard.dims), shard.dtype, type.device);
-  return make_dist(current_rank(), type.meta, type.spec, piece.get().value);
+  const Tensor zeros = shard::zeros(IntArray(shard.dims), shard.dtype, type.device);
+  return make_dist(current_rank(), type.meta, type.spec, zeros.get().value);
 }
 
 /// The tensor as the forward program read it. A view that was resharded keeps that value even if
@@ -44,7 +44,7 @@ Tensor snapshot(const Tensor& source) {
 
 }  // namespace
 
-Again::Again(const Entry& entry, const BackwardPart& part, const Arguments& arguments) : entry_(entry) {
+EagerBackward::EagerBackward(const Entry& entry, const BackwardPart& part, const Arguments& arguments) : entry_(entry) {
   // operator() throws in these cases.
   if (!entry.source->function || !entry.trace.program.gradients.empty()) return;
   rerun_.emplace([&entry, &part](const std::vector<Tensor>& inputs) { return outputs_of(entry, part, inputs); },
@@ -54,55 +54,54 @@ Again::Again(const Entry& entry, const BackwardPart& part, const Arguments& argu
     versions_.push_back(parameter.defined() ? parameter.version() : 0);
 }
 
-void Again::operator()(autograd::BackwardContext& context) const {
+void EagerBackward::operator()(autograd::BackwardContext& context) const {
   if (!entry_.source->function) {
     fail(ErrorCode::autograd,
-         "[captured] create_graph calls the captured function again, and a loaded program has none; leave create_graph "
-         "out, or capture the function itself");
+         "[captured] create_graph calls the captured function again, which a loaded program does not have; do not set "
+         "create_graph, or capture the function itself");
   }
   if (!entry_.trace.program.gradients.empty()) {
     fail(ErrorCode::autograd,
          "[captured] create_graph calls the captured function again, which would change the gradients of leaves again; "
-         "leave create_graph out, or call backward "
-         "outside of the function");
+         "do not set create_graph, or call backward outside of the function");
   }
   check_unwritten();
   (*rerun_)(context);
 }
 
-void Again::check_unwritten() const {
+void EagerBackward::check_unwritten() const {
   const std::vector<Parameter>& parameters = entry_.trace.parameters;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const std::string& name = entry_.trace.program.parameters[i].name;
     if (parameters[i].leaf_input >= 0) {
       fail(ErrorCode::autograd,
            "[captured] create_graph calls the captured function again, which reads the gradient of an input ('{}'), "
-           "and that may be another one by now; leave "
-           "create_graph out, or give the function a copy of the gradient (assign(x))",
+           "which may have changed since; do not set create_graph, or pass the function a copy of the gradient "
+           "(assign(x))",
            name);
     }
     const Tensor now = parameters[i].leaf.defined() ? parameters[i].leaf.grad() : parameters[i].tensor;
     if (!now.defined() || now.version() == versions_[i]) continue;
     fail(ErrorCode::autograd,
          "[captured] create_graph calls the captured function again, but '{}' ({}) has been written since the call: it "
-         "was at version {} and is at {}, written "
-         "last by {}. Call backward before that write, or give the function a copy (assign(x))",
+         "was at version {} and is at {}, written last by {}. Call backward before that write, or pass the function a "
+         "copy (assign(x))",
          name, now.get().describe(), versions_[i], now.version(),
          LastWrite::text(now.get().value.storage()->last_write()));
   }
 }
 
-Backward::Backward(std::shared_ptr<Entry> entry, size_t step, Again again, const Arguments& arguments,
+Backward::Backward(std::shared_ptr<Entry> entry, size_t step, EagerBackward eager, const Arguments& arguments,
                    std::span<const Tensor> values, RandomStart random)
-    : entry_(std::move(entry)), step_(step), again_(std::move(again)), random_(random) {
+    : entry_(std::move(entry)), step_(step), eager_(std::move(eager)), random_(random) {
   if (!entry_->split) return;
   const Split& split = *entry_->split;
   const BackwardPart& part = entry_->steps[step].all.part;
-  values_.resize(split.middles.size());
+  values_.resize(split.residuals.size());
   for (const size_t i : part.inputs) {
-    if (i >= split.middles.size()) break;  // the rest are the gradients of outputs
-    const Middle& middle = split.middles[i];
-    if (middle.output >= 0) values_[i] = Saved(values[static_cast<size_t>(middle.output) - split.outputs]);
+    if (i >= split.residuals.size()) break;  // the rest are the gradients of outputs
+    const Residual& residual = split.residuals[i];
+    if (residual.output >= 0) values_[i] = Saved(values[static_cast<size_t>(residual.output) - split.outputs]);
   }
   sources_.resize(split.sources.size());
   for (const size_t i : part.parameters) sources_[i] = Saved(entry_->argument(split.sources[i], arguments).detach());
@@ -111,8 +110,8 @@ Backward::Backward(std::shared_ptr<Entry> entry, size_t step, Again again, const
 void Backward::operator()(autograd::BackwardContext& context) const {
   if (const std::string& error = entry_->trace.gradient->error; !error.empty())
     fail(ErrorCode::autograd, "[captured] {}", error);
-  if (grad_enabled()) return again_(context);
-  const Occupant::Stay stay(entry_->source->occupant);
+  if (grad_enabled()) return eager_(context);
+  const ThreadOwner::Hold hold(entry_->source->owner);
   const std::vector<Tensor> gradients = context.grads_or_none(0);
   std::vector<bool> given;
   for (const Tensor& gradient : gradients) given.push_back(gradient.defined());
@@ -133,16 +132,16 @@ void Backward::operator()(autograd::BackwardContext& context) const {
 /// `gradients` are the gradients of the outputs of the step.
 Arguments Backward::arguments_of(const BackwardPart& part, const std::vector<Tensor>& gradients) const {
   Arguments arguments;
-  const size_t middles = values_.size();
+  const size_t residuals = values_.size();
   for (size_t k = 0; k < part.inputs.size(); ++k) {
     const size_t i = part.inputs[k];
-    if (i < middles) {
+    if (i < residuals) {
       arguments.inputs.push_back(values_[i].tensor);
       continue;
     }
     const Type& type = part.program.value(part.program.inputs[k].value).type;
     const auto output =
-        std::find(part.outputs.begin(), part.outputs.end(), i - middles);  // empty for a step that does not run
+        std::find(part.outputs.begin(), part.outputs.end(), i - residuals);  // empty for a step that does not run
     const Tensor given =
         output == part.outputs.end() ? Tensor() : gradients[static_cast<size_t>(output - part.outputs.begin())];
     arguments.inputs.push_back(!given.defined()       ? zeros_of(type)
@@ -167,8 +166,7 @@ void Backward::check_version(const Saved& saved, std::string_view name) {
   const LastWrite* const write = tensor.get().value.storage()->last_write();
   fail(ErrorCode::autograd,
        "[captured] backward reads {} ({}) as the captured function had it: version {}, but it is at version {}, "
-       "written last by {}. Call backward before that write, or give the "
-       "function a copy (assign(x))",
+       "written last by {}. Call backward before that write, or pass the function a copy (assign(x))",
        name, tensor.get().describe(), saved.version, tensor.version(), LastWrite::text(write));
 }
 

@@ -12,10 +12,10 @@ namespace shard::program {
 
 /// The state that the step of a call keeps for create_graph, where the gradient itself is recorded.
 /// A program has no second gradient, so the function is called again instead.
-class Again {
+class EagerBackward {
  public:
   /// Construct it before the program runs.
-  Again(const Entry& entry, const BackwardPart& part, const Arguments& arguments);
+  EagerBackward(const Entry& entry, const BackwardPart& part, const Arguments& arguments);
   void operator()(autograd::BackwardContext& context) const;
 
  private:
@@ -30,7 +30,7 @@ class Again {
 class Backward {
  public:
   /// `values` are the residuals: what the forward program returned in addition to its outputs.
-  Backward(std::shared_ptr<Entry> entry, size_t step, Again again, const Arguments& arguments,
+  Backward(std::shared_ptr<Entry> entry, size_t step, EagerBackward eager, const Arguments& arguments,
            std::span<const Tensor> values, RandomStart random);
   void operator()(autograd::BackwardContext& context) const;
 
@@ -48,9 +48,9 @@ class Backward {
 
   std::shared_ptr<Entry> entry_;
   size_t step_;
-  Again again_;
+  EagerBackward eager_;
   RandomStart random_;
-  // By number among the residuals (Split::middles) and sources of the split.
+  // By number among the residuals (Split::residuals) and sources of the split.
   std::vector<Saved> values_, sources_;
 };
 

@@ -14,29 +14,29 @@
 namespace shard::program {
 
 /// Ensures that only one thread at a time is in a call of a captured function.
-class Occupant {
+class ThreadOwner {
  public:
   /// Occupies the function for its lifetime. Calls of one thread may be nested. Throws if another
   /// thread is in a call.
-  class Stay {
+  class Hold {
    public:
-    explicit Stay(Occupant& occupant) : occupant_(occupant) {
+    explicit Hold(ThreadOwner& owner) : owner_(owner) {
       const ThreadState* nobody = nullptr;
-      entered_ = occupant.thread_.compare_exchange_strong(nobody, &this_thread, std::memory_order_acquire);
+      entered_ = owner.thread_.compare_exchange_strong(nobody, &this_thread, std::memory_order_acquire);
       if (entered_ || nobody == &this_thread) return;
       fail(ErrorCode::capture,
            "[captured] another thread is in a call or a backward pass of this captured function, whose programs keep "
            "buffers from run to run. Capture one function "
            "per thread, or let the threads take turns");
     }
-    Stay(const Stay&) = delete;
-    Stay& operator=(const Stay&) = delete;
-    ~Stay() {
-      if (entered_) occupant_.thread_.store(nullptr, std::memory_order_release);
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+    ~Hold() {
+      if (entered_) owner_.thread_.store(nullptr, std::memory_order_release);
     }
 
    private:
-    Occupant& occupant_;
+    ThreadOwner& owner_;
     bool entered_;
   };
 
@@ -48,7 +48,7 @@ class Occupant {
 struct CaptureSource {
   Function function;  // empty for a program that was loaded
   CaptureOptions options;
-  Occupant occupant;
+  ThreadOwner owner;
 
   Program improved(Program program, int64_t goal = 0) const {
     return options.passes ? run_passes(std::move(program),

@@ -81,20 +81,20 @@ class FitCheck {
   void check_history(const char* what, const Named& named, const Tensor& given) {
     if (!trace_.gradient) return;
     const bool is_leaf = given.requires_grad() && given.is_leaf();
-    const bool moved_view = given.get().grad.root && !autograd::shares_root(given.get());
+    const bool resharded_view = given.get().grad.root && !autograd::shares_root(given.get());
     const auto on_root = [&](const Named& other) {
       return other.value != 0 && program_.value(other.value).root == program_.value(named.value).root;
     };
     const auto inputs = program_.inputs.begin();
     const bool shares =
         std::count_if(inputs, inputs + static_cast<std::ptrdiff_t>(trace_.require_grad.size()), on_root) > 1;
-    if (!moved_view && !is_leaf && !shares) return;
+    if (!resharded_view && !is_leaf && !shares) return;
     for (const size_t output : trace_.gradient->outputs) {
       const ValueId value = program_.outputs[output].value;
       if (value == 0 || handle_of(program_, value) != named.value) continue;
       problem(fmt::format(
-          "{} '{}': the program writes it with a history, so expected is neither a leaf that requires a gradient, nor "
-          "a view that had to move, nor one that shares its buffer with another argument; give a copy (assign(x))",
+          "{} '{}': the program writes it with a history, so it must not be a leaf that requires a gradient, nor a "
+          "view of a resharded copy, nor share its buffer with another argument; pass a copy (assign(x))",
           what, named.name));
     }
   }

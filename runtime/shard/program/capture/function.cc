@@ -18,17 +18,17 @@ namespace {
 
 using autograd::OwnedEdge;
 using call::KeyWords;
-using program::Again;
 using program::Arguments;
 using program::Backward;
 using program::CaptureSource;
+using program::EagerBackward;
 using program::Entry;
 using program::Executor;
 using program::GradientStep;
 using program::Named;
-using program::Occupant;
 using program::Program;
 using program::Split;
+using program::ThreadOwner;
 using program::Trace;
 
 constexpr OpDef kCaptured = {.name = "captured", .inputs = slots<"inputs[]">, .outputs = slots<"outputs[]">};
@@ -157,7 +157,7 @@ void check_written(const Entry& entry, const Arguments& arguments) {
 
 /// Gives a history to the tensors that written views are views of. A base that is an argument
 /// itself has got its own history.
-void give_histories_to_bases(const Entry& entry, const Arguments& arguments) {
+void update_base_histories(const Entry& entry, const Arguments& arguments) {
   std::vector<const TensorImpl*> written;
   for (const program::ValueId id : entry.written) written.push_back(entry.argument(id, arguments).impl().get());
   for (const program::ValueId id : entry.written) {
@@ -181,7 +181,7 @@ CapturedFunction::CapturedFunction(program::Function function, CaptureOptions op
     : state_(std::make_shared<State>()) {
   if (!function)
     fail(ErrorCode::invalid_argument,
-         "[CapturedFunction] there is no function to capture; give one that takes and returns tensors");
+         "[CapturedFunction] there is no function to capture; pass one that takes and returns tensors");
   state_->source->function = std::move(function);
   state_->source->options = std::move(options);
 }
@@ -196,21 +196,21 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
   if (this_thread.dry != nullptr) {
     if (state_->source->function) return state_->source->function(inputs);
     fail(ErrorCode::capture,
-         "[captured] a loaded program runs neither in a dry world nor inside of another capture, as both would need "
-         "the function that it was captured from");
+         "[captured] a loaded program runs neither in a dry world nor inside of another capture, because both need the "
+         "function that it was captured from");
   }
-  const Occupant::Stay stay(state_->source->occupant);
+  const ThreadOwner::Hold hold(state_->source->owner);
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
   if (grad_enabled()) check_written(*entry, arguments);
   refresh(*entry, arguments);
   autograd::note_reads(arguments.inputs, arguments.parameters);
   entry->prepare_forward(arguments);
-  std::vector<Again> again;
+  std::vector<EagerBackward> eager;
   // The edges of all steps, taken before written arguments get another history.
   std::vector<std::vector<OwnedEdge>> edges;
   for (const GradientStep& step : entry->steps) {
-    again.emplace_back(*entry, step.all.part, arguments);
+    eager.emplace_back(*entry, step.all.part, arguments);
     std::vector<OwnedEdge>& of_step = edges.emplace_back();
     for (const size_t i : step.all.part.wanted)
       of_step.push_back(autograd::edge_of(entry->argument(entry->trace.gradient->wanted[i], arguments)));
@@ -235,31 +235,31 @@ std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inpu
     autograd::Recording record(site, kCaptured, std::move(edges[p]));
     std::vector<Tensor> differentiable;
     for (const size_t i : part.outputs) differentiable.push_back(outputs[gradient.outputs[i]]);
-    Backward backward(entry, p, std::move(again[p]), arguments, values, entry->forward->random_start());
+    Backward backward(entry, p, std::move(eager[p]), arguments, values, entry->forward->random_start());
     const std::vector<Tensor> linked = record.link_all(std::move(backward), std::move(differentiable));
     for (size_t i = 0; i < linked.size(); ++i) outputs[gradient.outputs[part.outputs[i]]] = linked[i];
   }
-  give_histories_to_bases(*entry, arguments);
+  update_base_histories(*entry, arguments);
   mark_views(*entry, arguments, outputs);
   outputs.resize(own - entry->trace.written);
   return outputs;
 }
 
 const Trace& CapturedFunction::trace(const std::vector<Tensor>& inputs) {
-  const Occupant::Stay stay(state_->source->occupant);
+  const ThreadOwner::Hold hold(state_->source->owner);
   Arguments arguments{inputs, {}};
   return state_->get(arguments)->trace;
 }
 
 CaptureStats CapturedFunction::stats() const {
-  const Occupant::Stay stay(state_->source->occupant);
+  const ThreadOwner::Hold hold(state_->source->owner);
   CaptureStats stats = state_->stats;
   stats.entries = state_->entries.size();
   return stats;
 }
 
 program::MemoryReport CapturedFunction::memory(const std::vector<Tensor>& inputs) {
-  const Occupant::Stay stay(state_->source->occupant);
+  const ThreadOwner::Hold hold(state_->source->owner);
   Arguments arguments{inputs, {}};
   const std::shared_ptr<Entry> entry = state_->get(arguments);
   entry->prepare_forward(arguments);

@@ -26,7 +26,7 @@ class Meters {
     free_.pop_back();
     return *meter;
   }
-  void give_back(MemoryMeter& meter) {
+  void release(MemoryMeter& meter) {
     if (meter.live != 0) return;
     const std::lock_guard lock(mutex_);
     free_.push_back(&meter);
@@ -44,7 +44,7 @@ class Metered {
   Metered() = default;
   Metered(const Metered&) = delete;
   Metered& operator=(const Metered&) = delete;
-  ~Metered() { Meters::instance().give_back(counted_); }
+  ~Metered() { Meters::instance().release(counted_); }
   MemoryMeter& counted_ = Meters::instance().take();
 };
 

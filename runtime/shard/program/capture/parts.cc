@@ -19,7 +19,7 @@ std::vector<size_t> up_to(size_t count) {
   return numbers;
 }
 
-bool can_part(const Program& backward) {
+bool can_split(const Program& backward) {
   if (backward.plain_draws != 0 || backward.world_draws != 0) return false;
   for (const Op& op : backward.ops) {
     for (size_t o = 0; o < op.outputs.size(); ++o) {
@@ -66,7 +66,7 @@ class Narrowing {
   Narrowing(const Split& split, const std::vector<bool>& given)
       : program_(split.backward), copy_(program_, result_), source_(program_.value_count(), Source::neither) {
     for (size_t i = 0; i < given.size(); ++i)
-      source_[program_.inputs[split.middles.size() + i].value] = given[i] ? Source::given : Source::absent;
+      source_[program_.inputs[split.residuals.size() + i].value] = given[i] ? Source::given : Source::absent;
     source_[0] = Source::neither;
   }
 
@@ -123,7 +123,7 @@ class Narrowing {
 
 std::vector<BackwardPart> parts_of(const Split& split, const TracedGradient& gradient) {
   const size_t groups = group_count(gradient);
-  if (groups <= 1 || !gradient.error.empty() || !can_part(split.backward)) {
+  if (groups <= 1 || !gradient.error.empty() || !can_split(split.backward)) {
     const Program& whole = split.backward;
     return {{whole, up_to(whole.inputs.size()), up_to(whole.parameters.size()), up_to(gradient.outputs.size()),
              up_to(gradient.wanted.size())}};
@@ -134,11 +134,11 @@ std::vector<BackwardPart> parts_of(const Split& split, const TracedGradient& gra
   for (BackwardPart& part : parts) {
     extract(split.backward, part);
     for (const size_t i : part.inputs) {
-      if (i < split.middles.size() ||
-          std::find(part.outputs.begin(), part.outputs.end(), i - split.middles.size()) != part.outputs.end())
+      if (i < split.residuals.size() ||
+          std::find(part.outputs.begin(), part.outputs.end(), i - split.residuals.size()) != part.outputs.end())
         continue;
       fail(ErrorCode::internal,
-           "[split] a gradient that is wanted of one group depends on '{}', which is of another one",
+           "[split] a gradient requested of one group depends on '{}', which belongs to another group",
            split.backward.inputs[i].name);
     }
   }

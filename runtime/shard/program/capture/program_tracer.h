@@ -18,8 +18,8 @@ using TensorSet = std::unordered_set<const TensorImpl*>;
 class ProgramTracer final : Metered, public Tracer {
  public:
   /// `shared` are the example inputs that the function also uses from outside.
-  ProgramTracer(const Scope* scope, const TensorSet& shared, const autograd::NoBoundary& apart)
-      : Tracer(counted_), scope_(scope), shared_(shared), apart_(apart), before_(this_thread),
+  ProgramTracer(const Scope* scope, const TensorSet& shared, const autograd::NoBoundary& no_boundary)
+      : Tracer(counted_), scope_(scope), shared_(shared), no_boundary_(no_boundary), before_(this_thread),
         recorded_(grad_enabled()), plain_(call::thread_generator()), plain_state_(plain_.state()) {
     if (before_.rank != nullptr) {
       world_state_ = before_.rank->generator.state();
@@ -42,7 +42,7 @@ class ProgramTracer final : Metered, public Tracer {
   /// represent one leaf, which has one gradient.
   TensorSet found_shared() const;
   std::vector<uint32_t> call(const TracedCall& call) override;
-  DenseTensor reshard(const ReshardPlan& plan, const DenseTensor& piece, std::string_view op_name,
+  DenseTensor reshard(const ReshardPlan& plan, const DenseTensor& shard, std::string_view op_name,
                       std::string_view argument) override;
   void copy(DenseTensor& to, const DenseTensor& from) override;
   uint32_t convert(Conversion conversion, const DenseTensor& from, const TracedOutput& to, int source_rank) override;
@@ -65,8 +65,8 @@ class ProgramTracer final : Metered, public Tracer {
   struct Buffer {
     Ref<Storage> real, symbolic;
     ValueId first = 0;
-    size_t tensors = 0;  // tensors from outside on this buffer
-    bool moved = false;  // a view that was resharded
+    size_t tensors = 0;      // tensors from outside on this buffer
+    bool resharded = false;  // a view that was resharded
   };
 
   /// An input of the program, which represents an example input.
@@ -76,7 +76,7 @@ class ProgramTracer final : Metered, public Tracer {
     Type type;
     size_t number;
     bool was_leaf;
-    bool moved_view;
+    bool resharded_view;
     bool is_view;  // in the buffer of the tensor that it is a view of
     bool required_grad;
     const Storage* real;
@@ -110,10 +110,10 @@ class ProgramTracer final : Metered, public Tracer {
   /// Another buffer represents the source if the function does not use the source, or if the source
   /// had made the view stale before the function was called. A view that each run refreshes
   /// (ViewPolicy::sync) is not stale.
-  void tie_moved_view(const Buffer& view) const;
+  void link_resharded_view(const Buffer& view) const;
   /// The name of the op that made a view stale.
   static const char* writer_of(const Storage& view);
-  void tie_moved_views(const Buffer& entered) const;
+  void link_resharded_views(const Buffer& entered) const;
   /// A tensor of the program that replaces one from outside, on the buffer that represents the
   /// buffer of that one.
   std::pair<DenseTensor, ValueId> enter(const TensorImpl& tensor);
@@ -131,7 +131,7 @@ class ProgramTracer final : Metered, public Tracer {
   ValueId value_for_caller(const Tensor& tensor);
   const Adopted* adopted_of(const TensorImpl& tensor) const;
   const Input* input_of(const TensorImpl& tensor) const;
-  bool is_moved_entry(const Storage& symbolic) const;
+  bool is_resharded_entry(const Storage& symbolic) const;
   /// The outputs that are stale copies as the caller sees them. Sources that nobody can see any
   /// more do not matter.
   std::vector<DetachedOutput> detached_outputs(const std::vector<Tensor>& outputs);
@@ -149,7 +149,7 @@ class ProgramTracer final : Metered, public Tracer {
   /// Captures the backward pass of the outputs of the function.
   std::optional<TracedGradient> differentiate(const std::vector<Tensor>& outputs);
   /// Computes the gradients of all outputs in one group.
-  void want_all(TracedGradient& gradient, const std::vector<Tensor>& leaves) const;
+  void add_wanted_leaves(TracedGradient& gradient, const std::vector<Tensor>& leaves) const;
   void add_gradients(TracedGradient& gradient, const std::vector<Tensor>& from, const std::vector<Tensor>& leaves);
   /// A new input or parameter of the program.
   Tensor new_tensor(const Type& type);
@@ -161,7 +161,7 @@ class ProgramTracer final : Metered, public Tracer {
 
   const Scope* scope_;
   const TensorSet& shared_;
-  const autograd::NoBoundary& apart_;
+  const autograd::NoBoundary& no_boundary_;
   const ThreadState before_;
   const bool recorded_;
   Generator& plain_;

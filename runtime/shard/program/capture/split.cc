@@ -104,41 +104,40 @@ class Splitter {
     const ValueId root = joint_.value(id).root;
     const ValueId held = holder(id);
     if (backward_.has(held)) return;
-    Middle middle{.value = held};
+    Residual residual{.value = held};
     if (!tree_read_.at(root)) {
-      middle.held = Held::shape_only;
+      residual.held = Held::shape_only;
     } else if (source_of(joint_, id) == 0) {
-      middle.visible = has(seen_, root);
-      give(middle, forward_(held));
+      residual.visible = has(seen_, root);
+      add_output(residual, forward_(held));
     } else if (!has(forward_writes_, root)) {
       backward_.enter({name_of(held), held}, result_.backward.parameters);
       result_.sources.push_back(held);
       return;
     } else {
-      check_apart(root);
-      middle.held = Held::copied;
-      middle.source = held;
-      give(middle, add_clone(result_.forward, forward_(held)));
+      check_written_once(root);
+      residual.held = Held::copied;
+      residual.source = held;
+      add_output(residual, add_clone(result_.forward, forward_(held)));
     }
     const ValueId entered = result_.backward.add_value(joint_.value(held).type);
     backward_.map(held, entered);
-    result_.backward.inputs.push_back({fmt::format("middle_{}", result_.middles.size()), entered});
-    result_.middles.push_back(middle);
+    result_.backward.inputs.push_back({fmt::format("residual_{}", result_.residuals.size()), entered});
+    result_.residuals.push_back(residual);
   }
 
-  void give(Middle& middle, ValueId value) {
-    middle.output = static_cast<int>(result_.forward.outputs.size());
-    result_.forward.outputs.push_back({fmt::format("middle_{}", result_.middles.size()), value});
+  void add_output(Residual& residual, ValueId value) {
+    residual.output = static_cast<int>(result_.forward.outputs.size());
+    result_.forward.outputs.push_back({fmt::format("residual_{}", result_.residuals.size()), value});
   }
 
   /// Throws if backward writes the tree as well: values that share a buffer would no longer share
   /// it as copies.
-  void check_apart(ValueId root) const {
+  void check_written_once(ValueId root) const {
     if (!has(backward_writes_, root)) return;
     fail(ErrorCode::capture,
-         "the captured function writes '{}' both forward and in its backward pass, which would overwrite what another "
-         "run has left there; write a copy of it "
-         "in one of them (assign(x))",
+         "the captured function writes '{}' in both its forward and its backward pass, which would overwrite the value "
+         "of another run; write a copy of it in one of them (assign(x))",
          name_of(root));
   }
 

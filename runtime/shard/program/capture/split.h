@@ -20,7 +20,7 @@ enum class Held : uint8_t {
 };
 
 /// A residual: a value that forward passes to backward.
-struct Middle {
+struct Residual {
   ValueId value = 0;  // in the joint program
   Held held = Held::own;
   ValueId source = 0;    // the input or parameter, in the joint program
@@ -34,8 +34,8 @@ struct Split {
   // Inputs: the residuals, then the gradients of outputs. Parameters: the inputs and parameters of
   // the joint program that it reads.
   Program backward;
-  std::vector<Middle> middles;   // residuals, for backward.inputs
-  std::vector<ValueId> sources;  // for backward.parameters, in the joint program
+  std::vector<Residual> residuals;  // for backward.inputs
+  std::vector<ValueId> sources;     // for backward.parameters, in the joint program
 };
 
 /// Splits a program whose function has a gradient.

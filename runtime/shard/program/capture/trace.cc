@@ -42,17 +42,17 @@ std::vector<uint32_t> ProgramTracer::call(const TracedCall& call) {
   return symbols;
 }
 
-DenseTensor ProgramTracer::reshard(const ReshardPlan& plan, const DenseTensor& piece, std::string_view op_name,
+DenseTensor ProgramTracer::reshard(const ReshardPlan& plan, const DenseTensor& shard, std::string_view op_name,
                                    std::string_view argument) {
   Op op;
   const bool relayout = !(plan.after_meta.dims == plan.meta.dims);
   op.kind = relayout ? Kind::relayout : Kind::reshard;
   if (relayout) op.attrs.emplace_back(IntArray(plan.after_meta.dims));
-  op.inputs = {{value_of(piece, op_name), 0}};
+  op.inputs = {{value_of(shard, op_name), 0}};
   op.layout = plan.to;
   op.cause = op_name == "reshard" ? "" : fmt::format("{} {}", op_name, argument);
-  const Type type{plan.after_meta, plan.to, piece.device()};
-  DenseTensor result = piece_of(type, meter);
+  const Type type{plan.after_meta, plan.to, shard.device()};
+  DenseTensor result = local_shard_of(type, meter);
   result.set_symbol(symbol_of(add_single(std::move(op), type)));
   return result;
 }
@@ -92,7 +92,7 @@ uint32_t ProgramTracer::symbol_of(ValueId id) const {
 ValueId ProgramTracer::value_of(const DenseTensor& tensor, std::string_view op) {
   if (tensor.symbol() == 0) {
     refuse(op, fmt::format("an argument ({}) comes from computations that were recorded before the capture; compute it "
-                           "inside of the captured function, or give detach() of it",
+                           "inside of the captured function, or pass detach() of it",
                            shard::to_string(tensor.meta())));
   }
   if ((tensor.symbol() & ~kValueBits) != tag_) {
@@ -132,17 +132,17 @@ ValueId ProgramTracer::add_single(Op op, const Type& type) {
 Trace trace(const Function& function, const std::vector<Tensor>& inputs, const Scope* scope) {
   if (!function)
     fail(ErrorCode::invalid_argument,
-         "[trace] there is no function to capture; give one that takes and returns tensors");
+         "[trace] there is no function to capture; pass one that takes and returns tensors");
   if (Tracer::current() != nullptr) {
     fail(ErrorCode::capture,
          "a captured function captures another one; call the inner function itself there, it becomes part of the "
          "program");
   }
-  const autograd::NoBoundary apart;
+  const autograd::NoBoundary no_boundary;
   // Whether the function also uses an input from outside is known only after it has run. In that
   // case it runs once more, with one tensor for both.
   for (TensorSet shared;;) {
-    ProgramTracer tracer(scope, shared, apart);
+    ProgramTracer tracer(scope, shared, no_boundary);
     TensorSet more;
     try {
       Trace result = tracer.finish(function(tracer.make_inputs(inputs)));

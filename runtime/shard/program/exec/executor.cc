@@ -180,11 +180,11 @@ GraphReport Executor::graphs() const {
 }
 
 /// What ops wrote has no valid value if they fail on another rank.
-void Executor::doubt_writes(uint64_t calls_before) {
+void Executor::mark_writes_maybe_poisoned(uint64_t calls_before) {
   for (size_t op = 0; op < states_.size(); ++op) {
     const OpState& state = *states_[op];
     if (!state.on_mesh) continue;
-    for (Root* root : state.written) root->now->doubt(rank_->torn_calls(), calls_before + op + 1);
+    for (Root* root : state.written) root->now->mark_maybe_poisoned(rank_->partial_failures(), calls_before + op + 1);
   }
 }
 
@@ -209,10 +209,10 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
       step.step->run();
     }
     done(program_.ops.size());
-    if (on_mesh) doubt_writes(before);
+    if (on_mesh) mark_writes_maybe_poisoned(before);
   } catch (...) {
     if (on_mesh) {
-      if (running != nullptr) doubt_writes(before);
+      if (running != nullptr) mark_writes_maybe_poisoned(before);
       done(program_.ops.size());
       call::report_failed_call(*rank_, before + (running == nullptr ? 0 : running->op) + 1, std::current_exception(),
                                "\n  in a captured function");
@@ -251,7 +251,7 @@ std::vector<Tensor> Executor::gradients(const Arguments& arguments) const {
 }
 
 MemoryReport Executor::memory() const {
-  MemoryReport report{static_cast<int64_t>(plan_.bytes), static_cast<int64_t>(plan_.live), 0, moved_};
+  MemoryReport report{static_cast<int64_t>(plan_.bytes), static_cast<int64_t>(plan_.live), 0, reshard_peak_};
   for (const std::unique_ptr<Root>& root : roots_) {
     if (root->kind == Root::Kind::output) report.outputs += static_cast<int64_t>(root->bytes);
   }

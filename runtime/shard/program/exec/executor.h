@@ -28,7 +28,7 @@ struct MemoryReport {
   int64_t live = 0;     // peak bytes of the block in use
   int64_t outputs = 0;  // bytes of buffers of outputs, which the caller keeps
   // Peak bytes of the results of reshards and device copies, which have buffers of their own.
-  int64_t moved = 0;
+  int64_t reshard_peak = 0;
 };
 
 /// What runs as device graphs, and how often they were recorded and launched.
@@ -98,7 +98,7 @@ class SHARD_API Executor {
   void take_back(size_t op);
   void draw_keys(const RandomStart& forward);
   void count_writes();
-  void doubt_writes(uint64_t calls_before);
+  void mark_writes_maybe_poisoned(uint64_t calls_before);
   size_t poison(const Step& step);
   void poison(size_t first, size_t last);
   Tensor tensor_of(ValueId value, const Arguments& arguments) const;
@@ -115,7 +115,7 @@ class SHARD_API Executor {
   std::vector<bool> read_;            // by root of a tree
   std::vector<Ref<Storage>> blocks_;  // by device
   MemoryPlan plan_;
-  int64_t moved_ = 0;
+  int64_t reshard_peak_ = 0;
   RandomStart start_;
 };
 

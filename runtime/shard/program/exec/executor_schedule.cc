@@ -39,7 +39,7 @@ class Executor::Schedule {
   }
 
   void run() {
-    release_moved();
+    release_resharded();
     if (executor_.options_.fuse_block > 0) fuse();
     if (executor_.options_.parallel_ns > 0 && cpu::threads() > 1) run_parallel();
     if (executor_.options_.device_graphs) join_recorded();
@@ -50,7 +50,7 @@ class Executor::Schedule {
   Root& root_at(const DenseTensor& tensor) { return *by_storage_.at(tensor.storage().get()); }
 
   /// Results of reshards are freed after the last op that uses them.
-  void release_moved() {
+  void release_resharded() {
     std::vector<std::vector<Root*>> ending(program_.ops.size() + 1);
     for (const std::unique_ptr<Root>& root : executor_.roots_) {
       if (root->kind == Root::Kind::made) ending[root->last].push_back(root.get());
@@ -249,9 +249,9 @@ class Executor::Schedule {
 
   void place() {
     std::vector<Root*> planned;
-    std::vector<Lifetime> lifetimes, moved;
+    std::vector<Lifetime> lifetimes, reshard_peak;
     for (const std::unique_ptr<Root>& root : executor_.roots_) {
-      if (root->kind == Root::Kind::made) moved.push_back({root->bytes, root->first, root->last});
+      if (root->kind == Root::Kind::made) reshard_peak.push_back({root->bytes, root->first, root->last});
       if (root->kind != Root::Kind::planned || root->stand_in->state() == Storage::State::absent) continue;
       planned.push_back(root.get());
       lifetimes.push_back({root->bytes, root->first, root->last});
@@ -259,7 +259,7 @@ class Executor::Schedule {
     // One block is planned. Programs usually use one device. A program that uses several devices
     // gets one block on each, with the same plan.
     executor_.plan_ = plan_memory(lifetimes);
-    executor_.moved_ = static_cast<int64_t>(plan_memory(moved).live);
+    executor_.reshard_peak_ = static_cast<int64_t>(plan_memory(reshard_peak).live);
     std::vector<std::pair<Device, Ref<Storage>>> blocks;
     for (size_t i = 0; i < planned.size(); ++i) {
       const Device device = planned[i]->stand_in->device();

@@ -146,9 +146,8 @@ class Writer {
     for (const Named& parameter : program_.parameters) {
       if (names.insert(parameter.name).second) continue;
       fail(ErrorCode::invalid_argument,
-           "[to_json] two parameters of the program are called '{}', so that a file cannot tell which is which; "
-           "capture with a Scope that has "
-           "names for both",
+           "[to_json] two parameters of the program are called '{}', so a file cannot distinguish them; capture with a "
+           "Scope that has names for both",
            parameter.name);
     }
   }
@@ -158,7 +157,7 @@ class Writer {
     for (size_t i = 0; i < trace_.parameters.size(); ++i) {
       if (trace_.parameters[i].tensor.impl() == tensor.impl()) return program_.parameters[i].name;
     }
-    fail(ErrorCode::internal, "[to_json] {}, whose gradient the program uses, is none of its parameters",
+    fail(ErrorCode::internal, "[to_json] {}, whose gradient the program uses, is not one of its parameters",
          tensor.get().describe());
   }
 

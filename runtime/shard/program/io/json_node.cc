@@ -19,7 +19,7 @@ class Watch {
       case Event::array_start: open_.push_back({event == Event::array_start, 0, {}, {}}); break;
       case Event::key: {
         const auto& key = parsed.get_ref<const std::string&>();
-        if (!open_.back().keys.insert(key).second) refuse_at(path(), "the key '{}' is there twice", key);
+        if (!open_.back().keys.insert(key).second) refuse_at(path(), "the key '{}' occurs twice", key);
         open_.back().key = key;
         break;
       }
@@ -56,7 +56,7 @@ Json parse_json(std::string_view text) {
       return watch(depth, event, parsed);
     });
   } catch (const Json::parse_error& error) {
-    fail(ErrorCode::invalid_argument, "[from_json] at byte {}: the text is no JSON: {}", error.byte, error.what());
+    fail(ErrorCode::invalid_argument, "[from_json] at byte {}: the text is not JSON: {}", error.byte, error.what());
   } catch (const Json::exception& error) {
     fail(ErrorCode::invalid_argument, "[from_json] the text has a number that is too large: {}", error.what());
   }

@@ -18,14 +18,14 @@ Device read_device(const Node& node) {
   const std::string text = node.text();
   const size_t colon = text.find(':');
   const int backend = find_backend(text.substr(0, colon));
-  if (backend < 0) node.expected("a device that is here");
+  if (backend < 0) node.expected("an available device");
   Device device{static_cast<uint8_t>(backend), 0};
   const int count = std::min(backend_of(device).device_count(), 256);
   for (int index = 0; index < count; ++index) {
     device.index = static_cast<uint8_t>(index);
     if (shard::to_string(device) == text) return device;
   }
-  node.expected("a device that is here");
+  node.expected("an available device");
 }
 
 /// Reads an attribute of the type that the function of its op takes.
@@ -207,7 +207,7 @@ Parameter Reader::find_parameter(const Node& node, const Type& type) const {
     parameter.leaf_input = node["gradient_of_input"].integer<int>(0);
     const auto number = static_cast<size_t>(parameter.leaf_input);
     if (number >= program_.inputs.size() || program_.inputs[number].value == 0)
-      node["gradient_of_input"].expected("the number of an input that is there");
+      node["gradient_of_input"].expected("the number of an existing input");
     return parameter;
   }
   const bool gradient = node.has("gradient_of");
@@ -289,12 +289,11 @@ void Reader::read_output(const Node& node, Outputs& outputs) {
   if (node.has("shares")) outputs.sources.back() = node["shares"].integer<ValueId>(1, next() - 1);
   outputs.writes.back() = node.has("written") && node["written"].boolean();
   if (outputs.writes.back() && outputs.sources.back() == 0)
-    node.refuse("expected the key 'shares', because the value is written in the buffer of another one");
+    node.refuse("expected the key 'shares', because the value is written in the buffer of another value");
 }
 
 std::string Reader::changed(std::string_view op, const std::string& has) {
-  return fmt::format("; [{}] has {}: it is another one than when the program was saved", op,
-                     has.empty() ? "none" : has);
+  return fmt::format("; [{}] has {}: it has changed since the program was saved", op, has.empty() ? "none" : has);
 }
 
 const OpEntry* Reader::find_op(const Node& node, bool inplace) const {
@@ -384,7 +383,7 @@ void Reader::check_alias(const Op& op, const Outputs& outputs, size_t slot, size
   }
   const Node& node = outputs.nodes[i];
   if (!shares)
-    node["shares"].refuse("expected none, as [{}] does not give this output in the buffer of %{}", op.name(),
+    node["shares"].refuse("expected none, as [{}] does not return this output in the buffer of %{}", op.name(),
                           outputs.sources[i]);
   if (outputs.writes[i] && !written)
     node["written"].refuse("expected none, as [{}] does not write this output", op.name());
@@ -425,7 +424,7 @@ void Reader::read_move(const Node& node, Op& op, Outputs& outputs) {
       break;
     default: break;
   }
-  if (!right) output.refuse("this is not what a {} makes of {}", to_string(op.kind), to_string(from));
+  if (!right) output.refuse("this is not the type that a {} computes from {}", to_string(op.kind), to_string(from));
   if (op.kind == Kind::relayout || op.kind == Kind::alias) op.attrs.emplace_back(IntArray(to.meta.dims));
   if (op.kind == Kind::alias) op.attrs.emplace_back(to.meta.dtype);
   if (op.kind == Kind::clone) op.attrs.emplace_back(to.device);

@@ -17,13 +17,13 @@ void Reader::read_leaf(const Node& node) {
                                     [&](const Named& each) { return each.name == name.text(); });
     if (found == program_.parameters.end()) name.expected("the name of a parameter");
     leaf.tensor = trace_.parameters[static_cast<size_t>(found - program_.parameters.begin())].tensor;
-    if (!leaf.tensor.defined()) name.expected("a parameter that is no gradient");
+    if (!leaf.tensor.defined()) name.expected("a parameter that is not a gradient");
     entry = found->value;
   } else {
     node.keys({"input", "value", "had_gradient"});
     leaf.input = node["input"].integer<size_t>();
     if (leaf.input >= program_.inputs.size() || program_.inputs[leaf.input].value == 0)
-      node["input"].expected("the number of an input that is there");
+      node["input"].expected("the number of an existing input");
     entry = program_.inputs[leaf.input].value;
   }
   leaf.value = node["value"].integer<ValueId>(1, next() - 1);
@@ -139,7 +139,7 @@ void Reader::read_failed_gradient(const Node& node, TracedGradient gradient) {
   for (const Node& output : node["outputs"].list()) {
     gradient.outputs.push_back(output.integer<size_t>());
     if (gradient.outputs.back() >= program_.outputs.size() || program_.outputs[gradient.outputs.back()].value == 0)
-      output.expected("the number of an output that is there");
+      output.expected("the number of an existing output");
   }
   for (const Node& wanted : node["wanted"].list()) {
     gradient.wanted.push_back(wanted.integer<ValueId>());
@@ -179,7 +179,7 @@ void Reader::read_detached(const Node& node) {
                       node["from"].text(),
                       node["to"].text()};
   if (each.output >= outputs || program_.outputs[each.output].value == 0)
-    node["output"].expected("the number of an output that is there");
+    node["output"].expected("the number of an existing output");
   const auto is_source = [&](const Named& output) { return output.value == each.source; };
   if (!is_argument(each.source, trace_.gradient ? trace_.gradient->function_inputs : program_.inputs.size()) &&
       std::none_of(program_.outputs.begin(), program_.outputs.begin() + static_cast<std::ptrdiff_t>(outputs),
@@ -203,7 +203,7 @@ void Reader::check_chain(const Node& node, const DetachedOutput& added) const {
   ValueId source = root(added.source);
   for (auto copy = copy_in(source); source != first && copy != trace_.detached.end(); copy = copy_in(source))
     source = root(copy->source);
-  if (source == first) node["source"].expected("a buffer that is no copy of this output");
+  if (source == first) node["source"].expected("a buffer that is not a copy of this output");
 }
 
 /// True for an input of the function or a parameter, but not for a gradient that the backward pass
@@ -220,8 +220,7 @@ void Reader::read_view(const Node& node) {
   const size_t outputs = trace_.gradient ? trace_.gradient->function_outputs : program_.outputs.size();
   const auto output_of = [&](const Node& number) {
     const auto output = number.integer<size_t>();
-    if (output >= outputs || program_.outputs[output].value == 0)
-      number.expected("the number of an output that is there");
+    if (output >= outputs || program_.outputs[output].value == 0) number.expected("the number of an existing output");
     return output;
   };
   ViewOutput each{.output = output_of(node["output"])};

@@ -52,9 +52,8 @@ int run_dot(FILE* in, FILE* out, FILE* errors) {
   posix_spawn_file_actions_destroy(&actions);
   if (problem == ENOENT) {
     fail(ErrorCode::invalid_argument,
-         "[to_svg] Graphviz draws programs, and its program 'dot' is not in PATH: install it (Debian package "
-         "graphviz), or "
-         "write to_dot() to a file and draw that elsewhere with 'dot -Tsvg'");
+         "[to_svg] programs are drawn by Graphviz, whose program 'dot' is not in PATH; install it (Debian package "
+         "graphviz), or write to_dot() to a file and draw that elsewhere with 'dot -Tsvg'");
   }
   if (problem != 0) fail(ErrorCode::invalid_argument, "[to_svg] cannot start 'dot': {}", std::strerror(problem));
   int status = 0;

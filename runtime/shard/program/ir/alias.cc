@@ -27,13 +27,13 @@ AliasTrees::AliasTrees(const Program& program)
         trees_[index_[op.outputs[o]]].writes.push_back({static_cast<int>(i), op.outputs[o]});
     }
   }
-  const auto give = [&](ValueId id) {
+  const auto mark_output = [&](ValueId id) {
     if (id == 0) return;
     outputs_[id] = true;
     of(id).output = true;
   };
-  for (const Named& output : program.outputs) give(output.value);
-  for (const GradientEffect& effect : program.gradients) give(effect.gradient);
+  for (const Named& output : program.outputs) mark_output(output.value);
+  for (const GradientEffect& effect : program.gradients) mark_output(effect.gradient);
 }
 
 const TreeWrite* AliasTrees::last_write(ValueId value, int op) const {

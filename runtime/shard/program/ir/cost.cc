@@ -10,7 +10,7 @@ namespace {
 double elements_of(const Type& type) {
   const Dims& dims = type.meta.dims;
   return static_cast<double>(type.spec == nullptr ? dims.numel()
-                                                  : local_piece(type.spec->layout(), dims, Coordinate{}).dims.numel());
+                                                  : shard_box(type.spec->layout(), dims, Coordinate{}).dims.numel());
 }
 
 }  // namespace

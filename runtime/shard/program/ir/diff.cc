@@ -68,12 +68,12 @@ class Side {
   /// Names the values that have no name yet, in program order.
   void number(std::string_view prefix) {
     int next = 0;
-    const auto give = [&](ValueId id) {
+    const auto assign_name = [&](ValueId id) {
       if (id != 0 && names_[id].empty()) names_[id] = fmt::format("{}{}", prefix, ++next);
     };
-    for (const Named& input : program_.inputs) give(input.value);
-    for (const Named& parameter : program_.parameters) give(parameter.value);
-    for (const Op& op : program_.ops) std::for_each(op.outputs.begin(), op.outputs.end(), give);
+    for (const Named& input : program_.inputs) assign_name(input.value);
+    for (const Named& parameter : program_.parameters) assign_name(parameter.value);
+    for (const Op& op : program_.ops) std::for_each(op.outputs.begin(), op.outputs.end(), assign_name);
   }
 
   /// The text of each op without the numbers of its values.

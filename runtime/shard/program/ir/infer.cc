@@ -53,7 +53,7 @@ OutputMetas infer_metas(const Op& op, std::span<const Type* const> inputs) {
   return op.entry->infer({{.op = op.name().data()}, metas, op.slots, attr_refs(op.attrs)});
 }
 
-bool gives(const Op& op, std::span<const Type* const> inputs, const Type& output) {
+bool computes_type(const Op& op, std::span<const Type* const> inputs, const Type& output) {
   try {
     const std::vector<std::optional<Type>> types = infer_types(op, inputs);
     return types.size() == 1 && types[0] == output;

@@ -17,7 +17,7 @@ std::vector<std::optional<Type>> infer_types(const Op& op, std::span<const Type*
 OutputMetas infer_metas(const Op& op, std::span<const Type* const> inputs);
 
 /// True if an op with one output computes it with this type; false if it refuses its inputs.
-bool gives(const Op& op, std::span<const Type* const> inputs, const Type& output);
+bool computes_type(const Op& op, std::span<const Type* const> inputs, const Type& output);
 
 /// The placement of a call on a mesh. If the capture was allowed to replicate an op without a rule,
 /// the program is too.

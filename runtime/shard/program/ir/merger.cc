@@ -6,9 +6,10 @@ namespace shard::program {
 
 bool crosses_mesh(const Program& program, const Op& op) {
   const auto is_on_mesh = [&](ValueId id) { return program.value(id).type.spec != nullptr; };
-  const bool gives = std::any_of(op.outputs.begin(), op.outputs.end(), is_on_mesh);
-  return std::any_of(op.inputs.begin(), op.inputs.end(),
-                     [&](const Operand& input) { return input.value != 0 && is_on_mesh(input.value) != gives; });
+  const bool makes_distributed = std::any_of(op.outputs.begin(), op.outputs.end(), is_on_mesh);
+  return std::any_of(op.inputs.begin(), op.inputs.end(), [&](const Operand& input) {
+    return input.value != 0 && is_on_mesh(input.value) != makes_distributed;
+  });
 }
 
 Merger::Merger(const Program& from, Program& to)

@@ -96,14 +96,15 @@ class Verifier {
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
       const Named& output = program_.outputs[i];
       if (output.value != 0 && !is_made(output.value))
-        problem("output '{}' is %{}, which nothing makes", output.name, output.value);
+        problem("output '{}' is %{}, which no op computes", output.name, output.value);
     }
     for (const GradientEffect& effect : program_.gradients) {
       if (effect.gradient != 0 && !is_made(effect.gradient))
-        problem("the gradient of %{} is %{}, which nothing makes", effect.leaf, effect.gradient);
+        problem("the gradient of %{} is %{}, which no op computes", effect.leaf, effect.gradient);
     }
     if (problems_.empty()) return;
-    std::string text = fmt::format("the program is not consistent, a defect of what made it ({} problems):", count_);
+    std::string text =
+        fmt::format("the program is inconsistent, a defect of the code that made it ({} problems):", count_);
     fail(ErrorCode::internal, "{}{}", text, problems_);
   }
 
@@ -115,7 +116,7 @@ class Verifier {
   bool is_made(ValueId id) const { return id < made_.size() && made_[id]; }
   void enter(const Named& value, std::string_view what) {
     if (value.value >= made_.size() || program_.value(value.value).op >= 0)
-      return problem("{} '{}' is %{}, which is none", what, value.name, value.value);
+      return problem("{} '{}' is %{}, which is not a value without an op", what, value.name, value.value);
     made_[value.value] =
         value.value != 0;  // an undefined output has no tensor, and one tensor may be returned several times
   }
@@ -132,11 +133,11 @@ class Verifier {
       }
       const ValueId now = states_[program_.value(input.value).root];
       if (now != input.state)
-        problem("op {} ({}) reads %{} as %{} has left it, but in its place %{} has", i, op.name(), input.value,
-                input.state, now);
+        problem("op {} ({}) reads %{} in the state after %{}, but the last write before it is %{}", i, op.name(),
+                input.value, input.state, now);
     }
     check_outputs(i, op);
-    if (!op.joins) together_ = static_cast<int>(i);
+    if (!op.joins) group_begin_ = static_cast<int>(i);
     else check_joins(i, op);
     try {
       const std::vector<std::optional<Type>> inferred = infer_types(op, types);
@@ -148,11 +149,11 @@ class Verifier {
         const bool same = has.spec == inferred[o]->spec || (has.spec != nullptr && inferred[o]->spec != nullptr &&
                                                             same_value(has.meta.dtype, has.spec, inferred[o]->spec));
         if (!(has.meta == inferred[o]->meta) || !same)
-          problem("%{} of op {} ({}) is {}, but the op gives {} of {}", op.outputs[o], i, op.name(), to_string(has),
-                  to_string(*inferred[o]), text_of(types));
+          problem("%{} of op {} ({}) is {}, but the op computes {} from {}", op.outputs[o], i, op.name(),
+                  to_string(has), to_string(*inferred[o]), text_of(types));
       }
       if (inferred.size() != op.outputs.size())
-        problem("op {} ({}) gives {} outputs, but {} are named", i, op.name(), inferred.size(), op.outputs.size());
+        problem("op {} ({}) has {} outputs, but {} are named", i, op.name(), inferred.size(), op.outputs.size());
     } catch (const Error& error) { problem("op {} ({}): {}", i, op.name(), error.what()); }
   }
 
@@ -166,12 +167,12 @@ class Verifier {
   /// Ops that run together are either all reshards, none of which reads a result of another, or all
   /// elementwise ops.
   void check_joins(size_t i, const Op& op) {
-    const Op* const first = together_ < 0 ? nullptr : &program_.ops[static_cast<size_t>(together_)];
+    const Op* const first = group_begin_ < 0 ? nullptr : &program_.ops[static_cast<size_t>(group_begin_)];
     const auto is_pointwise = [](const Op& each) { return each.kind == Kind::call && each.entry->op->pointwise; };
     const bool moves = first != nullptr && first->kind == Kind::reshard && op.kind == Kind::reshard &&
-                       program_.value(op.inputs[0].value).op < together_;
+                       program_.value(op.inputs[0].value).op < group_begin_;
     const bool loops = first != nullptr && is_pointwise(*first) && is_pointwise(op);
-    if (!moves && !loops) problem("op {} ({}) cannot run with the one before it", i, op.name());
+    if (!moves && !loops) problem("op {} ({}) cannot run together with the op before it", i, op.name());
   }
 
   void check_outputs(size_t i, const Op& op) {
@@ -179,17 +180,18 @@ class Verifier {
       const ValueId id = op.outputs[o];
       if (id == 0) continue;
       if (id >= made_.size()) {
-        problem("op {} ({}) makes %{}, which is not there", i, op.name(), id);
+        problem("op {} ({}) makes %{}, which does not exist", i, op.name(), id);
         continue;
       }
-      if (made_[id]) problem("op {} ({}) makes %{}, which is made before", i, op.name(), id);
+      if (made_[id]) problem("op {} ({}) makes %{}, which another op has made before", i, op.name(), id);
       made_[id] = true;
       const Value& value = program_.value(id);
       if (value.op != static_cast<int>(i))
         problem("%{} is made by op {} ({}), but names op {}", id, i, op.name(), value.op);
       const auto is_source = [&](const Operand& input) { return input.value == value.source; };
       if (value.source != 0 && std::none_of(op.inputs.begin(), op.inputs.end(), is_source))
-        problem("%{} of op {} ({}) shares the buffer of %{}, which is no input of it", id, i, op.name(), value.source);
+        problem("%{} of op {} ({}) shares the buffer of %{}, which is not one of its inputs", id, i, op.name(),
+                value.source);
       if (value.root != (value.source == 0 ? id : program_.value(value.source).root))
         problem("%{} names %{} as the root of its tree", id, value.root);
       if (op.writes[o] && value.source == 0)
@@ -203,7 +205,7 @@ class Verifier {
   const Program& program_;
   std::vector<bool> made_;
   std::vector<ValueId> states_;  // by root
-  int together_ = -1;            // the first of the ops that run together
+  int group_begin_ = -1;         // the first of the ops that run together
   std::string problems_;
   int count_ = 0;
 };

@@ -6,7 +6,7 @@ namespace shard::program {
 
 ValueId Rewriter::operator()(ValueId id) const {
   if (id == 0) return 0;
-  if (map_[id] == 0) fail(ErrorCode::internal, "%{} of a program is used in a part of it that does not have it", id);
+  if (map_[id] == 0) fail(ErrorCode::internal, "%{} is not defined in the part of the program that uses it", id);
   return map_[id];
 }
 

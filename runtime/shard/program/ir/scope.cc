@@ -9,8 +9,8 @@ namespace shard::program {
 
 void Scope::set(const std::string& name, const Tensor& tensor) {
   if (name.empty())
-    fail(ErrorCode::invalid_argument, "[Scope::set] a tensor of a scope needs a name; give one that is not empty");
-  if (!tensor.defined()) fail(ErrorCode::undefined, "[Scope::set] '{}' is an undefined tensor; give a value", name);
+    fail(ErrorCode::invalid_argument, "[Scope::set] a tensor of a scope needs a name; pass one that is not empty");
+  if (!tensor.defined()) fail(ErrorCode::undefined, "[Scope::set] '{}' is an undefined tensor; pass a value", name);
   tensors_[name] = tensor;
 }
 

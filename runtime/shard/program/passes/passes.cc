@@ -38,7 +38,7 @@ Program run_passes(Program program, const PassOptions& options) {
       if (names.find(pass.name) == std::string::npos)
         names += fmt::format("{}{}", names.empty() ? "" : ", ", pass.name);
     }
-    fail(ErrorCode::invalid_argument, "there is no pass '{}' to skip; there are {}", name, names);
+    fail(ErrorCode::invalid_argument, "unknown pass '{}' to skip; the passes are {}", name, names);
   }
   for (const Pass& pass : passes) {
     if (std::find(options.skip.begin(), options.skip.end(), pass.name) != options.skip.end()) continue;

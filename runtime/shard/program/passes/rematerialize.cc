@@ -106,7 +106,7 @@ class Rematerializer {
     for (now_ = 0; now_ < program_.ops.size(); ++now_) {
       const Op& op = program_.ops[now_];
       for (size_t k = 0; k < op.inputs.size() && now_ >= plan_.until; ++k) {
-        if (op.reads_bytes(k)) bring_back(program_.value(op.inputs[k].value).root);
+        if (op.reads_bytes(k)) restore(program_.value(op.inputs[k].value).root);
       }
       copy_.copy(now_);
     }
@@ -119,7 +119,7 @@ class Rematerializer {
  private:
   bool is_dropped(ValueId root) const { return plan_.is_repeatable(root) && !kept_[root]; }
 
-  void bring_back(ValueId root) {
+  void restore(ValueId root) {
     std::set<size_t> ops;
     while (is_dropped(root) && !collect(root, ops)) ops.clear();
     for (const size_t i : ops) repeat(i);

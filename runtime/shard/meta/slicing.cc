@@ -35,7 +35,7 @@ Dims sliced_dims(const OpContext& ctx, std::string_view name, const Meta& x, con
       fail(ErrorCode::invalid_argument, "[{}] axes {} has the dim {} twice", ctx.op, to_string(axes), axis);
     seen |= 1u << axis;
     if (!steps.empty() && steps[i] == 0)
-      fail(ErrorCode::invalid_argument, "[{}] strides {} has a 0, which leads nowhere", ctx.op, to_string(steps));
+      fail(ErrorCode::invalid_argument, "[{}] strides {} has a 0; a stride must not be 0", ctx.op, to_string(steps));
     dims[axis] = slice_range(x.dims[axis], starts[i], ends[i], steps.empty() ? 1 : steps[i]).count;
   }
   return dims;
@@ -121,20 +121,20 @@ void SplitWithNumInferMeta(const OpContext& ctx, const Meta& x, int num, const S
     fail(ErrorCode::shape_mismatch, "[{}] x is {}, which has no dim to split", ctx.op, to_string(x));
   if (num < 1 || x.dims[along] % num != 0) {
     fail(ErrorCode::shape_mismatch,
-         "[{}] x is {}, whose dim {} is {}, but num is {}, and must divide it; use split for unequal pieces", ctx.op,
+         "[{}] x is {}, whose dim {} is {}, but num is {}, and must divide it; use split for unequal parts", ctx.op,
          to_string(x), along, x.dims[along], num);
   }
   out.assign(static_cast<size_t>(num), x);
-  for (Meta& piece : out) piece.dims[along] /= num;
+  for (Meta& part : out) part.dims[along] /= num;
 }
 
 void UnbindInferMeta(const OpContext& ctx, const Meta& input, int axis, std::vector<Meta>& out) {
   const int along = normalize_axis(ctx.op, "axis", axis, input.dims.rank());
   if (input.dims.rank() == 0)
-    fail(ErrorCode::shape_mismatch, "[{}] input is {}, which has no dim to take apart", ctx.op, to_string(input));
-  Meta piece = input;
-  piece.dims.erase(along);
-  out.assign(static_cast<size_t>(input.dims[along]), piece);
+    fail(ErrorCode::shape_mismatch, "[{}] input is {}, which has no dim to unbind", ctx.op, to_string(input));
+  Meta part = input;
+  part.dims.erase(along);
+  out.assign(static_cast<size_t>(input.dims[along]), part);
 }
 
 void StridedSliceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axes, const IntArray& starts,

@@ -11,7 +11,7 @@ namespace shard {
 
 /// What the ranks of a world (in this process) know of the first such call. Distributed calls are
 /// counted alike on all ranks. Thread safe.
-class TornCalls {
+class PartialFailures {
  public:
   /// The first call to set() counts; callers take turns.
   void set(uint64_t call, std::string cause) {
@@ -21,8 +21,8 @@ class TornCalls {
   }
   /// True where what `call` wrote must not be read: it, or a call before it, failed on only some
   /// ranks.
-  bool tore(uint64_t call) const { return call >= first_.load(std::memory_order_acquire); }
-  /// Which call failed where, and why. Valid only after tore() has returned true.
+  bool invalidates(uint64_t call) const { return call >= first_.load(std::memory_order_acquire); }
+  /// Which call failed where, and why. Valid only after invalidates() has returned true.
   const std::string& cause() const { return cause_; }
 
  private:

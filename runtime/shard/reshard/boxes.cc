@@ -1,4 +1,4 @@
-#include "shard/reshard/pieces.h"
+#include "shard/reshard/boxes.h"
 
 #include <algorithm>
 
@@ -201,7 +201,7 @@ class MoveCount {
     }
     std::vector<std::vector<IndexRun>> all;
     Coordinate at{};
-    do all.push_back(index_runs(sizes, local_piece(part, sizes, at)));
+    do all.push_back(index_runs(sizes, shard_box(part, sizes, at)));
     while (advance(at, axes, mesh_));
     return all;
   }
@@ -226,10 +226,10 @@ int64_t all_reduce_sent(int64_t elements, int64_t n, int64_t k) {
 }
 
 int64_t reduction_sent(const ReshardStep& step, const Coordinate& at) {
-  const int64_t before = local_piece(step.before, step.dims, at).dims.numel();
+  const int64_t before = shard_box(step.before, step.dims, at).dims.numel();
   if (step.kind == Kind::all_reduce)
     return all_reduce_sent(before, step.before.mesh->size(step.axes[0]), at[static_cast<size_t>(step.axes[0])]);
-  return before - local_piece(step.after, step.dims, at).dims.numel();
+  return before - shard_box(step.after, step.dims, at).dims.numel();
 }
 
 void count_reduction(const ReshardStep& step, int64_t& total, int64_t& most) {
@@ -248,15 +248,15 @@ void count_reduction(const ReshardStep& step, int64_t& total, int64_t& most) {
 
 /// Between two meshes: a process uses what it has itself, and gets any other shard from one of its
 /// holders, selected by its own position.
-bool gives(const BoxSpace& space, const Coordinate& sender, int receiver, int receiver_index) {
+bool is_sender(const BoxSpace& space, const Coordinate& sender, int receiver, int receiver_index) {
   const ProcessMesh& mesh = *space.before.mesh;
   if (const auto own = mesh.coordinate(receiver)) {
-    bool same_piece = true;
+    bool same_box = true;
     for (int axis = 0; axis < mesh.rank(); ++axis) {
-      same_piece = same_piece && (space.before.dim_of(axis) < 0 ||
-                                  (*own)[static_cast<size_t>(axis)] == sender[static_cast<size_t>(axis)]);
+      same_box = same_box && (space.before.dim_of(axis) < 0 ||
+                              (*own)[static_cast<size_t>(axis)] == sender[static_cast<size_t>(axis)]);
     }
-    if (same_piece) return *own == sender;
+    if (same_box) return *own == sender;
   }
   int turn = receiver_index;
   for (int axis = mesh.rank() - 1; axis >= 0; --axis) {
@@ -268,7 +268,8 @@ bool gives(const BoxSpace& space, const Coordinate& sender, int receiver, int re
 }
 
 /// Appends the intersection of both boxes, unless it is empty.
-void add_box(std::vector<BoxMove>& moves, const ProcessMesh& mesh, int index, const Piece& from, const Piece& to) {
+void add_box(std::vector<BoxMove>& moves, const ProcessMesh& mesh, int index, const ShardBox& from,
+             const ShardBox& to) {
   BoxMove move{mesh.processes()[static_cast<size_t>(index)], index, {}, {}, {}};
   for (int d = 0; d < from.dims.rank(); ++d) {
     const int64_t begin = std::max(from.begin[d], to.begin[d]);
@@ -304,35 +305,35 @@ void visit_partners(const BoxSpace& space, const ProcessMesh& mesh, const Coordi
 
 }  // namespace
 
-Piece piece_of(const BoxSpace& space, const Layout& layout, const Dims& grain, const Coordinate& at) {
-  Piece piece;
+ShardBox box_of(const BoxSpace& space, const Layout& layout, const Dims& grain, const Coordinate& at) {
+  ShardBox shard;
   for (int d = 0; d < space.dims.rank(); ++d) {
     const Range range = range_of(space.dims[d], grain[d], layout, d, at);
-    piece.begin.push_back(range.begin);
-    piece.dims.push_back(range.size);
+    shard.begin.push_back(range.begin);
+    shard.dims.push_back(range.size);
   }
-  return piece;
+  return shard;
 }
 
-std::vector<IndexRun> index_runs(const Dims& global, const Piece& piece) {
+std::vector<IndexRun> index_runs(const Dims& global, const ShardBox& shard) {
   std::vector<IndexRun> runs;
-  if (piece.dims.numel() == 0) return runs;
+  if (shard.dims.numel() == 0) return runs;
   // Trailing dims that are whole are merged into one run; the `outer` dims are iterated over.
   int outer = global.rank();
-  while (outer > 0 && piece.dims[outer - 1] == global[outer - 1]) --outer;
+  while (outer > 0 && shard.dims[outer - 1] == global[outer - 1]) --outer;
   const int64_t inner = global.numel(outer, global.rank());
   const int last = outer - 1;
-  const int64_t run = outer == 0 ? inner : piece.dims[last] * inner;
-  const int64_t count = outer == 0 ? 1 : piece.dims.numel(0, last);
+  const int64_t run = outer == 0 ? inner : shard.dims[last] * inner;
+  const int64_t count = outer == 0 ? 1 : shard.dims.numel(0, last);
   Dims index = Dims::filled(std::max(last, 0), 0);
   for (int64_t i = 0; i < count; ++i) {
     int64_t offset = 0;
-    for (int d = 0; d < last; ++d) offset = offset * global[d] + piece.begin[d] + index[d];
-    if (outer > 0) offset = (offset * global[last] + piece.begin[last]) * inner;
+    for (int d = 0; d < last; ++d) offset = offset * global[d] + shard.begin[d] + index[d];
+    if (outer > 0) offset = (offset * global[last] + shard.begin[last]) * inner;
     if (!runs.empty() && runs.back().end == offset) runs.back().end += run;
     else runs.push_back({offset, offset + run});
     for (int d = last - 1; d >= 0; --d) {
-      if (++index[d] < piece.dims[d]) break;
+      if (++index[d] < shard.dims[d]) break;
       index[d] = 0;
     }
   }
@@ -437,11 +438,11 @@ std::vector<BoxMove> boxes_sent_by(const BoxSpace& space, int process) {
   if (!at) return moves;
   const ProcessMesh& mesh = *space.after.mesh;
   const bool crosses = space.before.mesh != &mesh;
-  const Piece held = piece_of(space, space.before, space.before_grain, *at);
+  const ShardBox held = box_of(space, space.before, space.before_grain, *at);
   visit_partners(space, mesh, *at, [&](int index, const Coordinate& other) {
     const int receiver = mesh.processes()[static_cast<size_t>(index)];
-    if (!crosses || gives(space, *at, receiver, index))
-      add_box(moves, mesh, index, held, piece_of(space, space.after, space.after_grain, other));
+    if (!crosses || is_sender(space, *at, receiver, index))
+      add_box(moves, mesh, index, held, box_of(space, space.after, space.after_grain, other));
   });
   return moves;
 }
@@ -454,10 +455,10 @@ std::vector<BoxMove> boxes_received_by(const BoxSpace& space, int process) {
   const bool crosses = space.after.mesh != &mesh;
   const auto& receivers = space.after.mesh->processes();
   const int mine = static_cast<int>(std::find(receivers.begin(), receivers.end(), process) - receivers.begin());
-  const Piece wanted = piece_of(space, space.after, space.after_grain, *at);
+  const ShardBox wanted = box_of(space, space.after, space.after_grain, *at);
   visit_partners(space, mesh, *at, [&](int index, const Coordinate& other) {
-    if (!crosses || gives(space, other, process, mine))
-      add_box(moves, mesh, index, piece_of(space, space.before, space.before_grain, other), wanted);
+    if (!crosses || is_sender(space, other, process, mine))
+      add_box(moves, mesh, index, box_of(space, space.before, space.before_grain, other), wanted);
   });
   return moves;
 }

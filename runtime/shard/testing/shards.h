@@ -38,7 +38,7 @@ struct Joined {
   DenseTensor value;
   std::string problem;
 };
-SHARD_API Joined join_pieces(const Meta& global, const Layout& layout, const std::vector<DenseTensor>& pieces);
+SHARD_API Joined join_shards(const Meta& global, const Layout& layout, const std::vector<DenseTensor>& shards);
 
 /// Empty when both have one meta and equal bits (all NaNs count as equal, and zeros of either
 /// sign), or differ by at most `ulps` in units of the last place of the largest element, or of 1.

@@ -24,9 +24,9 @@ void join(std::span<const DenseTensor> x, int64_t rows, DenseTensor& out) {
   if (rows == 0) return;
   const size_t step = out.meta().bytes() / static_cast<size_t>(rows);
   char* to = out.data<char>();
-  for (const DenseTensor& piece : x) {
-    const size_t bytes = piece.meta().bytes() / static_cast<size_t>(rows);
-    copy_runs(piece.data<char>(), bytes, to, step, bytes, rows);
+  for (const DenseTensor& part : x) {
+    const size_t bytes = part.meta().bytes() / static_cast<size_t>(rows);
+    copy_runs(part.data<char>(), bytes, to, step, bytes, rows);
     to += bytes;
   }
 }
@@ -45,9 +45,9 @@ void cut(const DenseTensor& x, int along, std::span<DenseTensor> out) {
   if (rows == 0) return;
   const size_t step = x.meta().bytes() / static_cast<size_t>(rows);
   const char* from = x.data<char>();
-  for (DenseTensor& piece : out) {
-    const size_t bytes = piece.meta().bytes() / static_cast<size_t>(rows);
-    copy_runs(from, step, piece.data<char>(), bytes, bytes, rows);
+  for (DenseTensor& part : out) {
+    const size_t bytes = part.meta().bytes() / static_cast<size_t>(rows);
+    copy_runs(from, step, part.data<char>(), bytes, bytes, rows);
     from += bytes;
   }
 }
@@ -67,7 +67,7 @@ void unbind(const OpContext& ctx, const DenseTensor& input, int axis, std::span<
 
 }  // namespace
 
-void register_pieces() {
+void register_concat() {
   register_for_all("concat", &concat);
   register_for_all("stack", &stack);
   register_for_all("split", &split);

@@ -14,7 +14,7 @@ struct IndexRun {
   int64_t begin;
   int64_t end;
 };
-std::vector<IndexRun> index_runs(const Dims& global, const Piece& piece);
+std::vector<IndexRun> index_runs(const Dims& global, const ShardBox& shard);
 /// The part of `a` that is also in `b`.
 std::vector<IndexRun> intersect(const std::vector<IndexRun>& a, const std::vector<IndexRun>& b);
 
@@ -58,7 +58,7 @@ struct BoxMove {
 std::vector<BoxMove> boxes_sent_by(const BoxSpace& space, int process);
 std::vector<BoxMove> boxes_received_by(const BoxSpace& space, int process);
 /// The shard at a coordinate of layout's mesh (before or after), in the box space.
-Piece piece_of(const BoxSpace& space, const Layout& layout, const Dims& grain, const Coordinate& at);
+ShardBox box_of(const BoxSpace& space, const Layout& layout, const Dims& grain, const Coordinate& at);
 
 /// True when `receiver` gets what it needs of the shard at `sender` from there, and not from
 /// another holder of that shard (on one mesh).

@@ -1,5 +1,5 @@
 // Splits and joins values by layouts, for checks.
-#include "shard/testing/pieces.h"
+#include "shard/testing/shards.h"
 
 #include <fmt/format.h>
 
@@ -272,13 +272,13 @@ Coordinate partial_coordinate(const Layout& layout, Coordinate at) {
 
 /// Calls f(element of the shard, element of the whole) for each element of a local shard.
 template <class F>
-void for_elements(const Piece& piece, const Dims& global, F f) {
-  const int64_t count = piece.dims.numel();
+void for_elements(const ShardBox& shard, const Dims& global, F f) {
+  const int64_t count = shard.dims.numel();
   for (int64_t i = 0; i < count; ++i) {
     int64_t rest = i, whole = 0, stride = 1;
     for (int d = global.rank() - 1; d >= 0; --d) {
-      whole += (piece.begin[d] + rest % piece.dims[d]) * stride;
-      rest /= piece.dims[d];
+      whole += (shard.begin[d] + rest % shard.dims[d]) * stride;
+      rest /= shard.dims[d];
       stride *= global[d];
     }
     f(i, whole);
@@ -310,28 +310,28 @@ std::vector<DenseTensor> split_typed(const DenseTensor& value, const Layout& lay
       wholes[i].template data<T>()[e] = static_cast<T>(parts[from]);
     }
   }
-  std::vector<DenseTensor> pieces;
+  std::vector<DenseTensor> shards;
   for (size_t i = 0; i < n; ++i) {
-    const Piece piece = local_piece(layout, value.dims(), mesh.coordinate_at(static_cast<int>(i)));
-    DenseTensor tensor = DenseTensor::allocate(kCpu, {piece.dims, value.dtype()});
-    for_elements(piece, value.dims(),
+    const ShardBox shard = shard_box(layout, value.dims(), mesh.coordinate_at(static_cast<int>(i)));
+    DenseTensor tensor = DenseTensor::allocate(kCpu, {shard.dims, value.dtype()});
+    for_elements(shard, value.dims(),
                  [&](int64_t to, int64_t from) { tensor.data<T>()[to] = wholes[i].template data<T>()[from]; });
-    pieces.push_back(std::move(tensor));
+    shards.push_back(std::move(tensor));
   }
-  return pieces;
+  return shards;
 }
 
 /// The shards of the processes that differ from `at` only along partial axes, reduced axis by axis.
 template <class T>
-DenseTensor reduce_lines(const Layout& layout, const Coordinate& at, int axis, const std::vector<DenseTensor>& pieces) {
+DenseTensor reduce_lines(const Layout& layout, const Coordinate& at, int axis, const std::vector<DenseTensor>& shards) {
   const ProcessMesh& mesh = *layout.mesh;
   while (axis < mesh.rank() && !layout.partial[static_cast<size_t>(axis)]) ++axis;
-  if (axis == mesh.rank()) return pieces[index_of(mesh, at)];
+  if (axis == mesh.rank()) return shards[index_of(mesh, at)];
   std::vector<DenseTensor> line;
   for (int k = 0; k < mesh.size(axis); ++k) {
     Coordinate other = at;
     other[static_cast<size_t>(axis)] = k;
-    line.push_back(reduce_lines<T>(layout, other, axis + 1, pieces));
+    line.push_back(reduce_lines<T>(layout, other, axis + 1, shards));
   }
   DenseTensor result = DenseTensor::allocate(kCpu, line[0].meta());
   std::vector<Compute<T>> values(line.size());
@@ -343,16 +343,16 @@ DenseTensor reduce_lines(const Layout& layout, const Coordinate& at, int axis, c
 }
 
 template <class T>
-std::string join_typed(DenseTensor& value, const Layout& layout, const std::vector<DenseTensor>& pieces) {
+std::string join_typed(DenseTensor& value, const Layout& layout, const std::vector<DenseTensor>& shards) {
   const ProcessMesh& mesh = *layout.mesh;
   std::vector<int> written(static_cast<size_t>(value.numel()), -1);
   for (int i = 0; i < mesh.size(); ++i) {
     const Coordinate at = mesh.coordinate_at(i);
-    const DenseTensor piece = reduce_lines<T>(layout, at, 0, pieces);
+    const DenseTensor shard = reduce_lines<T>(layout, at, 0, shards);
     int differs_from = -1;
-    for_elements(local_piece(layout, value.dims(), at), value.dims(), [&](int64_t from, int64_t to) {
+    for_elements(shard_box(layout, value.dims(), at), value.dims(), [&](int64_t from, int64_t to) {
       T& target = value.data<T>()[to];
-      const T element = piece.data<T>()[from];
+      const T element = shard.data<T>()[from];
       if (written[static_cast<size_t>(to)] < 0) target = element;
       else if (std::memcmp(&target, &element, sizeof(T)) != 0) differs_from = written[static_cast<size_t>(to)];
       written[static_cast<size_t>(to)] = i;
@@ -386,18 +386,18 @@ std::vector<DenseTensor> split_value(const DenseTensor& value, const Layout& lay
   return visit_dtype(value.dtype(), [&]<class T>(TypeTag<T>) { return split_typed<T>(value, layout, random, gentle); });
 }
 
-Joined join_pieces(const Meta& global, const Layout& layout, const std::vector<DenseTensor>& pieces) {
+Joined join_shards(const Meta& global, const Layout& layout, const std::vector<DenseTensor>& shards) {
   const DType dtype = shard_dtype(global.dtype, layout);
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const Meta expected{local_piece(layout, global.dims, layout.mesh->coordinate_at(static_cast<int>(i))).dims, dtype};
-    if (!(pieces[i].meta() == expected)) {
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const Meta expected{shard_box(layout, global.dims, layout.mesh->coordinate_at(static_cast<int>(i))).dims, dtype};
+    if (!(shards[i].meta() == expected)) {
       return {{},
-              fmt::format("process {} of the mesh holds {}, but its layout says {}", i, to_string(pieces[i].meta()),
+              fmt::format("process {} of the mesh holds {}, but its layout requires {}", i, to_string(shards[i].meta()),
                           to_string(expected))};
     }
   }
   Joined joined{DenseTensor::allocate(kCpu, {global.dims, dtype}), ""};
-  joined.problem = visit_dtype(dtype, [&]<class T>(TypeTag<T>) { return join_typed<T>(joined.value, layout, pieces); });
+  joined.problem = visit_dtype(dtype, [&]<class T>(TypeTag<T>) { return join_typed<T>(joined.value, layout, shards); });
   joined.value = convert_floats(joined.value, global.dtype);
   return joined;
 }

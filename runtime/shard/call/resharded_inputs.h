@@ -12,7 +12,7 @@ namespace shard::call {
 
 /// While an object of this class exists, distributed calls of this thread add the inputs that they
 /// have resharded to it. If objects are nested, the innermost one gets them.
-class MovedInputs {
+class ReshardedInputs {
  public:
   struct Entry {
     const TensorImpl* input;
@@ -20,20 +20,20 @@ class MovedInputs {
     DenseTensor value;
   };
 
-  MovedInputs() : before_(std::exchange(this_thread.moved_inputs, this)) {}
-  MovedInputs(const MovedInputs&) = delete;
-  MovedInputs& operator=(const MovedInputs&) = delete;
-  ~MovedInputs() { this_thread.moved_inputs = before_; }
+  ReshardedInputs() : before_(std::exchange(this_thread.resharded_inputs, this)) {}
+  ReshardedInputs(const ReshardedInputs&) = delete;
+  ReshardedInputs& operator=(const ReshardedInputs&) = delete;
+  ~ReshardedInputs() { this_thread.resharded_inputs = before_; }
 
   /// The innermost object of this thread, or null.
-  static MovedInputs* current() { return this_thread.moved_inputs; }
+  static ReshardedInputs* current() { return this_thread.resharded_inputs; }
   void add(const TensorImpl* input, const DistSpec* spec, const DenseTensor& value) {
     entries_.push_back({input, spec, value});
   }
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
-  MovedInputs* const before_;
+  ReshardedInputs* const before_;
   std::vector<Entry> entries_;
 };
 
