@@ -27,6 +27,6 @@ SHARD_API Tensor randint(int low, int high, LayoutArg layout, const IntArray& sh
 SHARD_API Tensor bernoulli(const Tensor& x);
 /// The numbers 0 .. n - 1 in a random order, in int32 or int64. Each element is computed from its
 /// index alone, so a rank makes no more than its shard.
-Tensor randperm(int n, DType dtype = DType::int64, Device place = kCpu);
-Tensor randperm(int n, LayoutArg layout, DType dtype = DType::int64, Device place = kCpu);
+SHARD_API Tensor randperm(int n, DType dtype = DType::int64, Device place = kCpu);
+SHARD_API Tensor randperm(int n, LayoutArg layout, DType dtype = DType::int64, Device place = kCpu);
 }  // namespace shard

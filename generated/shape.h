@@ -46,13 +46,14 @@ SHARD_API Tensor expand_as(const Tensor& x, const Tensor& y, const IntArray& tar
 SHARD_API Tensor concat(const std::vector<Tensor>& x, const Scalar& axis = 0,
     CallSite site = CallSite::here());
 /// The tensors, of one shape and dtype, along a new dim at axis.
-Tensor stack(const std::vector<Tensor>& x, int axis = 0, CallSite site = CallSite::here());
+SHARD_API Tensor stack(const std::vector<Tensor>& x, int axis = 0,
+    CallSite site = CallSite::here());
 /// Copies of consecutive parts of x along axis with the sizes sections, which add up to its size;
 /// one may be -1 for the rest.
-std::vector<Tensor> split(const Tensor& x, const IntArray& sections, const Scalar& axis = 0,
-    CallSite site = CallSite::here());
+SHARD_API std::vector<Tensor> split(const Tensor& x, const IntArray& sections,
+    const Scalar& axis = 0, CallSite site = CallSite::here());
 /// Copies of num equally long parts of x along axis, whose size num divides (else shape_mismatch).
-std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis,
+SHARD_API std::vector<Tensor> split_with_num(const Tensor& x, int num, const Scalar& axis,
     CallSite site = CallSite::here());
 /// Copies of the slices of input along axis, one for each of its elements, without that dim.
 SHARD_API std::vector<Tensor> unbind(const Tensor& input, int axis = 0,
