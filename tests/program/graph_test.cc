@@ -306,7 +306,7 @@ TEST_CASE("graphs: steps that reduce over ranks or draw are not recorded, nor th
   LocalCall local;
   const OpContext alone{"op"}, on_mesh{"op", &local};
   DenseTensor out = tensor(device()), host = tensor(kCpu), absent;
-  call::Binder binder;
+  call::Binder binder(meter);
   binder.add(kernel, alone, out, out);
   binder.add(kernel, on_mesh, out, out);
   binder.add(kernel, alone, absent, out);

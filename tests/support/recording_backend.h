@@ -110,10 +110,11 @@ void run_on_host(const std::vector<Operand>& inputs, const Operand& out, const A
     const DType dtype = inputs[0].meta.dtype;
     using In = const DenseTensor&;
     if (inputs.size() == 2)
-      table.find<void(const OpContext&, In, In, Args..., DenseTensor&)>(ctx, kCpu, dtype)(ctx, hosts[0], hosts[1],
-                                                                                          args..., result);
+      table.find<void(const OpContext&, In, In, Args..., DenseTensor&)>(ctx, kCpu, dtype)
+          .function(ctx, hosts[0], hosts[1], args..., result);
     else
-      table.find<void(const OpContext&, In, Args..., DenseTensor&)>(ctx, kCpu, dtype)(ctx, hosts[0], args..., result);
+      table.find<void(const OpContext&, In, Args..., DenseTensor&)>(ctx, kCpu, dtype)
+          .function(ctx, hosts[0], args..., result);
     out.write(result);
   });
 }

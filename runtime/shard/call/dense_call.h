@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "shard/call/binder.h"
 #include "shard/call/codegen_abi.h"
+#include "shard/call/launch.h"
 #include "shard/core/grad_mask.h"
 #include "shard/core/op_context.h"
 #include "shard/core/op_def.h"
@@ -37,18 +37,8 @@ inline bool any_dist(const std::vector<Tensor>& tensors) {
 }
 
 /// The context of a call on plain tensors by this thread. `op` must live as long as the library.
-inline OpContext context(const char* op) {
-  const ThreadState& thread = this_thread;
-  return {.op = op, .dry = thread.dry, .tracer = thread.tracer};
-}
+inline OpContext context(const char* op) { return {.op = op, .launcher = this_thread.launcher}; }
 
-/// Runs a kernel, or leaves it to the context's Binder.
-template <class... P>
-void run(void (*kernel)(const OpContext&, P...), const OpContext& ctx, std::type_identity_t<P>... args) {
-  if (ctx.binder != nullptr) [[unlikely]]
-    ctx.binder->add(kernel, ctx, args...);
-  else kernel(ctx, args...);
-}
 /// A copy of `tensor` for a kernel to read.
 DenseTensor copy_of(const OpContext& ctx, const DenseTensor& tensor);
 
@@ -64,7 +54,7 @@ inline const DenseTensor& read(const OpContext& ctx, const Tensor& tensor, std::
   const DenseTensor& value = tensor.impl()->value;
   if (value.storage()->needs_checks()) [[unlikely]]
     check_read(*value.storage(), view_policy());
-  if (!value.has_data() && ctx.dry == nullptr) fail_no_data(ctx, value, name);
+  if (!value.has_data() && ctx.launcher == nullptr) fail_no_data(ctx, value, name);
   return value;
 }
 /// The dense tensor of an argument of which the op reads only shape and dtype.
@@ -113,7 +103,7 @@ std::vector<DenseTensor> values(Targets tensors);
 inline const Meta* meta_or_null(const DenseTensor& tensor) { return tensor.defined() ? &tensor.meta() : nullptr; }
 /// A new tensor, storage-less in a dry world.
 inline DenseTensor allocate(const OpContext& ctx, Device device, const Meta& meta) {
-  return DenseTensor::allocate(device, meta, ctx.dry, ctx.op);
+  return DenseTensor::allocate(device, meta, ctx.meter(), ctx.op);
 }
 std::vector<DenseTensor> allocate_list(const OpContext& ctx, Device device, std::span<const Meta> metas);
 
@@ -173,14 +163,11 @@ class InplaceWrite {
   /// Runs a kernel that writes the targets. Throws invalid_argument, before anything is written, if
   /// targets share elements.
   template <class... P>
-  void run(void (*kernel)(const OpContext&, P...), const OpContext& ctx, std::type_identity_t<P>... args) {
-    run([&] { call::run(kernel, ctx, args...); });
-  }
-  template <class F>
-  void run(F&& kernel) {
+  void run(const FoundKernel<void(const OpContext&, P...)>& kernel, const OpContext& ctx,
+           std::type_identity_t<P>... args) {
     if (writes().size() + views_.size() > 1) check_apart();
     try {
-      kernel();
+      call::run(kernel, ctx, args...);
       finish();
     } catch (...) {
       poison();
