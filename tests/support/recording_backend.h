@@ -33,8 +33,8 @@ struct State {
   int kept = 0;              // graphs that are not freed
   bool refuses_end = false;  // graph_end throws
   bool refuses_launch = false;
-  int refused_relu = 0;                // this many calls of relu from now on throw ...
-  ErrorCode code = ErrorCode::device;  // ... an error of this code
+  int refused_relu = 0;  // this many calls of relu from now on throw ...
+  bool checks = false;   // ... a CheckError; else an Error
 };
 inline State state;
 inline thread_local std::unique_ptr<Journal> journal;  // null when nothing is recorded
@@ -129,7 +129,8 @@ inline void assign(const OpContext&, const DenseTensor& x, DenseTensor& out) {
 inline void relu(const OpContext&, const DenseTensor& x, DenseTensor& out) {
   if (state.refused_relu > 0) {
     --state.refused_relu;
-    fail(state.code, "relu refuses");
+    if (state.checks) fail_check(ErrorCode::invalid_argument, "relu refuses");
+    fail(ErrorCode::invalid_argument, "relu refuses");
   }
   run_on_host<"relu">({Operand(x)}, Operand(out));
 }

@@ -207,14 +207,6 @@ void Binder::copy(const DenseTensor& to, const DenseTensor& from) {
   steps.push_back(std::make_unique<BoundCopy>(*this, to, from));
 }
 
-bool failed_before_writing() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::out_of_range;
-  } catch (...) { return false; }
-}
-
 namespace {
 
 /// Counts the write of a plain call. A dry world writes nothing, so existing bytes of the target
@@ -334,7 +326,6 @@ void InplaceWrite::finish() {
 }
 
 void InplaceWrite::poison() const {
-  if (failed_before_writing() && !finishing_) return;
   for (const Write& write : writes()) {
     const bool begun = finishing_ || write.result.storage() == write.x->storage();
     if (begun) write.x->storage()->poison(std::current_exception(), ctx_.op);

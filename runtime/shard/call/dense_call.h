@@ -133,10 +133,6 @@ RandomKey draw(const OpContext& ctx);
 /// the thread.
 Generator& thread_generator();
 
-/// Call this in an exception handler. True if a kernel rejected its arguments before it wrote
-/// anything: kernels throw invalid_argument and out_of_range only before they write.
-bool failed_before_writing();
-
 /// One call that writes buffers of its arguments, on plain tensors or on the local shards of a
 /// distributed call. It decides where each result goes, which readers are copied first, and what is
 /// bumped, copied back or replaced afterwards.
@@ -169,6 +165,8 @@ class InplaceWrite {
     try {
       call::run(kernel, ctx, args...);
       finish();
+    } catch (const CheckError&) {
+      throw;  // nothing was written
     } catch (...) {
       poison();
       throw;

@@ -72,9 +72,8 @@ class KernelTable {
 /// stays valid.
 const KernelTable& kernel_table(const char* name);
 
-/// Adds `function` for one dtype, before the first call that could use it. A kernel may throw
-/// invalid_argument or out_of_range only before its first write. A later registration replaces an
-/// earlier one, and the built-in kernels are registered first, so that a user can override any of
+/// Adds `function` for one dtype, before the first call that could use it. A kernel refuses
+/// arguments by fail_check, before its first write. A later registration replaces an earlier one, and the built-in kernels are registered first, so that a user can override any of
 /// them.
 template <class... Args>
 void register_kernel(const char* name, int backend, DType dtype, void (*function)(Args...));

@@ -60,7 +60,7 @@ class BufferDonor {
     std::vector<const Type*> types;
     for (const Operand& input : op.inputs)
       types.push_back(input.value == 0 ? nullptr : &program_.value(input.value).type);
-    return gives(op, types, program_.value(program_.ops[i].outputs[0]).type);
+    return computes_type(op, types, program_.value(program_.ops[i].outputs[0]).type);
   }
 
   const Program& program_;

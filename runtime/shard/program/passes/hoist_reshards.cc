@@ -52,7 +52,7 @@ class ReshardHoister {
     if (plan_reshard(other.meta, from.spec, to.spec)->ns >= plan_reshard(middle.meta, from.spec, to.spec)->ns)
       return false;
     const Type* const input = before ? &other : &from;
-    if (!gives(compute, {&input, 1}, before ? to : other)) return false;
+    if (!computes_type(compute, {&input, 1}, before ? to : other)) return false;
     ValueId value = copy_(first.inputs[0].value);
     value = add(before ? move : compute, value, other);
     value = add(before ? compute : move, value, to);
