@@ -55,5 +55,6 @@ void print_header() {
 }
 
 void print_call(const call::CallRecord& record) {
-  print_row({record.op, record.inputs, record.reshards.empty() ? "-" : record.reshards, record.outputs, record.aliases});
+  print_row(
+      {record.op, record.inputs, record.reshards.empty() ? "-" : record.reshards, record.outputs, record.aliases});
 }

@@ -714,7 +714,7 @@ std::tuple<DenseTensor, DenseTensor> swiglu_grad(const OpContext& ctx, const Met
   static const KernelTable& kernels = kernel_table("swiglu_grad");
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
       DenseTensor&, DenseTensor&);
-  auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 2. allocate
   DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
   DenseTensor y_grad = y.defined() ? call::allocate(ctx, device, y_grad_meta) : DenseTensor{};

@@ -228,7 +228,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
       const DenseTensor&, const DenseTensor&, bool, float, float, const std::string&, bool, bool,
       DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
-  auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 2. the targets, and arguments that do not overlap them
   call::InplaceWrite write(ctx, ops::batch_norm);
   DenseTensor out = call::allocate(ctx, device, out_meta);
@@ -291,7 +291,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embeddin
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
       const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, bool, float, DenseTensor&,
       DenseTensor&, DenseTensor&);
-  auto* const kernel = kernels.find<Kernel>(ctx, device, q.dtype());
+  const auto kernel = kernels.find<Kernel>(ctx, device, q.dtype());
   // 2. allocate
   DenseTensor out_q = call::allocate(ctx, device, out_q_meta);
   DenseTensor out_k = k.defined() ? call::allocate(ctx, device, out_k_meta) : DenseTensor{};
@@ -362,7 +362,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm_grad(const OpContex
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
       const DenseTensor&, const DenseTensor&, const DenseTensor&, float, int, DenseTensor&,
       DenseTensor&, DenseTensor&);
-  auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 2. allocate
   DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
   DenseTensor scale_grad = scale.defined() ? call::allocate(ctx, device, scale_grad_meta)
@@ -395,7 +395,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm_grad(const OpContex
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
       const DenseTensor&, const DenseTensor&, const DenseTensor&, const std::string&, bool, bool,
       bool, DenseTensor&, DenseTensor&, DenseTensor&);
-  auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 2. allocate
   DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
   DenseTensor scale_grad = scale.defined() ? call::allocate(ctx, device, scale_grad_meta)
@@ -458,7 +458,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embeddin
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
       const DenseTensor&, const DenseTensor&, const DenseTensor&, bool, bool, float, DenseTensor&,
       DenseTensor&, DenseTensor&);
-  auto* const kernel = kernels.find<Kernel>(ctx, device, out_q_grad.dtype());
+  const auto kernel = kernels.find<Kernel>(ctx, device, out_q_grad.dtype());
   // 2. allocate
   DenseTensor q_grad = call::allocate(ctx, device, q_grad_meta);
   DenseTensor k_grad = out_k_grad.defined() ? call::allocate(ctx, device, k_grad_meta)

@@ -326,7 +326,7 @@ DenseTensor scatter_grad_(const OpContext& ctx, const Meta& x_grad_meta,
   static const KernelTable& kernels = kernel_table("scatter_grad");
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, bool, DenseTensor&,
       DenseTensor&);
-  auto* const kernel = kernels.find<Kernel>(ctx, device, out_grad.dtype());
+  const auto kernel = kernels.find<Kernel>(ctx, device, out_grad.dtype());
   // 2. the targets, and arguments that do not overlap them
   call::InplaceWrite write(ctx, ops::scatter_grad);
   DenseTensor x_grad = write.target(out_grad, x_grad_meta);

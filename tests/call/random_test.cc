@@ -258,8 +258,8 @@ TEST_CASE("34: randperm shards agree with the whole, and each element is made fr
         check_shards(expected, placement.mesh, layout, [&](const OpContext& ctx, const Dims& shard) {
           DenseTensor out = DenseTensor::allocate(kCpu, {shard, DType::int64});
           kernel_table("randperm")
-              .find<void(const OpContext&, RandomKey, DenseTensor&)>(ctx, kCpu, DType::int64)(ctx, ctx.local->random,
-                                                                                              out);
+              .find<void(const OpContext&, RandomKey, DenseTensor&)>(ctx, kCpu, DType::int64)
+              .function(ctx, ctx.local->random, out);
           return out;
         });
       }

@@ -250,7 +250,7 @@ TEST_CASE("13: arange computes its shard from its box") {
       const LocalCall local{{}, boxes, nullptr, {}};
       const OpContext ctx{"arange", &local};
       DenseTensor out = DenseTensor::allocate(kCpu, {shard.dims, DType::int64});
-      kernel_table("arange").find<Arange>(ctx, kCpu, DType::int64)(ctx, 3, 2, out);
+      kernel_table("arange").find<Arange>(ctx, kCpu, DType::int64).function(ctx, 3, 2, out);
       check(full_equals(from_local(Tensor(out), spec, whole.dims(), DType::int64), whole.to_vector<int64_t>()), layout);
     }
   });

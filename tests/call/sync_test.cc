@@ -69,9 +69,9 @@ Tensor untold_norm(const Tensor& x) {
   };
   return call.run(+infer, [&] {
     const OpContext& ctx = call;
-    auto* const kernel = kernel_table("untold_norm").find<Kernel>(ctx, kCpu, DType::float32);
+    const auto kernel = kernel_table("untold_norm").find<Kernel>(ctx, kCpu, DType::float32);
     DenseTensor out = call::allocate(ctx, kCpu, {Dims(), DType::float32});
-    kernel(ctx, call[0], out);
+    call::run(kernel, ctx, call[0], out);
     return out;
   });
 }

@@ -60,7 +60,7 @@ class FaultyRelu {
   using Kernel = void(const OpContext&, const DenseTensor&, DenseTensor&);
 
  public:
-  FaultyRelu() : before_(kernel_table("relu").find<Kernel>({"relu"}, kCpu, DType::float64)) {
+  FaultyRelu() : before_(kernel_table("relu").find<Kernel>({"relu"}, kCpu, DType::float64).function) {
     Kernel* const faulty = [](const OpContext&, const DenseTensor&, DenseTensor& out) {
       std::fill_n(out.data<double>(), out.numel(), 7.0);
       if (in_kernel) in_kernel();

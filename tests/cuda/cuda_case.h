@@ -54,10 +54,11 @@ struct Kernel {
     const KernelTable& table = kernel_table(name);
     using In = const DenseTensor&;
     if (inputs.size() == 1) {
-      table.find<void(const OpContext&, In, Attrs..., DenseTensor&)>(ctx, device, dtype)(ctx, inputs[0], attrs..., out);
+      table.find<void(const OpContext&, In, Attrs..., DenseTensor&)>(ctx, device, dtype)
+          .function(ctx, inputs[0], attrs..., out);
     } else {
-      table.find<void(const OpContext&, In, In, Attrs..., DenseTensor&)>(ctx, device, dtype)(ctx, inputs[0], inputs[1],
-                                                                                             attrs..., out);
+      table.find<void(const OpContext&, In, In, Attrs..., DenseTensor&)>(ctx, device, dtype)
+          .function(ctx, inputs[0], inputs[1], attrs..., out);
     }
     return out;
   }

@@ -58,7 +58,7 @@ void list_widen(const OpContext&, List x, Lists out) {
 
 /// Writes the first `good` tensors, then fails; a negative number is refused before anything is written.
 void list_break(const OpContext& ctx, List x, int64_t good, Lists out) {
-  if (good < 0) fail(ErrorCode::invalid_argument, "[{}] good is {}", ctx.op, good);
+  if (good < 0) fail_check(ErrorCode::invalid_argument, "[{}] good is {}", ctx.op, good);
   for (size_t k = 0; k < x.size(); ++k) {
     if (static_cast<int64_t>(k) == good) throw std::runtime_error("the kernel broke");
     for (int64_t i = 0; i < x[k].numel(); ++i) f32_out(out[k])[i] = -1;

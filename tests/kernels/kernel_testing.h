@@ -75,7 +75,7 @@ inline void check_close(const DenseTensor& got, const std::vector<double>& expec
 /// Calls the CPU kernel of signature Fn.
 template <class Fn, class... Args>
 void call_in(const OpContext& ctx, const char* name, DType dtype, Args&&... args) {
-  kernel_table(name).find<Fn>(ctx, kCpu, dtype)(ctx, std::forward<Args>(args)...);
+  kernel_table(name).find<Fn>(ctx, kCpu, dtype).function(ctx, std::forward<Args>(args)...);
 }
 template <class Fn, class... Args>
 void call(const char* name, DType dtype, Args&&... args) {

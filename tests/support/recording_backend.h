@@ -33,8 +33,8 @@ struct State {
   int kept = 0;              // graphs that are not freed
   bool refuses_end = false;  // graph_end throws
   bool refuses_launch = false;
-  int refused_relu = 0;                // this many calls of relu from now on throw ...
-  ErrorCode code = ErrorCode::device;  // ... an error of this code
+  int refused_relu = 0;  // this many calls of relu from now on throw ...
+  bool checks = false;   // ... a CheckError; else an Error
 };
 inline State state;
 inline thread_local std::unique_ptr<Journal> journal;  // null when nothing is recorded
@@ -110,10 +110,11 @@ void run_on_host(const std::vector<Operand>& inputs, const Operand& out, const A
     const DType dtype = inputs[0].meta.dtype;
     using In = const DenseTensor&;
     if (inputs.size() == 2)
-      table.find<void(const OpContext&, In, In, Args..., DenseTensor&)>(ctx, kCpu, dtype)(ctx, hosts[0], hosts[1],
-                                                                                          args..., result);
+      table.find<void(const OpContext&, In, In, Args..., DenseTensor&)>(ctx, kCpu, dtype)
+          .function(ctx, hosts[0], hosts[1], args..., result);
     else
-      table.find<void(const OpContext&, In, Args..., DenseTensor&)>(ctx, kCpu, dtype)(ctx, hosts[0], args..., result);
+      table.find<void(const OpContext&, In, Args..., DenseTensor&)>(ctx, kCpu, dtype)
+          .function(ctx, hosts[0], args..., result);
     out.write(result);
   });
 }
@@ -128,7 +129,8 @@ inline void assign(const OpContext&, const DenseTensor& x, DenseTensor& out) {
 inline void relu(const OpContext&, const DenseTensor& x, DenseTensor& out) {
   if (state.refused_relu > 0) {
     --state.refused_relu;
-    fail(state.code, "relu refuses");
+    if (state.checks) fail_check(ErrorCode::invalid_argument, "relu refuses");
+    fail(ErrorCode::invalid_argument, "relu refuses");
   }
   run_on_host<"relu">({Operand(x)}, Operand(out));
 }

@@ -1,5 +1,4 @@
-// Calls that are prepared once and run many times. If a context has a Binder, a dense function does
-// not run its kernel but leaves it to the Binder with all its arguments.
+// Calls that are prepared once and run many times: the launcher that keeps their kernels and copies.
 #pragma once
 
 #include <memory>
@@ -46,16 +45,19 @@ class SHARD_API BoundStep {
   virtual std::vector<const DenseTensor*> replayable_tensors() { return {}; }
 };
 
-/// Collects the steps of one call. Its tensors have storage-less buffers, which whoever runs the
-/// steps replaces by real ones.
-class SHARD_API Binder {
+/// Keeps the steps of one call. Its tensors have storage-less buffers, which whoever runs the steps
+/// replaces by real ones.
+class SHARD_API Binder final : public Launcher {
  public:
+  using Launcher::Launcher;
+  void launch(const Launch& launch) override { launch.keep(*this); }
+  /// Adds a step that copies the bytes of `from` to `to`.
+  void copy(const DenseTensor& to, const DenseTensor& from) override;
+  bool draws() const override { return false; }
   /// Adds a step that runs `kernel` with these arguments. References and lists of tensors are
   /// copied.
   template <class... P>
   void add(void (*kernel)(const OpContext&, P...), const OpContext& ctx, std::type_identity_t<P>... args);
-  /// Adds a step that copies the bytes of `from` to `to`.
-  void copy(const DenseTensor& to, const DenseTensor& from);
 
   std::vector<std::unique_ptr<BoundStep>> steps;
   std::vector<DenseTensor*> tensors;  // of all steps

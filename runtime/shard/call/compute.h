@@ -8,7 +8,6 @@
 #include <type_traits>
 
 #include "shard/call/dense_call.h"
-#include "shard/kernels/registry.h"
 
 namespace shard::call {
 
@@ -69,7 +68,7 @@ inline std::vector<DenseTensor> make(const OpContext& ctx, Device device, std::s
 inline void check_known(const OpContext&, const Meta&) {}
 inline void check_known(const OpContext&, std::span<const Meta>) {}
 inline void check_known(const OpContext& ctx, const DynamicMeta& most) {
-  if (ctx.dry != nullptr) fail_unbounded(ctx, most);
+  if (ctx.launcher != nullptr) fail_unbounded(ctx, most);
 }
 
 template <class T>
@@ -96,7 +95,7 @@ auto compute_on(Device device, const OpContext& ctx, const KernelTable& kernels,
   using Kernel = void(const OpContext&, detail::Parameter<Args>..., detail::OutputParameter<Metas>...);
   using Outputs = std::tuple<detail::Output<Metas>...>;
   const auto make_all = [&](auto&... meta) {
-    auto* const kernel = kernels.find<Kernel>(ctx, device, dtype);
+    const auto kernel = kernels.find<Kernel>(ctx, device, dtype);
     (check_known(ctx, meta), ...);
     Outputs outputs{detail::make(ctx, device, meta)...};
     std::apply([&](auto&... output) { run(kernel, ctx, detail::given(ctx, args)..., output...); }, outputs);
@@ -109,7 +108,7 @@ template <class M, class... Args>
 Output<M> compute_one(Device device, const OpContext& ctx, const KernelTable& kernels, DType dtype, const M& meta,
                       const Args&... args) {
   using Kernel = void(const OpContext&, Parameter<Args>..., OutputParameter<M>);
-  auto* const kernel = kernels.find<Kernel>(ctx, device, dtype);
+  const auto kernel = kernels.find<Kernel>(ctx, device, dtype);
   check_known(ctx, meta);
   Output<M> output = make(ctx, device, meta);
   run(kernel, ctx, given(ctx, args)..., output);
@@ -166,7 +165,7 @@ void compute_inplace(const OpContext& ctx, const OpDef& op, const KernelTable& k
                      std::tuple<Outs&...> targets, std::tuple<Metas&...> metas, Args&... args) {
   using Kernel =
       void(const OpContext&, detail::Parameter<std::remove_const_t<Args>>..., detail::OutputParameter<Metas>...);
-  auto* const kernel = kernels.find<Kernel>(ctx, device_of(ctx, args...), dtype);
+  const auto kernel = kernels.find<Kernel>(ctx, device_of(ctx, args...), dtype);
   InplaceWrite write(ctx, op);
   const auto make_all = [&]<size_t... i>(std::index_sequence<i...>) {
     return std::tuple<detail::Output<Metas>...>{

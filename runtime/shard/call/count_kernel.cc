@@ -67,9 +67,9 @@ void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) 
   const int64_t replicas = mesh_->size() / group / ranks_along(*mesh_, axes);
   CountingReducer reducer(*mesh_, plan.reduce_axes);
   MemoryMeter meter;
+  DryLauncher dry(meter);
   const OpContext context = ctx_;
-  ctx_.dry = &meter;
-  ctx_.tracer = nullptr;
+  ctx_.launcher = &dry;
   ctx_.local = &local_;
   local_.reducer = &reducer;
   plan_ = &plan;

@@ -25,8 +25,8 @@ void fail_no_data(const OpContext& ctx, const DenseTensor& tensor, std::string_v
 }
 
 void fail_unbounded(const OpContext& ctx, const Meta& most) {
-  if (ctx.tracer != nullptr) {
-    ctx.tracer->refuse(
+  if (Tracer* const tracer = Tracer::current()) {
+    tracer->refuse(
         ctx.op,
         fmt::format("the number of rows of its result comes from data, which is known only when the program runs; it "
                     "is at most {}. Call it between two "
@@ -74,7 +74,7 @@ DenseTensor& write(const OpContext& ctx, Tensor& tensor, std::string_view name) 
   if (!tensor.defined()) fail_undefined(ctx, name);
   DenseTensor& value = tensor.impl()->value;
   check_write(*value.storage(), ctx.op, view_policy());
-  if (!value.has_data() && ctx.dry == nullptr) fail_no_data(ctx, value, name);
+  if (!value.has_data() && ctx.launcher == nullptr) fail_no_data(ctx, value, name);
   return value;
 }
 
@@ -150,7 +150,7 @@ void reinterpret_inplace(const OpContext& ctx, DenseTensor& x, const Meta& meta)
 DenseTensor cast_to(const OpContext& ctx, const DenseTensor& tensor, DType dtype) {
   if (!tensor.defined() || tensor.dtype() == dtype) return tensor;
   static const KernelTable& kernels = kernel_table("cast");
-  auto* const kernel = kernels.find<void(const OpContext&, const DenseTensor&, DType, DenseTensor&)>(
+  const auto kernel = kernels.find<void(const OpContext&, const DenseTensor&, DType, DenseTensor&)>(
       ctx, tensor.device(), tensor.dtype());
   DenseTensor out = allocate(ctx, tensor.device(), {tensor.dims(), dtype});
   run(kernel, ctx, tensor, dtype, out);
@@ -176,14 +176,14 @@ Generator& thread_generator() {
 }
 
 RandomKey draw(const OpContext& ctx) {
-  if (ctx.binder != nullptr) return {};  // steps get their key when they run
+  if (ctx.launcher != nullptr && !ctx.launcher->draws()) return {};
   return ctx.local != nullptr ? ctx.local->random : thread_generator().draw();
 }
 
 DenseTensor copy_of(const OpContext& ctx, const DenseTensor& tensor) {
-  DenseTensor copy = clone(tensor);
-  if (ctx.binder != nullptr) ctx.binder->copy(copy, tensor);
-  return copy;
+  DenseTensor result = allocate(ctx, tensor.device(), tensor.meta());
+  copy(ctx, result, tensor);
+  return result;
 }
 
 namespace {
@@ -207,21 +207,13 @@ void Binder::copy(const DenseTensor& to, const DenseTensor& from) {
   steps.push_back(std::make_unique<BoundCopy>(*this, to, from));
 }
 
-bool failed_before_writing() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::out_of_range;
-  } catch (...) { return false; }
-}
-
 namespace {
 
 /// Counts the write of a plain call. A dry world writes nothing, so existing bytes of the target
 /// are no longer valid and are dropped.
 void count_write(const OpContext& ctx, const DenseTensor& target) {
   target.storage()->bump(ctx.op);
-  if (ctx.dry != nullptr) target.storage()->drop_data(*ctx.dry);
+  if (ctx.launcher != nullptr) target.storage()->drop_data(ctx.launcher->meter);
 }
 
 /// Throws if two of the tensors share elements. After sorting by address such tensors are adjacent.
@@ -328,16 +320,12 @@ void InplaceWrite::finish() {
       replace_buffer(ctx_.op, *write.x, std::move(write.result), true);
       continue;
     }
-    if (!(write.result.storage() == write.x->storage())) {
-      copy_into(*write.x, write.result);
-      if (ctx_.binder != nullptr) ctx_.binder->copy(*write.x, write.result);
-    }
+    if (!(write.result.storage() == write.x->storage())) copy(ctx_, *write.x, write.result);
     if (ctx_.local == nullptr) count_write(ctx_, *write.x);
   }
 }
 
 void InplaceWrite::poison() const {
-  if (failed_before_writing() && !finishing_) return;
   for (const Write& write : writes()) {
     const bool begun = finishing_ || write.result.storage() == write.x->storage();
     if (begun) write.x->storage()->poison(std::current_exception(), ctx_.op);

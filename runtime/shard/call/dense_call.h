@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "shard/call/binder.h"
 #include "shard/call/codegen_abi.h"
+#include "shard/call/launch.h"
 #include "shard/core/export.h"
 #include "shard/core/grad_mask.h"
 #include "shard/core/op_context.h"
@@ -38,18 +38,8 @@ inline bool any_dist(const std::vector<Tensor>& tensors) {
 }
 
 /// The context of a call on plain tensors by this thread. `op` must live as long as the library.
-inline OpContext context(const char* op) {
-  const ThreadState& thread = this_thread;
-  return {.op = op, .dry = thread.dry, .tracer = thread.tracer};
-}
+inline OpContext context(const char* op) { return {.op = op, .launcher = this_thread.launcher}; }
 
-/// Runs a kernel, or leaves it to the context's Binder.
-template <class... P>
-void run(void (*kernel)(const OpContext&, P...), const OpContext& ctx, std::type_identity_t<P>... args) {
-  if (ctx.binder != nullptr) [[unlikely]]
-    ctx.binder->add(kernel, ctx, args...);
-  else kernel(ctx, args...);
-}
 /// A copy of `tensor` for a kernel to read.
 SHARD_API DenseTensor copy_of(const OpContext& ctx, const DenseTensor& tensor);
 
@@ -65,7 +55,7 @@ inline const DenseTensor& read(const OpContext& ctx, const Tensor& tensor, std::
   const DenseTensor& value = tensor.impl()->value;
   if (value.storage()->needs_checks()) [[unlikely]]
     check_read(*value.storage(), view_policy());
-  if (!value.has_data() && ctx.dry == nullptr) fail_no_data(ctx, value, name);
+  if (!value.has_data() && ctx.launcher == nullptr) fail_no_data(ctx, value, name);
   return value;
 }
 /// The dense tensor of an argument of which the op reads only shape and dtype.
@@ -116,7 +106,7 @@ SHARD_API std::vector<DenseTensor> values(Targets tensors);
 inline const Meta* meta_or_null(const DenseTensor& tensor) { return tensor.defined() ? &tensor.meta() : nullptr; }
 /// A new tensor, storage-less in a dry world.
 inline DenseTensor allocate(const OpContext& ctx, Device device, const Meta& meta) {
-  return DenseTensor::allocate(device, meta, ctx.dry, ctx.op);
+  return DenseTensor::allocate(device, meta, ctx.meter(), ctx.op);
 }
 SHARD_API std::vector<DenseTensor> allocate_list(const OpContext& ctx, Device device, std::span<const Meta> metas);
 
@@ -147,10 +137,6 @@ SHARD_API RandomKey draw(const OpContext& ctx);
 /// the thread.
 SHARD_API Generator& thread_generator();
 
-/// Call this in an exception handler. True if a kernel rejected its arguments before it wrote
-/// anything: kernels throw invalid_argument and out_of_range only before they write.
-SHARD_API bool failed_before_writing();
-
 /// One call that writes buffers of its arguments, on plain tensors or on the local shards of a
 /// distributed call. It decides where each result goes, which readers are copied first, and what is
 /// bumped, copied back or replaced afterwards.
@@ -177,15 +163,14 @@ class SHARD_API InplaceWrite {
   /// Runs a kernel that writes the targets. Throws invalid_argument, before anything is written, if
   /// targets share elements.
   template <class... P>
-  void run(void (*kernel)(const OpContext&, P...), const OpContext& ctx, std::type_identity_t<P>... args) {
-    run([&] { call::run(kernel, ctx, args...); });
-  }
-  template <class F>
-  void run(F&& kernel) {
+  void run(const FoundKernel<void(const OpContext&, P...)>& kernel, const OpContext& ctx,
+           std::type_identity_t<P>... args) {
     if (writes().size() + views_.size() > 1) check_apart();
     try {
-      kernel();
+      call::run(kernel, ctx, args...);
       finish();
+    } catch (const CheckError&) {
+      throw;  // nothing was written
     } catch (...) {
       poison();
       throw;

@@ -111,9 +111,10 @@ Result dispatch(const OpDef& op, Result (*dist)(Params...), Infer* infer, Dense*
     return wrap(call_dense<Params...>(ctx, op, infer, dense, std::index_sequence_for<Params...>(),
                                       static_cast<Params>(args)...));
   };
-  if (ctx.tracer == nullptr) [[likely]]
+  Tracer* const tracer = Tracer::current();
+  if (tracer == nullptr) [[likely]]
     return run();
-  Capturing capturing(*ctx.tracer, op, false);
+  Capturing capturing(*tracer, op, false);
   (capturing.argument(std::as_const(args)), ...);
   auto result = run();
   capturing.finish(result);
@@ -151,8 +152,8 @@ decltype(new_results(std::declval<Result>())) dispatch_inplace(const OpDef& op, 
                                  static_cast<Params>(args)...);
   };
   std::optional<Capturing> capturing;
-  if (ctx.tracer != nullptr) [[unlikely]] {
-    capturing.emplace(*ctx.tracer, op, true);
+  if (Tracer* const tracer = Tracer::current()) [[unlikely]] {
+    capturing.emplace(*tracer, op, true);
     (capturing->argument(std::as_const(args)), ...);
   }
   if constexpr (std::is_void_v<decltype(run())>) {
@@ -169,9 +170,10 @@ decltype(new_results(std::declval<Result>())) dispatch_inplace(const OpDef& op, 
 template <class Infer, class Dense, class... Args>
 auto call_local(const OpDef& op, Infer* infer, Dense* dense, const Args&... args) {
   const OpContext ctx = context(op.name.data());
-  if (ctx.tracer == nullptr) [[likely]]
+  Tracer* const tracer = Tracer::current();
+  if (tracer == nullptr) [[likely]]
     return wrap(detail::infer_and_call(ctx, infer, dense, args...));
-  Capturing capturing(*ctx.tracer, op, false);
+  Capturing capturing(*tracer, op, false);
   (capturing.argument(args), ...);
   auto result = wrap(detail::infer_and_call(ctx, infer, dense, args...));
   capturing.finish(result);

@@ -13,7 +13,6 @@
 #include "shard/call/failed_call.h"
 #include "shard/call/mesh_reducer.h"
 #include "shard/call/resharded_inputs.h"
-#include "shard/core/tracer.h"
 #include "shard/dist/view_use.h"
 #include "shard/kernels/registry.h"
 #include "shard/reshard/execute.h"
@@ -21,22 +20,13 @@
 namespace shard::call {
 
 DistCall::DistCall(const OpDef& op, Variant variant)
-    : op_(op), rank_(current_rank()),
-      cache_(PlanCache::of(rank_)), ctx_{(variant == Variant::inplace ? op.inplace_name : op.name).data()},
-      variant_(variant) {
+    : op_(op), rank_(current_rank()), cache_(PlanCache::of(rank_)),
+      ctx_(context((variant == Variant::inplace ? op.inplace_name : op.name).data())), variant_(variant) {
   locals_ = cache_.take_list();
   results_ = cache_.take_list();
-  traced_ = rank_.trace_calls || cache_.observer;
+  traced_ = tracer_ == nullptr && (rank_.dry || rank_.trace_calls || cache_.observer);
   if (traced_) begin_ns_ = now_ns();
-  ctx_.tracer = Tracer::current();
-  if (ctx_.tracer != nullptr) {
-    ctx_.dry = &ctx_.tracer->meter;
-    traced_ = false;
-  } else if (rank_.dry) {
-    ctx_.dry = rank_.dry.get();
-    before_ = rank_.stats();
-    traced_ = true;
-  }
+  if (traced_ && rank_.dry) before_ = rank_.stats();
   key_.push_back(reinterpret_cast<uintptr_t>(&op));
   key_.push_back(static_cast<uint64_t>(variant) | plan_key_of(rank_.policies) << 8);
 }
@@ -73,7 +63,7 @@ void DistCall::add(const Tensor& tensor, bool optional) {
     key_.push_back(0);
     return;
   }
-  if (ctx_.tracer != nullptr) ctx_.tracer->adopt(tensor);
+  if (tracer_ != nullptr) tracer_->adopt(tensor);
   if (!tensor.is_dist()) return promote(tensor, name);
   auto& impl = static_cast<DistTensorImpl&>(tensor.get());
   if (impl.owner != &rank_) {
@@ -82,7 +72,7 @@ void DistCall::add(const Tensor& tensor, bool optional) {
          argument_text(name, impl), impl.owner->id(), rank_.id(),
          &impl.owner->world() == &rank_.world() ? "the same world" : "another world");
   }
-  if (impl.value.symbol() != 0 && ctx_.tracer == nullptr) fail_escaped(ctx_.op, argument_text(name, impl));
+  if (impl.value.symbol() != 0 && tracer_ == nullptr) fail_escaped(ctx_.op, argument_text(name, impl));
   if (mesh_ == nullptr) {
     mesh_ = impl.spec->mesh();
     if (extras_) place_promoted();
@@ -149,7 +139,7 @@ void DistCall::promote(const Tensor& tensor, std::string_view name) {
 }
 
 void DistCall::report_unread() {
-  if (ctx_.tracer != nullptr) return;
+  if (tracer_ != nullptr) return;
   CommQueue& queue = rank_.comm_queue();
   const uint64_t call = queue.calls_done() + 1;
   queue.set_calls_done(call);
@@ -163,9 +153,9 @@ void DistCall::place_promoted() {
     const DistSpec* const spec = DistSpec::replicated(mesh_, meta.dims.rank());
     const bool here = mesh_->coordinate(rank_.id()).has_value();
     DenseTensor value = here ? promoted.tensor.get().value : absent_value(meta);
-    if (ctx_.tracer != nullptr) {
+    if (tracer_ != nullptr) {
       const TracedOutput to{.meta = meta, .spec = spec, .device = promoted.tensor.device()};
-      value.set_symbol(ctx_.tracer->convert(Tracer::Conversion::distribute, promoted.tensor.get().value, to, -1));
+      value.set_symbol(tracer_->convert(Tracer::Conversion::distribute, promoted.tensor.get().value, to, -1));
     }
     promoted.tensor = make_dist(rank_, meta, spec, std::move(value));
     tensors_[promoted.place] = &dist_impl(promoted.tensor);
@@ -287,7 +277,7 @@ const CallPlan& DistCall::make_plan(uint64_t hash, const std::function<void()>& 
   }
   const OutputMetas outputs = infer_({ctx_, metas, slots_, attrs_});
   check_kernel();
-  if (ctx_.dry != nullptr && op_.dynamic_outputs != 0)
+  if (ctx_.launcher != nullptr && op_.dynamic_outputs != 0)
     fail_unbounded(ctx_, outputs.flat[static_cast<size_t>(std::countr_zero(op_.dynamic_outputs))]);
   const CallTypes types{
       op_, ctx_.op, variant_ == Variant::inplace, mesh_, inputs, slots_, attrs_, layout_, outputs.flat, outputs.slots};
@@ -371,8 +361,8 @@ void DistCall::prepare() {
     else locals_.push_back(move_input(i));
   }
   results_.resize(plan_->outputs.size());
-  if (ctx_.tracer != nullptr) extras().captured_inputs = locals_;
-  if (!plan_->reduce_axes.empty() && plan_->active && ctx_.tracer == nullptr) {
+  if (tracer_ != nullptr) extras().captured_inputs = locals_;
+  if (!plan_->reduce_axes.empty() && plan_->active && tracer_ == nullptr) {
     extras().reducer = std::make_unique<MeshReducer>(rank_, plan_->mesh, plan_->reduce_axes, op_.name);
     local_.reducer = extras_->reducer.get();
   }
@@ -424,8 +414,8 @@ void DistCall::capture() {
   }
   std::vector<Attr> attrs;
   for (const AttrRef& attr : attrs_) attrs.push_back(std::visit([](const auto* value) { return Attr(*value); }, attr));
-  extras_->symbols = ctx_.tracer->call({op_, variant_ == Variant::inplace, inputs, slots_, std::move(attrs), layout_,
-                                        outputs, plan_->output_slots, local_.random.offset});
+  extras_->symbols = tracer_->call({op_, variant_ == Variant::inplace, inputs, slots_, std::move(attrs), layout_,
+                                    outputs, plan_->output_slots, local_.random.offset});
 }
 
 DenseTensor DistCall::move_input(size_t i) const {

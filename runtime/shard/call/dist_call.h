@@ -20,6 +20,7 @@
 #include "shard/core/attr.h"
 #include "shard/core/export.h"
 #include "shard/core/op_context.h"
+#include "shard/core/tracer.h"
 #include "shard/dist/dist_tensor.h"
 #include "shard/dist/layout_arg.h"
 
@@ -152,7 +153,7 @@ class SHARD_API DistCall {
       prepare();
       if (plan_->active && !plan_->relayout) run_kernel(kernel);
       queue.set_calls_done(call);
-      if (ctx_.tracer != nullptr) capture();
+      if (tracer_ != nullptr) capture();
       finish();
     } catch (const Error& error) {
       report_failure(call);
@@ -230,7 +231,7 @@ class SHARD_API DistCall {
   void report_unread();
   bool checks_promoted() const {
     return extras_ && !extras_->promoted.empty() && rank_.policies.promotion == PromotionPolicy::replicate_checked &&
-           ctx_.tracer == nullptr;
+           tracer_ == nullptr;
   }
   void check_replicated(const Promoted& promoted) const;
   /// The call so far, for messages: "add(x: f32[8, 4] [dp, -], y: f32[4] [-]) on mesh(dp=2)".
@@ -281,7 +282,7 @@ class SHARD_API DistCall {
   void capture();
   /// In a capture, sets the program value that a result is.
   void mark(DenseTensor& result, size_t output) const {
-    if (ctx_.tracer != nullptr && !plan_->relayout) result.set_symbol(extras_->symbols[output]);
+    if (tracer_ != nullptr && !plan_->relayout) result.set_symbol(extras_->symbols[output]);
   }
   /// Copies `from` over `to`: the bytes of this rank or, in a capture, as a step of the program.
   void copy_over(DenseTensor& to, const DenseTensor& from) const;
@@ -314,6 +315,7 @@ class SHARD_API DistCall {
   Rank& rank_;
   PlanCache& cache_;
   OpContext ctx_;
+  Tracer* const tracer_ = Tracer::current();
   LocalCall local_;
   Variant variant_;
   bool traced_ = false;

@@ -8,7 +8,6 @@
 #include "shard/call/failed_call.h"
 #include "shard/comm/reduce.h"
 #include "shard/core/error.h"
-#include "shard/core/tracer.h"
 #include "shard/reshard/execute.h"
 
 namespace shard::call {
@@ -164,7 +163,7 @@ void DistCall::for_written(F&& f) {
 }
 
 void DistCall::mark_maybe_poisoned(uint64_t call) {
-  if (ctx_.dry != nullptr) return;
+  if (ctx_.launcher != nullptr) return;
   for_written([&](Storage& storage) { storage.mark_maybe_poisoned(rank_.partial_failures(), call); });
 }
 
@@ -174,13 +173,13 @@ void DistCall::poison() {
 
 void DistCall::report_failure(uint64_t call) {
   rank_.comm_queue().set_calls_done(call);
-  if (ctx_.dry != nullptr) return;
+  if (ctx_.launcher != nullptr) return;
   mark_maybe_poisoned(call);
   report_failed_call(rank_, call, std::current_exception(), "\n  in the call " + call_text());
 }
 
 void DistCall::copy_over(DenseTensor& to, const DenseTensor& from) const {
-  if (ctx_.tracer != nullptr) ctx_.tracer->copy(to, from);
+  if (tracer_ != nullptr) tracer_->copy(to, from);
   else if (plan_->active) copy_into(to, from);
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "shard/call/binder.h"
 #include "shard/call/dense_call.h"
 
 namespace shard::call {
@@ -28,8 +27,7 @@ DenseTensor Float32Call::output(size_t o, const DenseTensor& given) const {
   const auto written = std::find_if(converted_.begin(), converted_.end(),
                                     [&](const Argument& each) { return each.to.storage() == given.storage(); });
   if (written == converted_.end() || result.dtype() != written->from.dtype()) return result;
-  copy_into(written->from, result);
-  if (ctx_.binder != nullptr) ctx_.binder->copy(written->from, result);
+  copy(ctx_, written->from, result);
   return written->from.reinterpret(result.meta());
 }
 

@@ -1,4 +1,4 @@
-// The only exception type of the runtime and the function that throws it. Codes are added here.
+// The exceptions of the runtime and the functions that throw them. Codes are added here.
 #pragma once
 
 #include <fmt/format.h>
@@ -49,10 +49,24 @@ class SHARD_API Error : public std::runtime_error {
   ErrorCode code_;
 };
 
+/// The error of a kernel that refuses its arguments, or values in them, before it has written
+/// anything. After any other error of a kernel, what the call writes is poisoned.
+class CheckError final : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Throws Error with a formatted text.
 template <class... Args>
 [[noreturn, gnu::cold, gnu::noinline]] void fail(ErrorCode code, fmt::format_string<Args...> text, Args&&... args) {
   throw Error(code, fmt::format(text, std::forward<Args>(args)...));
+}
+
+/// Throws CheckError with a formatted text.
+template <class... Args>
+[[noreturn, gnu::cold, gnu::noinline]] void fail_check(ErrorCode code, fmt::format_string<Args...> text,
+                                                       Args&&... args) {
+  throw CheckError(code, fmt::format(text, std::forward<Args>(args)...));
 }
 
 }  // namespace shard

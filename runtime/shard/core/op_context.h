@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "shard/core/dense_tensor.h"
 #include "shard/core/export.h"
+#include "shard/core/launcher.h"
 #include "shard/core/random.h"
 #include "shard/core/reduce_type.h"
 
@@ -38,21 +38,15 @@ struct LocalCall {
   bool replace_targets = false;    // in-place results go to new buffers: their global shape, dtype or layout changes
 };
 
-namespace call {
-class Binder;
-}
-class Tracer;
-
 /// The context of one call of an op. `local` is null for a call on plain tensors, whose boxes are
 /// the whole tensors.
 struct OpContext {
   const char* op;
   const LocalCall* local = nullptr;
-  MemoryMeter* dry =
-      nullptr;  // not null on a rank of a dry world and while a program is captured: outputs have no bytes, and no kernel runs
-  Tracer* tracer = nullptr;        // not null while a program is captured
-  call::Binder* binder = nullptr;  // not null where the call is prepared, to be run later
+  Launcher* launcher = nullptr;  // takes kernels and copies; null: they run at once, as kernels see it
 
+  /// What counts the tensors that the call makes, which are storage-less then; else null.
+  MemoryMeter* meter() const { return launcher == nullptr ? nullptr : &launcher->meter; }
   /// The box of flat input `i`, whose local shard is `tensor`.
   Box input_box(size_t i, const DenseTensor& tensor) const { return local ? local->inputs[i] : whole(tensor); }
   Box output_box(size_t i, const DenseTensor& tensor) const { return local ? local->outputs[i] : whole(tensor); }

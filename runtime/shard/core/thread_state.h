@@ -5,11 +5,11 @@
 
 namespace shard {
 
+class Launcher;
 class Rank;
 class Tracer;
 class Writing;
 struct DyingStorages;
-struct MemoryMeter;
 namespace autograd {
 class Boundary;
 }
@@ -18,10 +18,8 @@ class ReshardedInputs;
 }
 
 struct ThreadState {
-  Rank* rank = nullptr;  // the rank whose program the thread runs (dist/world.h)
-  // tensors that the thread makes are storage-less, and this counts them: in a dry world, and
-  // during a capture
-  MemoryMeter* dry = nullptr;
+  Rank* rank = nullptr;              // the rank whose program the thread runs (dist/world.h)
+  Launcher* launcher = nullptr;      // of the calls of the thread: in a dry world, and during a capture
   Tracer* tracer = nullptr;          // of the program that the thread captures (program/capture/program_tracer.h)
   const Writing* writing = nullptr;  // the outermost call that writes (core/writing.h)
   bool grad_enabled = true;          // calls are recorded for autograd (autograd/grad_mode.h)

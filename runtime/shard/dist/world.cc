@@ -9,11 +9,13 @@
 #include <exception>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "shard/comm/local.h"
 #include "shard/comm/mpi.h"
+#include "shard/core/launcher.h"
 
 namespace shard {
 namespace {
@@ -222,17 +224,19 @@ Rank& World::rank(int id) const {
 }
 
 void World::run_as(Rank& rank, const std::function<void(Rank&)>& program) {
+  std::optional<DryLauncher> dry;
+  if (rank.dry) dry.emplace(*rank.dry);
   struct Current {
-    explicit Current(Rank& rank)
-        : rank(std::exchange(this_thread.rank, &rank)), dry(std::exchange(this_thread.dry, rank.dry.get())) {}
+    Current(Rank* rank, Launcher* launcher)
+        : rank(std::exchange(this_thread.rank, rank)), launcher(std::exchange(this_thread.launcher, launcher)) {}
     Current(const Current&) = delete;
     ~Current() {
       this_thread.rank = rank;
-      this_thread.dry = dry;
+      this_thread.launcher = launcher;
     }
     Rank* const rank;
-    MemoryMeter* const dry;
-  } current(rank);
+    Launcher* const launcher;
+  } current(&rank, dry ? &*dry : nullptr);
   program(rank);
   rank.comm_queue().finish();
 }

@@ -67,10 +67,10 @@ void KernelTable::fail_find(const OpContext& ctx, Device device, DType dtype, co
 }
 
 void KernelTable::fail_dry(const OpContext& ctx) const {
-  fail(ErrorCode::no_kernel,
-       "[{}] kernel {} combines values over mesh axes, which a dry world cannot know; register its traffic with "
-       "register_dry_kernel",
-       ctx.op, name_);
+  fail_check(ErrorCode::no_kernel,
+             "[{}] kernel {} combines values over mesh axes, which a dry world cannot know; register its traffic with "
+             "register_dry_kernel",
+             ctx.op, name_);
 }
 
 const KernelTable& kernel_table(const char* name) { return detail::mutable_kernel_table(name); }

@@ -14,6 +14,15 @@
 
 namespace shard {
 
+class KernelTable;
+
+/// A kernel that has been looked up. A call runs it by call::run (call/launch.h).
+template <class Fn>
+struct FoundKernel {
+  Fn* function;
+  const KernelTable* table;
+};
+
 /// The kernels of one op: a function per backend and dtype, all of one C++ signature.
 class SHARD_API KernelTable {
  public:
@@ -21,11 +30,18 @@ class SHARD_API KernelTable {
 
   /// The kernel of signature `Fn` for `device` and `dtype`. Throws no_kernel naming what is registered.
   template <class Fn>
-  Fn* find(const OpContext& ctx, Device device, DType dtype) const {
+  FoundKernel<Fn> find(const OpContext& ctx, Device device, DType dtype) const {
     const Entry& entry = entries_[device.backend][static_cast<int>(dtype)];
     if (entry.function == nullptr || *entry.signature != typeid(Fn)) fail_find(ctx, device, dtype, typeid(Fn));
-    if (ctx.dry != nullptr && ctx.binder == nullptr) return find_dry<Fn>(ctx);
-    return reinterpret_cast<Fn*>(entry.function);
+    return {reinterpret_cast<Fn*>(entry.function), this};
+  }
+  /// The dry kernel of signature `Fn`, or null. Throws no_kernel if there is none for a kernel that
+  /// has a reducer.
+  template <class Fn>
+  Fn* find_dry(const OpContext& ctx) const {
+    if (dry_.function != nullptr && *dry_.signature == typeid(Fn)) return reinterpret_cast<Fn*>(dry_.function);
+    if (ctx.local != nullptr && ctx.local->reducer != nullptr) fail_dry(ctx);
+    return nullptr;
   }
 
   /// Throws no_kernel where there is none for `device` and `dtype`.
@@ -45,21 +61,6 @@ class SHARD_API KernelTable {
     void (*function)() = nullptr;
     const std::type_info* signature = nullptr;
   };
-  template <class... Args>
-  static void no_kernel(Args...) {}
-  template <class... Args>
-  static auto no_kernel_of(void (*)(Args...)) {
-    return &no_kernel<Args...>;
-  }
-  /// The function that runs in a dry world, where tensors have no data: the dry kernel, which counts
-  /// what the real one communicates, or a function that does nothing.
-  template <class Fn>
-  Fn* find_dry(const OpContext& ctx) const {
-    if (ctx.tracer != nullptr) return no_kernel_of(static_cast<Fn*>(nullptr));
-    if (dry_.function != nullptr && *dry_.signature == typeid(Fn)) return reinterpret_cast<Fn*>(dry_.function);
-    if (ctx.local != nullptr && ctx.local->reducer != nullptr) fail_dry(ctx);
-    return no_kernel_of(static_cast<Fn*>(nullptr));
-  }
   [[noreturn]] void fail_find(const OpContext& ctx, Device device, DType dtype, const std::type_info& signature) const;
   [[noreturn]] void fail_dry(const OpContext& ctx) const;
 
@@ -72,9 +73,8 @@ class SHARD_API KernelTable {
 /// stays valid.
 SHARD_API const KernelTable& kernel_table(const char* name);
 
-/// Adds `function` for one dtype, before the first call that could use it. A kernel may throw
-/// invalid_argument or out_of_range only before its first write. A later registration replaces an
-/// earlier one, and the built-in kernels are registered first, so that a user can override any of
+/// Adds `function` for one dtype, before the first call that could use it. A kernel refuses
+/// arguments by fail_check, before its first write. A later registration replaces an earlier one, and the built-in kernels are registered first, so that a user can override any of
 /// them.
 template <class... Args>
 void register_kernel(const char* name, int backend, DType dtype, void (*function)(Args...));
@@ -110,8 +110,9 @@ void register_dry_kernel(const char* name, void (*function)(Args...)) {
 /// ctx.local->reducer.
 inline void dry_all_reduce(const OpContext& ctx, const Meta& meta, ReduceType type) {
   if (ctx.local == nullptr || ctx.local->reducer == nullptr) return;
-  DenseTensor value = DenseTensor::allocate(kCpu, meta, ctx.dry);
+  DenseTensor value = DenseTensor::allocate(kCpu, meta, ctx.meter());
   ctx.local->reducer->all_reduce(value, type);
+  SHARD_API
   SHARD_API
   SHARD_API
 }

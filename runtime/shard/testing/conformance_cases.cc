@@ -19,11 +19,11 @@ RunKernel call(const char* kernel, std::decay_t<Attrs>... attrs) {
     const KernelTable& table = kernel_table(kernel);
     const Device device = in[0].device();
     if constexpr (count == 1) {
-      table.find<void(const OpContext&, In, Attrs..., DenseTensor&)>(ctx, device, in[0].dtype())(ctx, in[0], attrs...,
-                                                                                                 out);
+      table.find<void(const OpContext&, In, Attrs..., DenseTensor&)>(ctx, device, in[0].dtype())
+          .function(ctx, in[0], attrs..., out);
     } else {
-      table.find<void(const OpContext&, In, In, Attrs..., DenseTensor&)>(ctx, device, in[0].dtype())(ctx, in[0], in[1],
-                                                                                                     attrs..., out);
+      table.find<void(const OpContext&, In, In, Attrs..., DenseTensor&)>(ctx, device, in[0].dtype())
+          .function(ctx, in[0], in[1], attrs..., out);
     }
   };
 }

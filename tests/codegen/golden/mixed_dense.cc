@@ -145,7 +145,7 @@ std::tuple<DenseTensor, DenseTensor> reshape_with_shape(const OpContext& ctx, co
   static const KernelTable& kernels = kernel_table("reshape");
   using Kernel =
       void(const OpContext&, const DenseTensor&, const IntArray&, DenseTensor&, DenseTensor&);
-  auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 2. share the buffer
   DenseTensor out = call::reinterpret(ctx, x, out_meta);
   DenseTensor xshape = call::allocate(ctx, device, xshape_meta);
@@ -161,7 +161,7 @@ DenseTensor reshape_with_shape_(const OpContext& ctx, const Meta& out_meta, cons
   static const KernelTable& kernels = kernel_table("reshape");
   using Kernel =
       void(const OpContext&, const DenseTensor&, const IntArray&, DenseTensor&, DenseTensor&);
-  auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 2. share the buffer
   DenseTensor out = call::reinterpret(ctx, x, out_meta);
   DenseTensor xshape = call::allocate(ctx, device, xshape_meta);
@@ -195,7 +195,7 @@ DenseTensor dropout_(const OpContext& ctx, const Meta& out_meta, const Meta& mas
   static const KernelTable& kernels = kernel_table("dropout");
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const Scalar&,
       const std::string&, RandomKey, DenseTensor&, DenseTensor&);
-  auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 2. the targets, and arguments that do not overlap them
   call::InplaceWrite write(ctx, ops::dropout);
   DenseTensor out = write.target(x, out_meta);
@@ -216,7 +216,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm(const OpContext& ct
   static const KernelTable& kernels = kernel_table("batch_norm");
   using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
       const DenseTensor&, float, DenseTensor&, DenseTensor&, DenseTensor&);
-  auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 2. the targets, and arguments that do not overlap them
   call::InplaceWrite write(ctx, ops::batch_norm);
   DenseTensor out = call::allocate(ctx, device, out_meta);
@@ -276,7 +276,7 @@ DenseTensor recorded_by_its_composite_(const OpContext& ctx, const Meta& out_met
   const Device device = call::common_device(ctx, x);
   static const KernelTable& kernels = kernel_table("halves");
   using Kernel = void(const OpContext&, const DenseTensor&, int, float, DenseTensor&, DenseTensor&);
-  auto* const kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 2. the targets, and arguments that do not overlap them
   call::InplaceWrite write(ctx, ops::recorded_by_its_composite);
   DenseTensor out = write.target(x, out_meta);

@@ -69,9 +69,9 @@ void divide_integers(const OpContext& ctx, const DenseTensor& x, const DenseTens
   const T* divisor = y.data<T>();
   for (int64_t i = 0, n = out.numel() == 0 ? 0 : y.numel(); i < n; ++i) {
     if (divisor[i] != 0) continue;
-    fail(ErrorCode::invalid_argument,
-         "[{}] y is {} and its element {} is 0, and integers cannot be divided by 0; cast to a float dtype", ctx.op,
-         global_text(ctx, 1, y), index_text(ctx, 1, y, i));
+    fail_check(ErrorCode::invalid_argument,
+               "[{}] y is {} and its element {} is 0, and integers cannot be divided by 0; cast to a float dtype",
+               ctx.op, global_text(ctx, 1, y), index_text(ctx, 1, y, i));
   }
   run_binary(&binary_row<Divide, T, T>, x, y, out);
 }

@@ -23,8 +23,8 @@ void check_indices(const OpContext& ctx, size_t input, const char* name, const D
   for (int64_t i = 0; i < index.numel(); ++i) {
     const int64_t value = index_at(index, i);
     if (value >= low && value < high) continue;
-    fail(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {} ({} is {})", ctx.op, name,
-         value, index_text(ctx, input, index, i), low, high - 1, name, global_text(ctx, input, index));
+    fail_check(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {} ({} is {})", ctx.op,
+               name, value, index_text(ctx, input, index, i), low, high - 1, name, global_text(ctx, input, index));
   }
 }
 

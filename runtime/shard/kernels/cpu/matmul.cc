@@ -132,8 +132,9 @@ std::vector<float> to_floats(const OpContext& ctx, const DenseTensor& x) {
 
 void check_blas_sizes(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, const Product& p) {
   if (std::max({p.m, p.n, p.k}) <= INT32_MAX) return;
-  fail(ErrorCode::out_of_range, "[{}] x is {} and y is {}, but the BLAS library supports sizes of at most {}; split it",
-       ctx.op, to_string(x.meta()), to_string(y.meta()), INT32_MAX);
+  fail_check(ErrorCode::out_of_range,
+             "[{}] x is {} and y is {}, but the BLAS library supports sizes of at most {}; split it", ctx.op,
+             to_string(x.meta()), to_string(y.meta()), INT32_MAX);
 }
 
 template <class T>

@@ -129,9 +129,9 @@ void bernoulli(const OpContext& ctx, const DenseTensor& x, RandomKey key, DenseT
   for (int64_t i = 0; i < x.numel(); ++i) {
     const auto value = static_cast<Real<T>>(p[i]);
     if (value >= 0 && value <= 1) continue;
-    fail(ErrorCode::invalid_argument,
-         "[{}] argument 'x' has the probability {}, which must be from 0 to 1; clip it (element {} of {})", ctx.op,
-         value, index_text(ctx, 0, x, i), global_text(ctx, 0, x));
+    fail_check(ErrorCode::invalid_argument,
+               "[{}] argument 'x' has the probability {}, which must be from 0 to 1; clip it (element {} of {})",
+               ctx.op, value, index_text(ctx, 0, x, i), global_text(ctx, 0, x));
   }
   T* to = out.data<T>();
   for_runs(ctx.input_box(0, x), x.dims(), [&](int64_t local, int64_t global, int64_t n) {

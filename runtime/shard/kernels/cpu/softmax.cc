@@ -169,9 +169,10 @@ void check_labels(const OpContext& ctx, size_t input, const DenseTensor& label, 
   for (int64_t i = 0; i < label.numel(); ++i) {
     const int64_t value = index_at(label, i);
     if (value == ignore_index || (value >= 0 && value < classes)) continue;
-    fail(ErrorCode::out_of_range,
-         "[{}] label has the class {} at element {}, but there are {} classes and ignore_index is {} (label is {})",
-         ctx.op, value, index_text(ctx, input, label, i), classes, ignore_index, global_text(ctx, input, label));
+    fail_check(
+        ErrorCode::out_of_range,
+        "[{}] label has the class {} at element {}, but there are {} classes and ignore_index is {} (label is {})",
+        ctx.op, value, index_text(ctx, input, label, i), classes, ignore_index, global_text(ctx, input, label));
   }
 }
 

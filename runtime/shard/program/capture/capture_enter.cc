@@ -102,7 +102,7 @@ void ProgramTracer::end() {
   if (ended_) return;
   ended_ = true;
   this_thread.tracer = before_.tracer;
-  this_thread.dry = before_.dry;
+  this_thread.launcher = before_.launcher;
   for (Gradient& each : gradients_) {
     if (adopted_of(each.leaf.get()) == nullptr) continue;
     if (autograd::LeafExtra* const extra = autograd::extra_or_null(each.leaf)) extra->gradient = each.before;

@@ -193,7 +193,7 @@ CapturedFunction::CapturedFunction(const CapturedFunction&) = default;
 CapturedFunction& CapturedFunction::operator=(const CapturedFunction&) = default;
 
 std::vector<Tensor> CapturedFunction::operator()(const std::vector<Tensor>& inputs, CallSite site) {
-  if (this_thread.dry != nullptr) {
+  if (this_thread.launcher != nullptr) {
     if (state_->source->function) return state_->source->function(inputs);
     fail(ErrorCode::capture,
          "[captured] a loaded program runs neither in a dry world nor inside of another capture, because both need the "

@@ -26,7 +26,7 @@ class ProgramTracer final : Metered, public Tracer {
       calls_done_ = before_.rank->comm_queue().calls_done();
     }
     this_thread.tracer = this;
-    this_thread.dry = &meter;
+    this_thread.launcher = &launcher_;
   }
   ProgramTracer(const ProgramTracer&) = delete;
   ProgramTracer& operator=(const ProgramTracer&) = delete;
@@ -159,6 +159,7 @@ class ProgramTracer final : Metered, public Tracer {
   static void check_kept(const TensorImpl& tensor, const Type& type, bool same_place, bool required_grad);
   void finish_draws();
 
+  DryLauncher launcher_{meter};
   const Scope* scope_;
   const TensorSet& shared_;
   const autograd::NoBoundary& no_boundary_;

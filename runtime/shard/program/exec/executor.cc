@@ -53,13 +53,7 @@ namespace {
 
 /// True if a buffer that nobody else holds can be reused like a new one.
 bool is_clean(const Storage& storage) {
-  if (storage.version() != 0 || storage.detachment() != nullptr || storage.is_source()) return false;
-  try {
-    storage.check_write("run");
-    return true;
-  } catch (const Error&) {  // poisoned
-    return false;
-  }
+  return storage.version() == 0 && !storage.needs_checks() && !storage.is_source();
 }
 
 }  // namespace
@@ -100,8 +94,9 @@ void Executor::count_writes() {
   }
 }
 
-/// Poisons what failed when `step` threw. Returns the last op that ran.
-size_t Executor::poison(const Step& step) {
+/// Poisons what failed when `step` threw. `refused`: by a kernel that had written nothing. Returns
+/// the last op that ran.
+size_t Executor::poison(const Step& step, bool refused) {
   if (step.parallel != nullptr) {
     for (const ParallelStep::Line& line : step.parallel->lines()) {
       if (line.error) poison(line.ops.first, line.ops.second);
@@ -111,7 +106,7 @@ size_t Executor::poison(const Step& step) {
   const auto [first, last] =
       step.graph != nullptr ? step.graph->failed() : std::pair(step.op, std::max(step.op, step.last));
   // If several ops run as one, others may have begun to write when one refuses its arguments.
-  if (first != last || !call::failed_before_writing()) poison(first, last);
+  if (first != last || !refused) poison(first, last);
   return last;
 }
 
@@ -190,6 +185,7 @@ void Executor::mark_writes_maybe_poisoned(uint64_t calls_before) {
 
 std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart& forward) {
   const Step* running = nullptr;
+  bool refused = false;
   const bool on_mesh = std::any_of(states_.begin(), states_.end(), [](const auto& state) { return state->on_mesh; });
   CommQueue* const queue = on_mesh ? &rank_->comm_queue() : nullptr;
   const uint64_t before = on_mesh ? queue->calls_done() : 0;
@@ -206,7 +202,12 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
     for (const Step& step : steps_) {
       running = &step;
       done(step.op);
-      step.step->run();
+      try {
+        step.step->run();
+      } catch (const CheckError&) {
+        refused = true;
+        throw;
+      }
     }
     done(program_.ops.size());
     if (on_mesh) mark_writes_maybe_poisoned(before);
@@ -217,7 +218,7 @@ std::vector<Tensor> Executor::run(const Arguments& arguments, const RandomStart&
       call::report_failed_call(*rank_, before + (running == nullptr ? 0 : running->op) + 1, std::current_exception(),
                                "\n  in a captured function");
     }
-    if (running != nullptr) take_back(poison(*running));
+    if (running != nullptr) take_back(poison(*running, refused));
     if (!options_.keep_arguments) let_go();
     throw;
   }

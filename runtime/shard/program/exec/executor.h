@@ -99,7 +99,7 @@ class SHARD_API Executor {
   void draw_keys(const RandomStart& forward);
   void count_writes();
   void mark_writes_maybe_poisoned(uint64_t calls_before);
-  size_t poison(const Step& step);
+  size_t poison(const Step& step, bool refused);
   void poison(size_t first, size_t last);
   Tensor tensor_of(ValueId value, const Arguments& arguments) const;
 

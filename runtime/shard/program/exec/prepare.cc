@@ -192,7 +192,7 @@ class Executor::Build {
   void bind_copy(const Op& op, OpState& state) {
     const DenseTensor to = input(op, 0), from = input(op, 1);
     if (here(type_of(op.inputs[0].value))) {
-      Binder binder;
+      Binder binder(executor_.meter_);
       binder.copy(to, from);
       take(binder, state);
     }
@@ -296,9 +296,9 @@ class Executor::Build {
     if (op.entry->op->random) executor_.random_ops_.push_back(op_);
     if (mesh != nullptr && !mesh->coordinate(executor_.rank_->id())) return bind_absent(op);
     if (mesh != nullptr && only_reinterprets(op)) return bind_reinterpretation(op);
-    Binder binder;
+    Binder binder(executor_.meter_);
     binder.key = &state.key;
-    OpContext ctx{.op = op.name().data(), .dry = &executor_.meter_, .binder = &binder};
+    OpContext ctx{.op = op.name().data(), .launcher = &binder};
     std::vector<Attr> attrs = op.attrs;
     OutputMetas outputs = infer_metas(op, types);
     if (mesh != nullptr) {

@@ -19,30 +19,37 @@ bool is_absent(const Op& op, size_t slot, std::span<const Type* const> inputs) {
   return false;
 }
 
-std::vector<std::optional<Type>> infer_call(const Op& op, std::span<const Type* const> inputs) {
+/// The types of the outputs of a call and, on a mesh, its placement.
+struct InferredCall {
+  std::vector<std::optional<Type>> types;
+  std::optional<call::CallPlan> plan;
+};
+
+InferredCall infer_call(const Op& op, std::span<const Type* const> inputs) {
   const auto [flat, slots] = infer_metas(op, inputs);
   const ProcessMesh* const mesh = mesh_of(op, inputs);
-  std::optional<call::CallPlan> plan;
-  if (mesh != nullptr) plan = place(op, inputs, flat, slots);
   const auto first = std::find_if(inputs.begin(), inputs.end(), [](const Type* type) { return type != nullptr; });
-  std::vector<std::optional<Type>> types;
+  InferredCall result;
+  std::optional<call::CallPlan>& plan = result.plan;
+  if (mesh != nullptr) plan = place(op, inputs, flat, slots);
   for (size_t slot = 0; slot < slots.size(); ++slot) {
     for (size_t i = slots[slot].first; i < slots[slot].first + slots[slot].count; ++i) {
-      if (is_absent(op, slot, inputs) || (plan && plan->outputs[i].spec == nullptr)) types.emplace_back();
+      if (is_absent(op, slot, inputs) || (plan && plan->outputs[i].spec == nullptr)) result.types.emplace_back();
       else
-        types.push_back(
+        result.types.push_back(
             Type{flat[i], plan ? plan->outputs[i].spec : nullptr, first == inputs.end() ? kCpu : (*first)->device});
     }
   }
-  for (size_t i = 0; plan && i < inputs.size(); ++i) {
+  return result;
+}
+
+/// The first input that is in another layout than the call computes in; nullopt if there is none.
+std::optional<size_t> misplaced(const Op& op, std::span<const Type* const> inputs, const InferredCall& call) {
+  for (size_t i = 0; call.plan && i < inputs.size(); ++i) {
     if (inputs[i] == nullptr || !op.reads_bytes(i)) continue;
-    const DistSpec* const wanted = plan->inputs[i].want;
-    if (same_value(inputs[i]->meta.dtype, inputs[i]->spec, wanted)) continue;
-    fail(ErrorCode::internal,
-         "[{}] argument {} has layout {}, but the op computes in {}: a reshard is missing before it", op.name(), i,
-         inputs[i]->spec->text(), wanted->text());
+    if (!same_value(inputs[i]->meta.dtype, inputs[i]->spec, call.plan->inputs[i].want)) return i;
   }
-  return types;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -54,10 +61,8 @@ OutputMetas infer_metas(const Op& op, std::span<const Type* const> inputs) {
 }
 
 bool computes_type(const Op& op, std::span<const Type* const> inputs, const Type& output) {
-  try {
-    const std::vector<std::optional<Type>> types = infer_types(op, inputs);
-    return types.size() == 1 && types[0] == output;
-  } catch (const Error&) { return false; }
+  const InferredCall call = infer_call(op, inputs);
+  return !misplaced(op, inputs, call) && call.types.size() == 1 && call.types[0] == output;
 }
 
 bool sends(const Program& program, const Op& op) {
@@ -90,7 +95,15 @@ call::CallPlan place(const Op& op, std::span<const Type* const> inputs, std::spa
 }
 
 std::vector<std::optional<Type>> infer_types(const Op& op, std::span<const Type* const> inputs) {
-  if (op.kind == Kind::call) return infer_call(op, inputs);
+  if (op.kind == Kind::call) {
+    InferredCall call = infer_call(op, inputs);
+    if (const std::optional<size_t> i = misplaced(op, inputs, call)) {
+      fail(ErrorCode::internal,
+           "[{}] argument {} has layout {}, but the op computes in {}: a reshard is missing before it", op.name(), *i,
+           inputs[*i]->spec->text(), call.plan->inputs[*i].want->text());
+    }
+    return std::move(call.types);
+  }
   const Type& first = *inputs[0];
   // For these ops `layout` and `attrs` determine part of the result type. The rest follows from the
   // input.

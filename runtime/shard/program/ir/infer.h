@@ -16,7 +16,8 @@ std::vector<std::optional<Type>> infer_types(const Op& op, std::span<const Type*
 /// The metas of the outputs of a call, from the types of its inputs.
 OutputMetas infer_metas(const Op& op, std::span<const Type* const> inputs);
 
-/// True if an op with one output computes it with this type; false if it refuses its inputs.
+/// True if a call computes in the layouts of these inputs, and has one output, of this type. The
+/// metas of the inputs must be those of a call that was captured.
 bool computes_type(const Op& op, std::span<const Type* const> inputs, const Type& output);
 
 /// The placement of a call on a mesh. If the capture was allowed to replicate an op without a rule,
