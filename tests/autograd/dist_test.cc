@@ -166,7 +166,7 @@ TEST_CASE("autograd: the gradient of local_map on some of the ranks, with an inp
     const auto function =
         local_map([](const Tensor& a, const Tensor& b) { return multiply(a, b); }, {sharded, nullptr}, {sharded});
     total(function(x, y)).backward();
-    check(full_equals<double>(x.grad(), {4, 5, 6}), "the gradient of the input that is moved");
+    check(full_equals<double>(x.grad(), {4, 5, 6}), "the gradient of the input that is resharded");
     check(full_equals<double>(y.grad(), {1, 2, 3}), "the gradient of the one that stays");
   });
 }
@@ -187,14 +187,14 @@ TEST_CASE("autograd: local_map refuses what it has no gradient for, before it ru
         },
         "[local_map] argument 'input 1' is a plain tensor");
     refused([&] { local_map([&](const Tensor& a) { return multiply(a, plain); }, {whole}, {whole})(x); },
-            "is none of its inputs");
+            "is not one of its inputs");
     refused([&] { local_map([](const Tensor& a) { return a; }, {whole}, {DistSpec::parse(mesh, "- | max(p)")})(x); },
-            "a pending reduction that is no sum");
+            "a pending reduction other than sum");
   });
 }
 
 TEST_CASE(
-    "26: under ViewPolicy::sync a view that had to move has the history of its source, and its source that of writes "
+    "26: under ViewPolicy::sync a view that was resharded has the history of its source, and its source that of writes "
     "through it") {
   World::local(2)->run([&](Rank& rank) {
     const PolicyScope scope(rank, {.view = ViewPolicy::sync});
@@ -238,7 +238,7 @@ TEST_CASE("28: a saved view that was brought up to date since is an error") {
   });
 }
 
-TEST_CASE("autograd: gradients are not added up in the buffer of a view that had to move") {
+TEST_CASE("autograd: gradients are not added up in the buffer of a view that was resharded") {
   for (const ViewPolicy view : {ViewPolicy::strict, ViewPolicy::sync}) {
     World::local(2)->run([&](Rank& rank) {
       const PolicyScope scope(rank, {.view = view});
@@ -364,7 +364,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "autograd: a view that had to move is checked in a recomputed scope under ViewPolicy::sync, where it follows its "
+    "autograd: a view that was resharded is checked in a recomputed scope under ViewPolicy::sync, where it follows its "
     "source") {
   World::local(2)->run([&](Rank& rank) {
     const PolicyScope policies(rank, {.view = ViewPolicy::sync});

@@ -201,7 +201,7 @@ TEST_CASE("2, 6: tensors of a dry world are unallocated, and reading a value is 
           "unallocated");
     check(given.to_vector<float>()[3] == 3, "a plain tensor that was given keeps its data");
     kept = full_tensor(x);
-    check_contains(error_of([&] { kept.to_vector<float>(); }, ErrorCode::no_data), "of a dry world");
+    check_contains(error_of([&] { kept.to_vector<float>(); }, ErrorCode::no_data), "belongs to a dry world");
     check_contains(error_of([&] { kept.to_vector<int>(); }, ErrorCode::dtype_mismatch), "cast it first");
     check_contains(to_text(x), "without data");
     check(!relu(kept).get().value.has_data() && !zeros({4}).get().value.has_data(),
@@ -262,7 +262,7 @@ TEST_CASE("22: views of copies are known in a dry world too") {
     const auto* mesh = ProcessMesh::make({2, 2});
     Tensor x = ones({5, 4}, spec(mesh, "-, a"));
     Tensor view = reshape(x, {20});
-    check(view.get().value.storage()->detachment() != nullptr, "the input had to move");
+    check(view.get().value.storage()->detachment() != nullptr, "the input was resharded");
     error_of([&] { relu_(view); }, ErrorCode::view_of_copy);
     relu_(x);
     error_of([&] { relu(view); }, ErrorCode::stale_view);

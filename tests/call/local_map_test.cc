@@ -158,7 +158,7 @@ TEST_CASE("local_map: what cannot be is refused before the function runs") {
     check_contains(error_of([&] { local_map(function, {spec("a, -")}, {spec("a, -", other)})(x); }, ErrorCode::layout),
                    "all are on one mesh");
     check_contains(error_of([&] { local_map(function, {nullptr}, {spec("a, -", other)})(x); }, ErrorCode::layout),
-                   "give it a layout there");
+                   "pass a layout on that mesh");
     check_contains(error_of([&] { local_map(function, {spec("a, -")}, {nullptr})(x); }, ErrorCode::layout),
                    "layout of an output is null");
     check_contains(error_of([&] { local_map(function, {}, {spec("a, -")})(x); }, ErrorCode::invalid_argument),

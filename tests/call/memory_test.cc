@@ -15,7 +15,7 @@ TEST_CASE("out of memory: the error names the op, its result, what was asked for
   const std::string text = error_of([] { full({kMany, 2}, 1.0); }, ErrorCode::device);
   CHECK_THAT(text, Catch::StartsWith("[full] no memory for f32[70368744177664, 2] on cpu: 562949953421312 bytes were "
                                      "requested, while tensors of this process hold "));
-  CHECK_THAT(text, Catch::Contains("Drop tensors that are not needed any more"));
+  CHECK_THAT(text, Catch::Contains("Free tensors that are not needed any more"));
   const Tensor row = full({2}, 1.0);
   CHECK_THAT(error_of(
                  [&] {

@@ -264,8 +264,7 @@ TEST_CASE("25: under strict a view does not adopt another layout, since what it 
     Tensor y = reshape(x, {2, 2});
     check(y.shares_buffer_with(x), "a view");
     const PolicyScope scope(rank, {.inplace = InplacePolicy::adopt});
-    check_contains(error_of([&] { relu_(y); }, ErrorCode::policy),
-                   "the tensor that it is a view of would not be written");
+    check_contains(error_of([&] { relu_(y); }, ErrorCode::policy), "it is a view, and its source would not be written");
     check(x.version() == 0 && full_equals<float>(x, {-1, 2, -3, 4}), "nothing was written");
     scale_(y, 2.0);
     check(full_equals<float>(x, {-2, 4, -6, 8}), "what keeps its layout is written through");
@@ -416,12 +415,12 @@ TEST_CASE("36: errors about views show whole tensors, equal on all ranks, and ne
       transpose_(x, {1, 0});
       const std::string write = error_of([&] { relu_(y); }, ErrorCode::view_of_copy);
       check_contains(write,
-                     "it is a view or alias of a tensor f32[4, 3] [p, -] that [transpose_] has given a new buffer, as "
-                     "f32[3, 4] [-, p]");
+                     "it is a view or alias of a tensor f32[4, 3] [p, -] whose buffer [transpose_] has replaced (now "
+                     "f32[3, 4] [-, p])");
       check_contains(write, "assign(x)");
       scale_(x, 2.0);
       const std::string read = error_of([&] { relu(y); }, ErrorCode::stale_view);
-      check_contains(read, "scale_ has written that since");
+      check_contains(read, "scale_ has written the new buffer since");
       check_contains(read, "assign(x)");
       for (const std::string& text : {write, read}) {
         check(text.find("ViewPolicy::sync") == std::string::npos, "there is no way between the two: " + text);
@@ -434,7 +433,7 @@ TEST_CASE("36: errors about views show whole tensors, equal on all ranks, and ne
     const Tensor y = reshape(x, {20});
     scale_(x, 2.0);
     if (rank.id() == 2) return;
-    check_contains(error_of([&] { local(y); }, ErrorCode::stale_view), "ViewPolicy::sync would keep the two in step");
+    check_contains(error_of([&] { local(y); }, ErrorCode::stale_view), "ViewPolicy::sync would keep the two in sync");
     const PolicyScope scope(rank, kSync);
     const std::string text = error_of([&] { local(y); }, ErrorCode::stale_view);
     check(text.find("ViewPolicy::sync") == std::string::npos, text);

@@ -173,7 +173,7 @@ TEST_CASE("22: a view of a view that had another pending reduction is reached by
     for (size_t i = 11; i < 20; ++i) expected[i] = static_cast<float>(i) - 10;
     Tensor x = distribute(Tensor::from_data(values, {5, 4}), square("-, a | sum(b)"));
     Tensor y = reshape(x, {20});
-    check(!y.shares_buffer_with(x) && spec_of(y)->text() == "[a] sum(b)", "a moved view " + spec_of(y)->text());
+    check(!y.shares_buffer_with(x) && spec_of(y)->text() == "[a] sum(b)", "a resharded view " + spec_of(y)->text());
     call::observe_calls(rank, [&](const call::CallRecord& record) {
       if (rank.id() == 0) told += record.bytes;
     });
@@ -215,7 +215,7 @@ TEST_CASE("20: what is told of a view that adopts another layout is what its new
   CHECK(told == sent);
 }
 
-TEST_CASE("23: what a kernel has written in a moved view of a view is in step with the source") {
+TEST_CASE("23: what a kernel has written in a resharded view of a view is in step with the source") {
   run_ranks(3, [](Rank& rank) {
     const PolicyScope scope(rank, kSync);
     constexpr int64_t kRows = 4096;  // so that the statistics are resharded, and not the image
@@ -223,7 +223,7 @@ TEST_CASE("23: what a kernel has written in a moved view of a view is in step wi
                  ones = distribute(full(Dims{20}, 1.0f), line("-"));
     Tensor source = distribute(iota<float>({5, 4}), line("p, -"));
     const Tensor mean = reshape(source, {20});
-    check(!mean.shares_buffer_with(source) && spec_of(mean)->text() == "[p]", "a moved view");
+    check(!mean.shares_buffer_with(source) && spec_of(mean)->text() == "[p]", "a resharded view");
     const Tensor mean_out =
         std::get<1>(batch_norm(image, mean, assign(ones), ones, ones, false, 0.5f, 1e-5f, "NCHW", false, false));
     check(!mean_out.shares_buffer_with(mean) && source.version() == 1, "moved again, and written back");

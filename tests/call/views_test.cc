@@ -62,7 +62,7 @@ TEST_CASE("21: ops without a view map never alias") {
   CHECK_FALSE(slice(x, {0}, {0}, {2}).shares_buffer_with(x));
 }
 
-TEST_CASE("22: a view of a moved input can be read, and a write through it throws before it runs") {
+TEST_CASE("22: a view of a resharded input can be read, and a write through it throws before it runs") {
   run_ranks(3, [](Rank&) {
     // [5, 4] by rows is 12|8 elements, [20] is 10|10: the reshape sends elements to other ranks.
     Tensor x = distribute(iota<float>({5, 4}), DistSpec::parse(line(2), "p, -"));
@@ -89,7 +89,7 @@ TEST_CASE("22: a write through the source makes the view stale, and its next use
   });
 }
 
-TEST_CASE("22: a view of a view of a moved input is stale with it") {
+TEST_CASE("22: a view of a view of a resharded input is stale with it") {
   run_ranks(2, [](Rank&) {
     Tensor x = distribute(iota<float>({5, 4}), DistSpec::parse(line(2), "p, -"));
     Tensor z = reshape(reshape(x, {20}), {2, 10});

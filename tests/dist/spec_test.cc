@@ -111,13 +111,13 @@ TEST_CASE("an invalid mesh or layout is an error that says why") {
              Catch::Contains("uses axis 'dp' twice"));
   CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "dp | sum(dp)"); }, ErrorCode::layout), Catch::Contains("twice"));
   CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "dp | total(tp)"); }, ErrorCode::layout),
-             Catch::Contains("no reduce type"));
+             Catch::Contains("'total' is not a reduce type"));
   CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum(pp)"); }, ErrorCode::layout),
              Catch::Contains("has no axis 'pp'"));
   CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum(dp), max(dp)"); }, ErrorCode::layout),
              Catch::Contains("uses axis 'dp' twice"));
   CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum dp"); }, ErrorCode::layout),
-             Catch::Contains("should read as in sum(axis)"));
+             Catch::Contains("must have the form sum(axis)"));
   CHECK_THAT(error_of([&] { DistSpec::parse(mesh, "- | sum(dp) | max(tp)"); }, ErrorCode::layout),
              Catch::Contains("more than one '|'"));
   CHECK_THAT(error_of([&] { DistSpec::parse(nullptr, "-"); }, ErrorCode::layout), Catch::Contains("needs a mesh"));

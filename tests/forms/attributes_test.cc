@@ -155,8 +155,9 @@ TEST_CASE("16: an error about a missing kernel names the op, the device and what
   CHECK_THAT(
       error_of([&] { unknown_kernel(x); }, ErrorCode::no_kernel),
       Catch::Contains("[unknown_kernel] no kernel registered for unknown_kernel on cpu, nor on any other device"));
-  CHECK_THAT(error_of([&] { jitter(iota<double>({2}), 1); }, ErrorCode::no_kernel),
-             Catch::Contains("no kernel registered for jitter on cpu with float64; there is one for: cpu float32"));
+  CHECK_THAT(
+      error_of([&] { jitter(iota<double>({2}), 1); }, ErrorCode::no_kernel),
+      Catch::Contains("no kernel registered for jitter on cpu with float64; there are kernels for: cpu float32"));
   CHECK_THAT(error_of([&] { twice_as_complex(x); }, ErrorCode::dtype_mismatch),
              Catch::Contains("[twice_as_complex]") && Catch::Contains("complex"));
 }

@@ -122,7 +122,7 @@ TEST_CASE("29: a program that is not consistent is refused with all that is wron
   CHECK_THAT(problem([](Program& p) { std::swap(p.ops[1], p.ops[2]); }),
              Catch::Contains("reads %3 before it is made") && Catch::Contains("(3 problems)"));
   CHECK_THAT(problem([](Program& p) { p.value(4).type.meta.dims = {3}; }),
-             Catch::Contains("%4 of op 2 (add) is f64[3], but the op gives f64[2]"));
+             Catch::Contains("%4 of op 2 (add) is f64[3], but the op computes f64[2]"));
   CHECK_THAT(problem([](Program& p) { p.value(3).source = 1; }), Catch::Contains("which is not one of its inputs"));
   CHECK_THAT(problem([](Program& p) { p.outputs[0].value = 9; }),
              Catch::Contains("output 'output_0' is %9, which no op computes"));

@@ -53,8 +53,7 @@ TEST_CASE("33: a distributed tensor that outlives its capture is found out by ca
         [&] { reshape(kept, {16}); }, [&] { reshard(kept, DistSpec::parse(mesh, "-, a")); },
         [&] { full_tensor(kept); },   [&] { captured({kept}); }};
     for (const auto& use : uses)
-      check_contains(error_of(use, ErrorCode::no_data),
-                     "was made while a function was captured, and no run gives it a value");
+      check_contains(error_of(use, ErrorCode::no_data), "was made while a function was captured, so it has no value");
     check_contains(to_text(kept), "of a captured function");
   });
 }
@@ -112,7 +111,7 @@ TEST_CASE("29: a target that has to move is moved, written and written back, as 
       });
 }
 
-TEST_CASE("31: under ViewPolicy::sync writes through views of moved inputs reach the source in programs too") {
+TEST_CASE("31: under ViewPolicy::sync writes through views of resharded inputs reach the source in programs too") {
   run_ranks(4, [](Rank& rank) {
     Policies policies;
     policies.view = ViewPolicy::sync;
@@ -246,14 +245,14 @@ TEST_CASE("32: backward of a captured function on a mesh, called outside") {
   });
 }
 
-TEST_CASE("31: a view that had to move is an input or parameter as it is an argument of eager calls") {
+TEST_CASE("31: a view that was resharded is an input or parameter as it is an argument of eager calls") {
   run_ranks(2, [](Rank& rank) {
     const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"p"});
     for (const bool closure : {false, true}) {
       const Tensor q = on("-", {6}, 1, mesh).set_requires_grad(true);
       Tensor base = on("-,p", {2, 3}, 1, mesh);
       const Tensor view = reshape(base, {6});
-      check(!view.shares_buffer_with(base), "the view had to move");
+      check(!view.shares_buffer_with(base), "the view was resharded");
       CapturedFunction captured([&](const Tensors& in) -> Tensors { return {multiply(in[0], closure ? view : in[1])}; },
                                 {});
       const Tensors inputs = closure ? Tensors{q} : Tensors{q, view};

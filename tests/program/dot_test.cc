@@ -94,7 +94,7 @@ TEST_CASE("34: to_svg draws with Graphviz, and says what to install where that i
   }
   const std::string path = std::getenv("PATH");
   setenv("PATH", "/nowhere", 1);
-  CHECK_THROWS_WITH(program::to_svg(program),
-                    Catch::Contains("[to_svg] Graphviz draws programs") && Catch::Contains("Debian package graphviz"));
+  CHECK_THROWS_WITH(program::to_svg(program), Catch::Contains("[to_svg] programs are drawn by Graphviz") &&
+                                                  Catch::Contains("Debian package graphviz"));
   setenv("PATH", path.c_str(), 1);
 }

@@ -170,7 +170,7 @@ TEST_CASE("32: what backward reads the shape of alone is not kept") {
   const Tensor x = leaf({1, 2});
   CapturedFunction captured(
       [](const Tensors& in) -> Tensors { return {total(scale(in[0], Scalar(2), Scalar(0), true))}; }, {});
-  for (const program::Residual& middle : split_of(captured, {x}).middles)
+  for (const program::Residual& middle : split_of(captured, {x}).residuals)
     CHECK(middle.held == program::Held::shape_only);
   captured({x})[0].backward();
   CHECK(values(x.grad()) == Values{2, 2});

@@ -19,7 +19,7 @@ Tensor base_of(double start = 1) { return on("-,p", {2, 3}, start, line()); }
 /// A view of a resharded copy of `base`.
 Tensor moved(const Tensor& base) {
   const Tensor view = reshape(base, {6});
-  check(!view.shares_buffer_with(base), "the view had to move");
+  check(!view.shares_buffer_with(base), "the view was resharded");
   return view;
 }
 void twice(Tensor x) { scale_(x, Scalar(2), Scalar(0), true); }
@@ -56,7 +56,7 @@ TEST_CASE("22: an output that was dropped is not reused while a copy knows it as
   });
 }
 
-TEST_CASE("22: captured functions read and write moved views as eager calls do under the policy in force") {
+TEST_CASE("22: captured functions read and write resharded views as eager calls do under the policy in force") {
   struct Case {
     bool writes_before;  // the source, before the call
     program::Function function;
@@ -98,7 +98,7 @@ TEST_CASE("22: captured functions read and write moved views as eager calls do u
   }
 }
 
-TEST_CASE("22: a view of a moved view is stale in a captured function that writes the source of both") {
+TEST_CASE("22: a view of a resharded view is stale in a captured function that writes the source of both") {
   run_ranks(2, [](Rank&) {
     const program::Function function = [](const Tensors& in) -> Tensors {
       return twice(in[0]), Tensors{add(in[1], in[1])};
@@ -108,7 +108,7 @@ TEST_CASE("22: a view of a moved view is stale in a captured function that write
       const Tensor base = base_of();
       const Tensor view = moved(base);
       const Tensor far = reshape(view, {3, 2});  // "p" on 6 elements to 3 rows: needs another reshard
-      check(!far.shares_buffer_with(view), "the second view had to move, too");
+      check(!far.shares_buffer_with(view), "the second view was resharded, too");
       const program::Function called =
           captures ? program::Function([&](const Tensors& in) { return captured(in); }) : function;
       check(whole(called({base_of(5), far})[0]) == Values{2, 4, 6, 8, 10, 12}, "another tensor is written");

@@ -220,7 +220,7 @@ TEST_CASE("a memory cap takes a slower plan that fits, or says how much is neede
   // The mesh may have a cap of its own.
   const auto* capped = ProcessMesh::make({4}, {}, {"a"}, {.memory_cap = 100});
   CHECK_THROWS_WITH(plan_of(capped, {8, 4}, "a, -", "-, -"),
-                    Catch::Contains("memory cap of 100 bytes a rank; the smallest peak is 160 bytes"));
+                    Catch::Contains("memory cap of 100 bytes per rank; the smallest peak is 160 bytes"));
 }
 
 TEST_CASE("the smallest peak that a refusal names is a memory cap that is kept to, in every dtype and SumPolicy") {

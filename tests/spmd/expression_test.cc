@@ -51,7 +51,7 @@ TEST_CASE("axis expressions: what does not fit is an error with the op, the expr
   CHECK_THAT(text(Expression("m k -> m k", 1), {x}, {{6}}), Catch::Contains("too few dims"));
   CHECK_THAT(text(Expression("m k -> m", 1), {x}, {{6, 4}}), Catch::Contains("too many dims"));
   CHECK_THAT(text(Expression("... -> ...", 1), {{{6}, "a"}}, {{2, 6}}),
-             Catch::Contains("more dims than the inputs give"));
+             Catch::Contains("more dims than '...' has in the inputs"));
 }
 
 TEST_CASE("axis expressions: a reduced axis leaves a pending reduction of its type") {
@@ -153,7 +153,7 @@ TEST_CASE("axis expressions: attributes that do not fit a call are named") {
   CHECK_THAT(text(Expression("m k ^axis -> m k", 1, 1, kAxis), {x}, {int64_t{0}}, {d}, ErrorCode::internal),
              Catch::Contains("'axis' is not a bool"));
   CHECK_THAT(text(Expression("m? n? k -> m? n? k", 1), {x}, {}, {d}, ErrorCode::layout),
-             Catch::Contains("does not tell which of its optional axes"));
+             Catch::Contains("does not determine which of its optional axes"));
 }
 
 // --- reverse

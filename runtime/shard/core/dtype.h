@@ -45,11 +45,11 @@ struct ElementType {
     static constexpr DType dtype = DType::Enumerator;       \
     using Compute = Math;                                   \
   };
-SHARD_API SHARD_DTYPES(SHARD_ROW)
+SHARD_DTYPES(SHARD_ROW)
 #undef SHARD_ROW
 
-    template <class T>
-    inline constexpr DType dtype_of = ElementType<T>::dtype;
+template <class T>
+inline constexpr DType dtype_of = ElementType<T>::dtype;
 /// The type that arithmetic on elements of T is done in: float for 16-bit floats, else T.
 template <class T>
 using Compute = typename ElementType<T>::Compute;

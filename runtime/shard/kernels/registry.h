@@ -74,8 +74,8 @@ class SHARD_API KernelTable {
 SHARD_API const KernelTable& kernel_table(const char* name);
 
 /// Adds `function` for one dtype, before the first call that could use it. A kernel refuses
-/// arguments by fail_check, before its first write. A later registration replaces an earlier one, and the built-in kernels are registered first, so that a user can override any of
-/// them.
+/// arguments by fail_check, before its first write. A later registration replaces an earlier one,
+/// and the built-in kernels are registered first, so that a user can override any of them.
 template <class... Args>
 void register_kernel(const char* name, int backend, DType dtype, void (*function)(Args...));
 
@@ -112,12 +112,9 @@ inline void dry_all_reduce(const OpContext& ctx, const Meta& meta, ReduceType ty
   if (ctx.local == nullptr || ctx.local->reducer == nullptr) return;
   DenseTensor value = DenseTensor::allocate(kCpu, meta, ctx.meter());
   ctx.local->reducer->all_reduce(value, type);
-  SHARD_API
-  SHARD_API
-  SHARD_API
 }
 
 /// Registers every built-in kernel; called once, before anything else is registered or looked up.
-void register_builtin_kernels();
+SHARD_API void register_builtin_kernels();
 
 }  // namespace shard
