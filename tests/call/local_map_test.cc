@@ -156,7 +156,7 @@ TEST_CASE("local_map: what cannot be is refused before the function runs") {
     const Tensor x = distribute(iota<float>({5, 4}), spec("a, -"));
     const auto* other = ProcessMesh::make({6});
     check_contains(error_of([&] { local_map(function, {spec("a, -")}, {spec("a, -", other)})(x); }, ErrorCode::layout),
-                   "all are on one mesh");
+                   "all must be on one mesh");
     check_contains(error_of([&] { local_map(function, {nullptr}, {spec("a, -", other)})(x); }, ErrorCode::layout),
                    "pass a layout on that mesh");
     check_contains(error_of([&] { local_map(function, {spec("a, -")}, {nullptr})(x); }, ErrorCode::layout),

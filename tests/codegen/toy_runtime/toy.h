@@ -17,7 +17,7 @@
 
 namespace toy {
 
-inline constexpr int kFormat = 7;  // toy.json has the same number
+inline constexpr int kFormat = 8;  // toy.json has the same number
 
 enum class Type { f32, i64 };
 enum class Where { host };

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <numeric>
 
-#include "shard/shard.h"
+#include "api.h"
 #include "toy_forms.h"
 #include "toy_ops_ops.h"
 
