@@ -86,7 +86,7 @@ bool is_of_library(const std::string& yaml) {
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::absolute(yaml, error).parent_path();
   return folder.filename() == "ops_yaml" &&
-         std::filesystem::exists(folder.parent_path() / "runtime" / "kernels" / "builtin.cc", error);
+         std::filesystem::exists(folder.parent_path() / "runtime" / "shard" / "kernels" / "builtin.cc", error);
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ TEST_CASE(
     CHECK(std::find(names.begin(), names.end(), runtime_name) != names.end());
     CHECK_FALSE(refused.contains(runtime_name));
   }
-  for (const char* word : {"auto", "namespace", "true", "int64_t"}) {
+  for (const char* word : {"auto", "namespace", "true", "int64_t", "SHARD_API"}) {
     INFO(word);
     CHECK(refused.contains(word));
   }

@@ -129,7 +129,7 @@ TEST_CASE("An op that invokes another does not return its intermediate outputs, 
   REQUIRE(ran.code == 0);
   const std::string header = slurp(folder.path("out/ops.h"));
   INFO(header);
-  CHECK(header.find("\nTensor squeeze_double_grad(const Tensor& grad_x_grad, const IntArray& axis") !=
+  CHECK(header.find("\nSHARD_API Tensor squeeze_double_grad(const Tensor& grad_x_grad, const IntArray& axis") !=
         std::string::npos);
   CHECK(header.find("std::tuple<Tensor, Tensor> squeeze_double_grad_intermediate(") != std::string::npos);
   const Ran compiled = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" +
