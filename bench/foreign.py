@@ -45,7 +45,7 @@ def report(name, runs):
 
 
 def compile_cost(sources, prefix, include, ops):
-    flags = ["-std=c++20", "-O2", f"-I{include}", f"-I{prefix}/include/shard"]
+    flags = ["-std=c++20", "-O2", f"-I{include}", f"-I{prefix}/include"]
     cpu = 0.0
     for source in sources:
         cpu += measure(["g++", *flags, "-c", str(source), "-o", os.devnull])[1]

@@ -1,4 +1,5 @@
 # cmake -DRUNTIME=runtime -DOPS=generated -DOUT=PREFIX/include -P: copies the public headers, which are those that these ones include, to OUT/shard.
+cmake_policy(VERSION 3.25)
 set(pending shard.h program.h kernel.h testing.h        # for people
             autograd/record.h call/codegen_abi.h call/compute.h call/dispatch.h call/dist_call.h program/ir/op_table.h)  # for generated code
 set(done "")

@@ -8,3 +8,4 @@
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/registry.h"
 #include "shard/meta/infer_meta.h"
+#include "shard/spmd/notation.h"

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "shard/core/export.h"
 #include "shard/core/reduce_type.h"
 
 namespace shard {
@@ -48,7 +49,7 @@ struct Axis {
 };
 
 /// The dims of one tensor, or of each tensor of a list.
-struct AxisTerm {
+struct SHARD_API AxisTerm {
   bool list = false;  // in square brackets
   std::vector<Axis> axes;
   std::string transpose;  // ^flag: the last two axes are swapped when the bool attribute `flag` is true
@@ -73,13 +74,13 @@ struct Commutation {
 inline constexpr std::array<std::string_view, 4> kCommutationNames = {"linear", "rearranging", "monotone",
                                                                       "multilinear"};
 
-std::optional<Commutation::Kind> find_commutation_kind(std::string_view name);
+SHARD_API std::optional<Commutation::Kind> find_commutation_kind(std::string_view name);
 /// "monotone(max)"
-std::string to_string(const Commutation& commutation);
+SHARD_API std::string to_string(const Commutation& commutation);
 /// The types, or the default types of the kind where there are none.
-std::vector<ReduceType> reductions_of(const Commutation& commutation);
+SHARD_API std::vector<ReduceType> reductions_of(const Commutation& commutation);
 /// The same, as a bit mask.
-unsigned type_bits(const Commutation& commutation);
+SHARD_API unsigned type_bits(const Commutation& commutation);
 
 struct AxisExpr {
   std::vector<AxisTerm> inputs;
@@ -95,18 +96,18 @@ struct AxisProblem {
 
 /// True when a rule is an axis expression, that is, contains an arrow, and not the name of a C++
 /// rule.
-bool is_axis_expr(std::string_view rule);
+SHARD_API bool is_axis_expr(std::string_view rule);
 /// Parses an expression. On invalid input returns nothing and sets `problem`.
-std::optional<AxisExpr> parse_axis_expr(std::string_view text, AxisProblem& problem);
+SHARD_API std::optional<AxisExpr> parse_axis_expr(std::string_view text, AxisProblem& problem);
 /// A contradiction within an expression, whatever the op: an axis of an output that no input has, a
 /// type on an axis that is not reduced.
-std::optional<AxisProblem> find_problem(const AxisExpr& expr);
+SHARD_API std::optional<AxisProblem> find_problem(const AxisExpr& expr);
 /// The text in canonical spacing; it parses to an equal expression.
-std::string to_string(const AxisExpr& expr);
+SHARD_API std::string to_string(const AxisExpr& expr);
 
 /// True when each output is `...` and each input is `...` or `1`: every output element depends on
 /// one element of each input.
-bool is_elementwise(const AxisExpr& expr);
+SHARD_API bool is_elementwise(const AxisExpr& expr);
 
 /// The names of an op's tensor arguments and outputs, in order.
 struct SlotNames {
@@ -118,7 +119,7 @@ struct SlotNames {
 /// The expression of the op that computes gradients. Its arguments are inputs and outputs of the
 /// forward op and `<output>_grad`; its outputs are `<input>_grad`. Nothing where a name is none of
 /// these, or an output has dims that no argument has.
-std::optional<AxisExpr> gradient_of(const AxisExpr& forward, const SlotNames& forward_slots,
-                                    const SlotNames& backward_slots);
+SHARD_API std::optional<AxisExpr> gradient_of(const AxisExpr& forward, const SlotNames& forward_slots,
+                                              const SlotNames& backward_slots);
 
 }  // namespace shard

@@ -13,8 +13,8 @@ namespace shard {
 /// start:stop:step. Negative positions count from the end of the dim; positions outside it are
 /// clamped. Without `start` and `stop` the slice covers the whole dim, backwards for a negative step.
 struct Slice {
-  Slice(std::optional<int64_t> start = std::nullopt,  // NOLINT: Slice{2} is 2:
-        std::optional<int64_t> stop = std::nullopt, int64_t step = 1)
+  explicit Slice(std::optional<int64_t> start = std::nullopt, std::optional<int64_t> stop = std::nullopt,
+                 int64_t step = 1)
       : start(start), stop(stop), step(step) {}
 
   std::optional<int64_t> start, stop;

@@ -3,6 +3,8 @@
 // thread_generator).
 #pragma once
 
+#include "shard/core/export.h"
+
 namespace shard {
 
 class Launcher;
@@ -32,6 +34,6 @@ struct ThreadState {
 
 // The library is loaded at program start, or fits into the space that the loader reserves for such
 // variables, so calls access it without a lookup.
-[[gnu::tls_model("initial-exec")]] extern constinit thread_local ThreadState this_thread;
+[[gnu::tls_model("initial-exec")]] SHARD_API extern constinit thread_local ThreadState this_thread;
 
 }  // namespace shard

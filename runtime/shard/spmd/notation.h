@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shard/core/axis_expr.h"
+#include "shard/core/export.h"
 #include "shard/spmd/rule.h"
 
 namespace shard::spmd {
@@ -46,23 +47,24 @@ struct Notation {
 /// Layouts for the call. Each mesh axis, independently, is assigned to the letter, to the pending
 /// reduction, or to nothing, whichever sends the fewest bytes; ties go to the first of that order.
 /// Where args.wanted is set, this is solve_reverse(). Where args.solver is set, that decides instead.
-RuleResult solve(const RuleArgs& args, const Notation& notation);
+SHARD_API RuleResult solve(const RuleArgs& args, const Notation& notation);
 
 /// Layouts for the call from the layouts that its outputs should get (null: any). Each mesh axis is
 /// assigned to the letter that it shards in the first output with that axis. Letters that no output
 /// has get no axis, and a pending output requires nothing. The arguments' specs are ignored, except
 /// that null means absent.
-RuleResult solve_reverse(const RuleArgs& args, const Notation& notation, std::span<const DistSpec* const> outputs);
+SHARD_API RuleResult solve_reverse(const RuleArgs& args, const Notation& notation,
+                                   std::span<const DistSpec* const> outputs);
 
 /// The expression, parsed once per text and kept for the lifetime of the process. Throws layout,
 /// with the column, where it is invalid.
-const AxisExpr& parsed(const RuleArgs& args, std::string_view expression);
+SHARD_API const AxisExpr& parsed(const RuleArgs& args, std::string_view expression);
 
 /// The notation of an axis expression such as "b m k, k n -> b m n"; see docs/rules.md. Throws
 /// layout where tensors do not fit.
-Notation from_expression(const RuleArgs& args, std::string_view expression);
+SHARD_API Notation from_expression(const RuleArgs& args, std::string_view expression);
 
 /// Adds a new letter for each dim of a tensor of shape `dims`, and returns them.
-std::vector<int> fresh_letters(Notation& notation, const Dims& dims, Letter::Role role = Letter::Role::map);
+SHARD_API std::vector<int> fresh_letters(Notation& notation, const Dims& dims, Letter::Role role = Letter::Role::map);
 
 }  // namespace shard::spmd
