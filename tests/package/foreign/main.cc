@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <shard/kernel.h>
-#include <shard/shard.h>
+#include <shard/runtime.h>
 #include "foreign_api.h"
 
 using namespace shard;
