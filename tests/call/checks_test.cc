@@ -159,7 +159,7 @@ TEST_CASE("4: a list of shards that is shorter or longer than the plan says is a
             });
           },
           ErrorCode::internal);
-      check_contains(text, fmt::format("computed {} pieces of 'out', but there are 2", count));
+      check_contains(text, fmt::format("computed {} local shards of 'out', but there are 2", count));
     }
   });
 }

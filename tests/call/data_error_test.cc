@@ -250,6 +250,34 @@ TEST_CASE("4, 9: a plain argument that cannot be promoted on one rank is told to
   });
 }
 
+TEST_CASE("4, 9: a rank that cannot read an argument has no valid targets of the call, whichever argument it is") {
+  const auto poison = [](const Tensor& x) {
+    local(x).get().value.storage()->poison(std::make_exception_ptr(std::runtime_error("half written")), "an op");
+  };
+  run_torn_world(2, [&](Rank& rank) {
+    Tensor x = distribute(iota<float>({4}), spec("p"));
+    const Tensor y = distribute(iota<float>({4}), spec("p"));
+    const Tensor other = distribute(iota<float>({4}), spec("p"));
+    if (rank.id() == 1) poison(y);
+    if (rank.id() == 0) add_(x, y);
+    else error_of([&] { add_(x, y); }, ErrorCode::poisoned);
+    check_contains(error_of([&] { full_tensor(other); }, ErrorCode::peer_failed), "half written");
+    check_contains(error_of([&] { local(x); }, ErrorCode::poisoned), "half written");
+    check(local(other).to_vector<float>().size() == 2, "what the call does not write can be read");
+  });
+  run_torn_world(2, [&](Rank& rank) {
+    Tensor param = distribute(iota<float>({4}), spec("p"));
+    Tensor master = distribute(iota<float>({4}), spec("p"));
+    const Tensor rate = distribute(iota<float>({1}), spec("-"));
+    const Tensor grad = distribute(iota<float>({4}), spec("p"));
+    if (rank.id() == 1) poison(param);
+    if (rank.id() == 0) sgd_(param, rate, grad, master, true);
+    else error_of([&] { sgd_(param, rate, grad, master, true); }, ErrorCode::poisoned);
+    check_contains(error_of([&] { full_tensor(grad); }, ErrorCode::peer_failed), "half written");
+    check_contains(error_of([&] { local(master); }, ErrorCode::poisoned), "half written");
+  });
+}
+
 TEST_CASE(
     "4, 9: an argument that is poisoned on one rank is told to the others, and a capture on one rank counts no calls") {
   run_torn_world(2, [](Rank& rank) {

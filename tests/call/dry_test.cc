@@ -214,7 +214,7 @@ TEST_CASE("2, 6: tensors of a dry world are unallocated, and reading a value is 
     check(kept.to(kCpu).meta() == kept.meta() && x.version() == 0, "meta");
   });
   check_contains(error_of([&] { relu(kept); }, ErrorCode::no_data),
-                 "[relu] argument 'x' (f32[128, 2]) is of a dry world");
+                 "[relu] argument 'x' (f32[128, 2]) belongs to a dry world");
   kept = Tensor();
 }
 

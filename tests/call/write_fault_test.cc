@@ -6,7 +6,9 @@
 #include <array>
 #include <cstring>
 
+#include "shard/call/dist_call.h"
 #include "shard/kernels/registry.h"
+#include "shard/program/capture/function.h"
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
@@ -89,6 +91,12 @@ Tensor rows_on_device() {
   return from_local(Tensor(shard), DistSpec::parse(line(), "p, -"), {4, 4}, DType::float32);
 }
 
+/// Makes `copy` a stale copy of `source` that ViewPolicy::sync writes back with `write_back`.
+void link(Tensor& copy, const Tensor& source, std::function<void()> write_back) {
+  const Ref<Storage>& from = source.get().value.storage();
+  copy.get().value.storage()->detach({from, from->version(), "a view", "x", "", "", [] {}, std::move(write_back)});
+}
+
 template <class F>
 std::string thrown_by(F&& call) {
   try {
@@ -161,6 +169,57 @@ TEST_CASE("4, 9: a kernel that fails on one rank while the others write back poi
     check_contains(error_of([&] { full_tensor(x.other); }, ErrorCode::peer_failed), "the kernel broke");
     check_poisoned(x.view, "the kernel broke");
     check_poisoned(x.source, "the kernel broke");
+  });
+}
+
+TEST_CASE("4: a write-back that fails on all ranks poisons its source, and not that of a target which comes after it") {
+  static constexpr OpDef both = {.name = "both",
+                                 .inplace_name = "both_",
+                                 .inputs = slots<"x", "y">,
+                                 .outputs = slots<"x_out", "y_out">,
+                                 .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 1)>,
+                                 .rule = "..., ... -> ..., ..."};
+  run_ranks(2, [](Rank& rank) {
+    const PolicyScope sync(rank, {.view = ViewPolicy::sync});
+    const auto make = [] { return distribute(iota<float>({4}), DistSpec::parse(line(), "p")); };
+    const Tensor x_source = make(), y_source = make();
+    Tensor x = make(), y = make();
+    link(x, x_source, [] { throw std::runtime_error("no way back"); });
+    link(y, y_source, [] {});
+    constexpr auto infer = [](const OpContext&, const Meta& a, const Meta& b) { return std::tuple(a, b); };
+    const auto call_both = [&] {
+      call::DistCall call(call::inplace, both, x, y);
+      call.run(+infer, [] {});
+    };
+    check_contains(thrown_by(call_both), "no way back");
+    for (const Tensor& written : {x, y, x_source})
+      check_contains(error_of([&] { local(written); }, ErrorCode::poisoned), "no way back");
+    check(full_equals<float>(y_source, {0, 1, 2, 3}), "nothing was written to it");
+  });
+}
+
+TEST_CASE("4, 9, 29: a captured call that fails on one rank poisons a target that the others write back") {
+  const FaultyRelu relu;
+  run_failing([](Rank& rank) {
+    CapturedFunction captured(
+        [](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+          Tensor x = in[0];
+          relu_(x);
+          return {};
+        },
+        {});
+    const DistSpec* const pending = DistSpec::parse(line(), "- | sum(p)");
+    Tensor x = reshard(distribute(iota<double>({4}), DistSpec::parse(line(), "-")), pending);
+    const Tensor other = distribute(iota<double>({4}), DistSpec::parse(line(), "p"));
+    if (rank.id() == 1) {
+      in_kernel = [] { throw std::runtime_error("the kernel broke"); };
+      check_contains(thrown_by([&] { captured({x}); }), "the kernel broke");
+      in_kernel = nullptr;
+    } else {
+      captured({x});
+    }
+    check_contains(error_of([&] { full_tensor(other); }, ErrorCode::peer_failed), "the kernel broke");
+    check_poisoned(x, "the kernel broke");
   });
 }
 

@@ -1,5 +1,5 @@
 // How error messages name a call: on plain tensors with its arguments, and by the op that the user
-// called. For distributed calls see DistCall::call_text().
+// called. For distributed calls see CallArgs::text().
 #pragma once
 
 #include <initializer_list>

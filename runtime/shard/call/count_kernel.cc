@@ -1,6 +1,7 @@
 // Counts the bytes that the kernel of a distributed call sends when it combines values over mesh
 // axes. The dry kernel that is registered for it reports them.
-#include "shard/call/dist_call.h"
+#include "shard/call/plan_checks.h"
+#include "shard/kernels/registry.h"
 
 namespace shard::call {
 namespace {
@@ -60,53 +61,26 @@ bool next_place(const ProcessMesh& mesh, const AxisList& axes, Coordinate& at) {
 
 /// The count must be equal on all ranks. So the dry kernel runs once for each local shape that some
 /// rank has, as in a dry world.
-void DistCall::count_kernel(CallPlan& plan, const std::function<void()>& dense) {
+void count_kernel(const CallArgs& args, CallPlan& plan, const DryRun& dry_run) {
+  const ProcessMesh& mesh = *args.mesh;
   const AxisList axes = differing_axes(plan);
-  const int64_t group = ranks_along(*mesh_, plan.reduce_axes);
+  const int64_t group = ranks_along(mesh, plan.reduce_axes);
   if (group == 1) return;
-  const int64_t replicas = mesh_->size() / group / ranks_along(*mesh_, axes);
-  CountingReducer reducer(*mesh_, plan.reduce_axes);
-  MemoryMeter meter;
-  DryLauncher dry(meter);
-  const OpContext context = ctx_;
-  ctx_.launcher = &dry;
-  ctx_.local = &local_;
-  local_.reducer = &reducer;
-  plan_ = &plan;
-  const auto restore = [&] {
-    locals_.clear();  // before the meter that counts them is destroyed
-    ctx_ = context;
-    local_ = {};
-    plan_ = nullptr;
-  };
-  try {
-    Coordinate at{};
-    do {
-      bind_plan(plan, at);
-      local_.inputs = plan.input_boxes;
-      local_.outputs = plan.output_boxes;
-      for (size_t i = 0; i < tensors_.size(); ++i) {
-        Meta shard = plan.input_shards[i];
-        if (plan.in_float32) shard.dtype = compute_dtype(shard.dtype);
-        locals_.push_back(tensors_[i] == nullptr ? DenseTensor()
-                                                 : DenseTensor::allocate(tensors_[i]->value.device(), shard, &meter));
-      }
-      dense();
-      locals_.clear();
-    } while (next_place(*mesh_, axes, at));
-    plan.kernel_bytes = reducer.bytes * replicas;
-    plan.bytes += plan.kernel_bytes;
-    plan.checked = plan.checked || plan.kernel_bytes != 0;
-  } catch (const Error& error) {
-    restore();
-    if (error.code() != ErrorCode::no_kernel)
-      throw;  // otherwise there is no dry kernel, or the call is going to fail because it has no kernel
+  if (args.op.kernel.empty() || !kernel_table(args.op.kernel.data()).has_dry()) {
     plan.kernel_bytes_unknown = plan.checked = true;
-  } catch (...) {
-    restore();
-    throw;
+    return;
   }
-  restore();
+  CountingReducer reducer(mesh, plan.reduce_axes);
+  MemoryMeter meter;
+  DryLauncher launcher(meter);
+  Coordinate at{};
+  do {
+    bind_plan(plan, at);
+    dry_run(plan, launcher, reducer);
+  } while (next_place(mesh, axes, at));
+  plan.kernel_bytes = reducer.bytes * (mesh.size() / group / ranks_along(mesh, axes));
+  plan.bytes += plan.kernel_bytes;
+  plan.checked = plan.checked || plan.kernel_bytes != 0;
 }
 
 }  // namespace shard::call

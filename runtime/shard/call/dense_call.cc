@@ -20,8 +20,8 @@ void fail_no_data(const OpContext& ctx, const DenseTensor& tensor, std::string_v
   }
   if (tensor.symbol() != 0) fail_escaped(ctx.op, fmt::format("argument '{}' ({})", name, to_string(tensor.meta())));
   fail(ErrorCode::no_data,
-       "[{}] argument '{}' ({}) is of a dry world and has no data; use it inside of that world's run", ctx.op, name,
-       to_string(tensor.meta()));
+       "[{}] argument '{}' ({}) belongs to a dry world, which has no data; use it inside of that world's run", ctx.op,
+       name, to_string(tensor.meta()));
 }
 
 void fail_unbounded(const OpContext& ctx, const Meta& most) {
@@ -41,7 +41,7 @@ void fail_unbounded(const OpContext& ctx, const Meta& most) {
 }
 
 void fail_undefined(const OpContext& ctx, std::string_view name) {
-  fail(ErrorCode::undefined, "[{}] argument '{}' is an undefined tensor; give a value", ctx.op, name);
+  fail(ErrorCode::undefined, "[{}] argument '{}' is an undefined tensor; pass a tensor", ctx.op, name);
 }
 
 void fail_missing(std::string_view op, std::string_view function) {
@@ -232,7 +232,7 @@ void check_no_overlap(const OpContext& ctx, std::vector<const DenseTensor*> writ
 
 void fail_written_twice(const OpContext& ctx, const std::string& what) {
   fail(ErrorCode::invalid_argument,
-       "[{}] a buffer of {} is written twice, by two arguments that share it; give each tensor once, or a copy of it "
+       "[{}] a buffer of {} is written twice, by two arguments that share it; pass each tensor once, or a copy of it "
        "(assign(x))",
        ctx.op, what);
 }
@@ -297,7 +297,7 @@ std::vector<DenseTensor> InplaceWrite::readers(std::span<const DenseTensor> tens
   return all;
 }
 
-void InplaceWrite::check_apart() const {
+void InplaceWrite::check_disjoint_targets() const {
   std::vector<const DenseTensor*> written;
   for (const Write& write : writes()) written.push_back(write.x);
   written.insert(written.end(), views_.begin(), views_.end());
@@ -306,7 +306,7 @@ void InplaceWrite::check_apart() const {
 
 void InplaceWrite::finish() {
   finishing_ = true;
-  // In a distributed call the DistCall bumps the versions.
+  // In a distributed call CallExecution bumps the versions.
   for (const DenseTensor* view : views_) {
     if (ctx_.local == nullptr) count_write(ctx_, *view);
   }

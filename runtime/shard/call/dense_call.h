@@ -165,7 +165,7 @@ class SHARD_API InplaceWrite {
   template <class... P>
   void run(const FoundKernel<void(const OpContext&, P...)>& kernel, const OpContext& ctx,
            std::type_identity_t<P>... args) {
-    if (writes().size() + views_.size() > 1) check_apart();
+    if (writes().size() + views_.size() > 1) check_disjoint_targets();
     try {
       call::run(kernel, ctx, args...);
       finish();
@@ -187,7 +187,7 @@ class SHARD_API InplaceWrite {
     return several_.empty() ? std::span(&single_, single_.x == nullptr ? 0 : 1) : std::span(several_);
   }
   std::span<const Write> writes() const { return const_cast<InplaceWrite*>(this)->writes(); }
-  void check_apart() const;
+  void check_disjoint_targets() const;
   void finish();
   void poison() const;
 

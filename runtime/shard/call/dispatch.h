@@ -2,7 +2,6 @@
 // to the dense layer.
 #pragma once
 
-#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -99,6 +98,25 @@ auto call_dense(const OpContext& ctx, const OpDef& op, Infer* infer, Dense* dens
   } catch (const Error& error) { rethrow_with_call(error, op, ctx.op, {tensor_argument(args)...}); }
 }
 
+/// Runs a call on plain tensors. If this thread captures a program, the call is reported to it.
+/// `run` returns the handles of the new results, if any.
+template <class Run, class... Args>
+auto run_captured(const OpDef& op, bool inplace, const Run& run, const Args&... args) {
+  Tracer* const tracer = Tracer::current();
+  if (tracer == nullptr) [[likely]]
+    return run();
+  Capturing capturing(*tracer, op, inplace);
+  (capturing.argument(args), ...);
+  if constexpr (std::is_void_v<decltype(run())>) {
+    run();
+    capturing.finish();
+  } else {
+    auto results = run();
+    capturing.finish(results);
+    return results;
+  }
+}
+
 /// A call of a functional op. All layers have the same parameters, but the infer function takes
 /// metas where the dense function takes dense tensors. The dense function also takes a context and
 /// the metas of the outputs first.
@@ -111,14 +129,7 @@ Result dispatch(const OpDef& op, Result (*dist)(Params...), Infer* infer, Dense*
     return wrap(call_dense<Params...>(ctx, op, infer, dense, std::index_sequence_for<Params...>(),
                                       static_cast<Params>(args)...));
   };
-  Tracer* const tracer = Tracer::current();
-  if (tracer == nullptr) [[likely]]
-    return run();
-  Capturing capturing(*tracer, op, false);
-  (capturing.argument(std::as_const(args)), ...);
-  auto result = run();
-  capturing.finish(result);
-  return result;
+  return run_captured(op, false, run, std::as_const(args)...);
 }
 
 /// The return value of an in-place form of the dist layer without its arguments: nothing, one new
@@ -148,36 +159,22 @@ decltype(new_results(std::declval<Result>())) dispatch_inplace(const OpDef& op, 
   if ((is_distributed(args) || ...)) return new_results(dist(static_cast<Params>(args)...));
   const OpContext ctx = context(op.inplace_name.data());
   const auto run = [&] {
-    return call_dense<Params...>(ctx, op, infer, dense, std::index_sequence_for<Params...>(),
-                                 static_cast<Params>(args)...);
+    const auto call = [&] {
+      return call_dense<Params...>(ctx, op, infer, dense, std::index_sequence_for<Params...>(),
+                                   static_cast<Params>(args)...);
+    };
+    if constexpr (std::is_void_v<decltype(call())>) call();
+    else return wrap(call());
   };
-  std::optional<Capturing> capturing;
-  if (Tracer* const tracer = Tracer::current()) [[unlikely]] {
-    capturing.emplace(*tracer, op, true);
-    (capturing->argument(std::as_const(args)), ...);
-  }
-  if constexpr (std::is_void_v<decltype(run())>) {
-    run();
-    if (capturing) capturing->finish();
-  } else {
-    auto results = wrap(run());
-    if (capturing) capturing->finish(results);
-    return results;
-  }
+  return run_captured(op, true, run, std::as_const(args)...);
 }
 
 /// A call, without a layout, of an op that has no tensor arguments.
 template <class Infer, class Dense, class... Args>
 auto call_local(const OpDef& op, Infer* infer, Dense* dense, const Args&... args) {
   const OpContext ctx = context(op.name.data());
-  Tracer* const tracer = Tracer::current();
-  if (tracer == nullptr) [[likely]]
-    return wrap(detail::infer_and_call(ctx, infer, dense, args...));
-  Capturing capturing(*tracer, op, false);
-  (capturing.argument(args), ...);
-  auto result = wrap(detail::infer_and_call(ctx, infer, dense, args...));
-  capturing.finish(result);
-  return result;
+  const auto run = [&] { return wrap(detail::infer_and_call(ctx, infer, dense, args...)); };
+  return run_captured(op, false, run, args...);
 }
 
 }  // namespace shard::call

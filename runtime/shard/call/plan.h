@@ -33,6 +33,7 @@ struct OutputPlan {
   // The opposite direction, for ViewPolicy::sync when the written input takes the layout that the
   // op computes in.
   std::shared_ptr<const ReshardPlan> adopted;
+  bool written = false;  // the kernel writes the buffer of `alias`; a change of metadata alone is not a write
   bool dynamic = false;  // the number of rows comes from data, and `global` has the upper bound
 };
 

@@ -148,6 +148,14 @@ void plan_aliases(const CallTypes& call, const Policies& policies, CallPlan& pla
                  plan.outputs[to.first + k], plan);
     }
   }
+  for (size_t slot = 0; slot < plan.output_slots.size(); ++slot) {
+    for (size_t o = plan.output_slots[slot].first; o < plan.output_slots[slot].first + plan.output_slots[slot].count;
+         ++o) {
+      OutputPlan& output = plan.outputs[o];
+      output.written = output.alias >= 0 && output.spec != nullptr && output.kind != AliasDef::Kind::view &&
+                       (output.kind == AliasDef::Kind::written_view || !reinterprets(call.op, slot));
+    }
+  }
 }
 
 /// The reduce type whose identity the rank at `at` contributes to a value that is created in a
@@ -177,6 +185,11 @@ void fail_loses(const OpDef& op, const char* name, const InputPlan& input) {
        "pending average of integers may wrap around, so that values would be lost; reshard it to a layout without them "
        "first, or use {}",
        name, argument_text(op.inputs[static_cast<size_t>(input.slot)].name, input.global, *input.spec), op.name);
+}
+
+void fail_shard(const OpDef& op, const OutputPlan& output, const Meta& computed, const Meta& planned) {
+  fail(ErrorCode::internal, "[{}] computes a local shard {} where layout {} of {} has {}; its placement rule is wrong",
+       op.name, to_string(computed), output.spec->text(), to_string(output.global), to_string(planned));
 }
 
 CallPlan place_call(const CallTypes& call, FallbackPolicy fallback) {

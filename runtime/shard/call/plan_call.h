@@ -43,6 +43,10 @@ SHARD_API void bind_plan(CallPlan& plan, const std::optional<Coordinate>& at);
 /// Throws layout: the result cannot be written back into `input`, because values would be lost.
 [[noreturn]] SHARD_API void fail_loses(const OpDef& op, const char* name, const InputPlan& input);
 
+/// Throws internal: the op computes another local shard than the layout of the output implies.
+[[noreturn]] SHARD_API void fail_shard(const OpDef& op, const OutputPlan& output, const Meta& computed,
+                                       const Meta& planned);
+
 /// True if the output slot is a view whose bytes no kernel writes.
 SHARD_API bool reinterprets(const OpDef& op, size_t output_slot);
 

@@ -294,6 +294,12 @@ Storage& Storage::root() {
   return *root;
 }
 
+void Storage::for_each_source(const std::function<void(Storage&)>& f) {
+  if (detachment() == nullptr) return;
+  const std::lock_guard lock(chains());
+  for (Storage* s = this; s->detachment() != nullptr; f(*s)) s = s->detachment()->source.get();
+}
+
 void Storage::mark_in_sync() {
   if (detachment() == nullptr) return;
   const std::lock_guard lock(chains());

@@ -176,6 +176,9 @@ class SHARD_API Storage final : public RefCounted {
   bool stale() const;
   /// The storage at the end of the chain of sources: itself unless detached.
   Storage& root();
+  /// Calls f for its source, the source of that, and so on; not at all unless detached. f must not
+  /// change the chain.
+  void for_each_source(const std::function<void(Storage&)>& f);
   /// Called after the source was written from this storage: both count as in sync again.
   void mark_in_sync();
 

@@ -30,7 +30,8 @@ namespace {
   const std::string text = fmt::format("'{}' ({})", name, tensor.get().describe());
   if (tensor.get().value.symbol() != 0) fail_escaped("captured", text);
   fail(ErrorCode::no_data,
-       "[captured] {} is of a dry world and has no data; call the captured function inside of that world's run", text);
+       "[captured] {} belongs to a dry world, which has no data; call the captured function inside of that world's run",
+       text);
 }
 
 }  // namespace

@@ -20,31 +20,32 @@ using call::BoundStep;
 
 namespace {
 
-/// A reshard allocates its result, so the root of the result is set when the step runs.
-class MoveStep final : public BoundStep {
+/// A reshard, or another conversion of one tensor. It allocates its result, so the root of the result
+/// is set when the step runs.
+class ConversionStep final : public BoundStep {
  public:
-  using Move = std::function<DenseTensor(const DenseTensor& from)>;
-  using Give = std::function<void(const DenseTensor& result)>;
-  MoveStep(DenseTensor from, Move move, Give give)
-      : from_(std::move(from)), move_(std::move(move)), give_(std::move(give)) {}
+  using Convert = std::function<DenseTensor(const DenseTensor& from)>;
+  using SetResult = std::function<void(const DenseTensor& result)>;
+  ConversionStep(DenseTensor from, Convert convert, SetResult set_result)
+      : from_(std::move(from)), convert_(std::move(convert)), set_result_(std::move(set_result)) {}
   DenseTensor& from() { return from_; }
-  void run() override { give_(move_(from_)); }
+  void run() override { set_result_(convert_(from_)); }
 
  private:
   DenseTensor from_;
-  Move move_;
-  Give give_;
+  Convert convert_;
+  SetResult set_result_;
 };
 
-/// Several reshards whose steps share collectives.
-class MovesStep final : public BoundStep {
+/// Several reshards whose steps are combined into shared collectives.
+class CombinedReshardsStep final : public BoundStep {
  public:
   struct Part {
     std::shared_ptr<const ReshardPlan> plan;
     DenseTensor from;
-    MoveStep::Give give;
+    ConversionStep::SetResult set_result;
   };
-  MovesStep(Rank& rank, std::vector<Part> parts, std::string_view cause)
+  CombinedReshardsStep(Rank& rank, std::vector<Part> parts, std::string_view cause)
       : rank_(rank), parts_(std::move(parts)), cause_(cause) {
     for (const Part& part : parts_) plans_.push_back(part.plan.get());
   }
@@ -52,8 +53,8 @@ class MovesStep final : public BoundStep {
   void run() override {
     std::vector<DenseTensor> from;
     for (const Part& part : parts_) from.push_back(part.from);
-    const std::vector<DenseTensor> made = execute_reshards(rank_, plans_, from, {cause_, "tensors"});
-    for (size_t i = 0; i < parts_.size(); ++i) parts_[i].give(made[i]);
+    const std::vector<DenseTensor> results = execute_reshards(rank_, plans_, from, {cause_, "tensors"});
+    for (size_t i = 0; i < parts_.size(); ++i) parts_[i].set_result(results[i]);
   }
 
  private:
@@ -65,12 +66,12 @@ class MovesStep final : public BoundStep {
 
 class IdentityStep final : public BoundStep {
  public:
-  IdentityStep(DenseTensor piece, ReduceType type) : piece_(std::move(piece)), type_(type) {}
-  DenseTensor& piece() { return piece_; }
-  void run() override { fill_identity(piece_.raw(), piece_.numel(), piece_.dtype(), type_); }
+  IdentityStep(DenseTensor shard, ReduceType type) : shard_(std::move(shard)), type_(type) {}
+  DenseTensor& shard() { return shard_; }
+  void run() override { fill_identity(shard_.raw(), shard_.numel(), shard_.dtype(), type_); }
 
  private:
-  DenseTensor piece_;
+  DenseTensor shard_;
   ReduceType type_;
 };
 
@@ -87,8 +88,8 @@ class Executor::Build {
     enter(program_.inputs, arguments_.inputs, 1);
     enter(program_.parameters, arguments_.parameters, 1 + program_.inputs.size());
     for (op_ = 0; op_ < program_.ops.size(); ++op_) {
-      const size_t together = moves_together();
-      if (together > 1) bind_moves(together);
+      const size_t combined = combined_reshards();
+      if (combined > 1) bind_combined(combined);
       else bind(program_.ops[op_]);
     }
     for (const Named& output : program_.outputs) keep(output.value);
@@ -147,7 +148,7 @@ class Executor::Build {
   void set_output(ValueId id, DenseTensor tensor) {
     if (id == 0) return;
     if (!tensor.defined())
-      fail(ErrorCode::internal, "[{}] gives no tensor for %{} of its program", program_.ops[op_].name(), id);
+      fail(ErrorCode::internal, "[{}] has not returned a tensor for %{} of its program", program_.ops[op_].name(), id);
     Root& root = root_of(tensor);
     place_of(id) = {std::move(tensor), &root, 0};
   }
@@ -185,12 +186,13 @@ class Executor::Build {
       case Kind::call: return bind_call(op, state);
       case Kind::copy: return bind_copy(op, state);
       case Kind::alias: return bind_reinterpretation(op);
-      default: return bind_move(op);
+      default: return bind_conversion(op);
     }
   }
 
   void bind_copy(const Op& op, OpState& state) {
     const DenseTensor to = input(op, 0), from = input(op, 1);
+    state.on_mesh = type_of(op.outputs[0]).spec != nullptr;
     if (here(type_of(op.inputs[0].value))) {
       Binder binder(executor_.meter_);
       binder.copy(to, from);
@@ -211,25 +213,27 @@ class Executor::Build {
     }
   }
 
-  void bind_move(const Op& op) {
-    auto step = std::make_unique<MoveStep>(input(op, 0), mover(op, type_of(op.inputs[0].value), type_of(op.outputs[0])),
-                                           make_moved(op.outputs[0]));
+  void bind_conversion(const Op& op) {
+    auto step = std::make_unique<ConversionStep>(input(op, 0),
+                                                 converter(op, type_of(op.inputs[0].value), type_of(op.outputs[0])),
+                                                 conversion_result(op.outputs[0]));
     hold(step->from());
     add_step(std::move(step));
   }
 
-  /// The result of a reshard. The returned function sets its bytes.
-  MoveStep::Give make_moved(ValueId id) {
+  /// Adds the result of a conversion. The returned function sets its bytes.
+  ConversionStep::SetResult conversion_result(ValueId id) {
     const Type& type = type_of(id);
     Root& root = new_root(Root::Kind::made, here(type) ? stand_in(type.device, 0) : Storage::absent());
     set_output(id, DenseTensor(root.stand_in, here(type) ? local_meta(type) : absent_value(type.meta).meta()));
     root.bytes = here(type) ? place_of(id).tensor.meta().bytes() : 0;
-    return
-        [this_ = &executor_, &root](const DenseTensor& made) { this_->set_root(root, made.storage(), made.offset()); };
+    return [this_ = &executor_, &root](const DenseTensor& result) {
+      this_->set_root(root, result.storage(), result.offset());
+    };
   }
 
-  /// The number of ops, starting with this one, that are reshards which run together.
-  size_t moves_together() const {
+  /// The number of reshards, starting with this op, that run as one step.
+  size_t combined_reshards() const {
     size_t count = 1;
     while (op_ + count < program_.ops.size() && program_.ops[op_ + count].kind == Kind::reshard &&
            program_.ops[op_ + count].joins)
@@ -238,19 +242,19 @@ class Executor::Build {
   }
 
   /// They run at the position of the last one.
-  void bind_moves(size_t count) {
+  void bind_combined(size_t count) {
     const size_t first = op_;
     op_ += count - 1;
-    std::vector<MovesStep::Part> parts;
+    std::vector<CombinedReshardsStep::Part> parts;
     for (size_t i = first; i <= op_; ++i) {
       const Op& op = program_.ops[i];
       executor_.states_.push_back(std::make_unique<OpState>());
-      parts.push_back({plan_of(op), input(op, 0), make_moved(op.outputs[0])});
+      parts.push_back({plan_of(op), input(op, 0), conversion_result(op.outputs[0])});
     }
     const std::string& cause = program_.ops[first].cause;
-    auto step = std::make_unique<MovesStep>(*executor_.rank_, std::move(parts),
-                                            cause.empty() ? to_string(Kind::reshard) : std::string_view(cause));
-    for (MovesStep::Part& part : step->parts()) hold(part.from);
+    auto step = std::make_unique<CombinedReshardsStep>(
+        *executor_.rank_, std::move(parts), cause.empty() ? to_string(Kind::reshard) : std::string_view(cause));
+    for (CombinedReshardsStep::Part& part : step->parts()) hold(part.from);
     add_step(std::move(step));
   }
 
@@ -259,14 +263,14 @@ class Executor::Build {
     return plan_reshard(from.meta, from.spec, op.layout, 0, {"reshard", "tensor"}, executor_.rank_->policies.sums);
   }
 
-  MoveStep::Move mover(const Op& op, const Type& from, const Type& to) {
+  ConversionStep::Convert converter(const Op& op, const Type& from, const Type& to) {
     Rank* const rank = executor_.rank_;
     const std::string_view name = to_string(op.kind);
     if (op.kind == Kind::clone) {
-      return [device = to.device](const DenseTensor& piece) {
-        if (piece.storage()->state() == Storage::State::absent) return DenseTensor(Storage::absent(), piece.meta());
-        DenseTensor copy = DenseTensor::allocate(device, piece.meta(), piece.storage()->meter());
-        copy_into(copy, piece);
+      return [device = to.device](const DenseTensor& shard) {
+        if (shard.storage()->state() == Storage::State::absent) return DenseTensor(Storage::absent(), shard.meta());
+        DenseTensor copy = DenseTensor::allocate(device, shard.meta(), shard.storage()->meter());
+        copy_into(copy, shard);
         return copy;
       };
     }
@@ -276,15 +280,15 @@ class Executor::Build {
       };
     }
     if (op.kind == Kind::full_tensor) {
-      return [rank, meta = from.meta, spec = from.spec](const DenseTensor& piece) {
-        return dist::full_tensor(make_dist(*rank, meta, spec, piece)).get().value;
+      return [rank, meta = from.meta, spec = from.spec](const DenseTensor& shard) {
+        return dist::full_tensor(make_dist(*rank, meta, spec, shard)).get().value;
       };
     }
     const std::shared_ptr<const ReshardPlan> plan =
         op.kind == Kind::relayout ? plan_relayout(from.meta, from.spec, to.meta.dims, to.spec, rank->policies.sums)
                                   : plan_of(op);
-    return [rank, plan, name, &op](const DenseTensor& piece) {
-      return execute_reshard(*rank, *plan, piece, {op.cause.empty() ? name : std::string_view(op.cause), "tensor"});
+    return [rank, plan, name, &op](const DenseTensor& shard) {
+      return execute_reshard(*rank, *plan, shard, {op.cause.empty() ? name : std::string_view(op.cause), "tensor"});
     };
   }
 
@@ -335,7 +339,7 @@ class Executor::Build {
     if (op.layout != nullptr) fill_identity_of(op, state);
   }
 
-  /// Like DistCall::local_dtype.
+  /// Like call::DistCall::local_dtype.
   static void widen_dtype(const Op& op, Attr& attr) {
     if (op.inputs.empty()) return;
     if (auto* const dtype = std::get_if<DType>(&attr)) *dtype = compute_dtype(*dtype);
@@ -417,7 +421,7 @@ class Executor::Build {
     for (const ValueId id : op.outputs) {
       if (id == 0 || !state.plan.identity) continue;
       auto step = std::make_unique<IdentityStep>(place_of(id).tensor, *state.plan.identity);
-      hold(step->piece());
+      hold(step->shard());
       add_step(std::move(step));
     }
   }

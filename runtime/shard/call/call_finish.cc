@@ -2,10 +2,8 @@
 // with an argument.
 #include <fmt/format.h>
 
-#include "shard/call/dense_call.h"
-#include "shard/call/dist_call.h"
+#include "shard/call/call_execution.h"
 #include "shard/call/exchange.h"
-#include "shard/call/failed_call.h"
 #include "shard/comm/reduce.h"
 #include "shard/core/error.h"
 #include "shard/reshard/execute.h"
@@ -22,12 +20,13 @@ DenseTensor absent_like(const DenseTensor& shared, const Meta& global) {
 
 }  // namespace
 
-void DistCall::finish() {
-  started_ = true;  // if a kernel failed before, it has poisoned what it wrote itself
-  if (op_.dynamic_outputs != 0) finish_dynamic();
+void CallExecution::finish() {
+  finishing_ = 0;  // if a kernel failed before, it has poisoned what it wrote itself
+  if (args_.op.dynamic_outputs != 0) finish_dynamic();
   for (size_t o = 0; o < plan_->outputs.size(); ++o) {
     const OutputPlan& output = plan_->outputs[o];
     if (output.spec == nullptr || output.dynamic) continue;
+    finishing_ = static_cast<int>(o);
     if (output.alias < 0) {
       if (!plan_->active) results_[o] = absent_value(output.global);
       else if (plan_->identity) fill_with_identity(results_[o]);
@@ -46,7 +45,7 @@ void DistCall::finish() {
 /// Finishes outputs whose number of rows comes from data. Each local shard has as many rows as its
 /// rank computed. All ranks of the world learn the row counts, and the ranks of the mesh rebalance
 /// the rows to even shards.
-void DistCall::finish_dynamic() {
+void CallExecution::finish_dynamic() {
   std::vector<size_t> dynamic;
   std::vector<uint64_t> mine;
   for (size_t o = 0; o < plan_->outputs.size(); ++o) {
@@ -54,80 +53,75 @@ void DistCall::finish_dynamic() {
     dynamic.push_back(o);
     mine.push_back(plan_->active ? static_cast<uint64_t>(results_[o].dims()[0]) : 0);
   }
-  const auto ranks = static_cast<size_t>(rank_.world().size());
+  const auto ranks = static_cast<size_t>(args_.rank.world().size());
   std::vector<uint64_t> all;
-  if (plan_->exchanges_rows) all = gather_words(rank_, mine, {op_.name, "row counts"});
+  if (plan_->exchanges_rows) all = gather_words(args_.rank, mine, {args_.op.name, "row counts"});
   else
     for (size_t r = 0; r < ranks; ++r) all.insert(all.end(), mine.begin(), mine.end());
-  extras().dynamic.resize(plan_->outputs.size());
+  dynamic_.resize(plan_->outputs.size());
   for (size_t k = 0; k < dynamic.size(); ++k) {
     const size_t o = dynamic[k];
     const OutputPlan& output = plan_->outputs[o];
     std::vector<int64_t> rows;
     for (size_t r = 0; r < ranks; ++r) rows.push_back(static_cast<int64_t>(all[r * dynamic.size() + k]));
-    const RowShards pieces(output.spec, std::move(rows), {op_.name, "result"});
-    Meta& global = extras_->dynamic[o] = output.global;
-    global.dims[0] = pieces.total();
-    results_[o] = plan_->active ? pieces.balance(rank_, results_[o]) : absent_value(global);
+    const RowShards shards(output.spec, std::move(rows), {args_.op.name, "result"});
+    Meta& global = dynamic_[o] = output.global;
+    global.dims[0] = shards.total();
+    results_[o] = plan_->active ? shards.balance(args_.rank, results_[o]) : absent_value(global);
   }
 }
 
-void DistCall::fill_with_identity(DenseTensor& piece) const {
-  if (!piece.has_data()) return;
-  if (piece.device() != kCpu) {
+void CallExecution::fill_with_identity(DenseTensor& shard) const {
+  if (!shard.has_data()) return;
+  if (shard.device() != kCpu) {
     fail(ErrorCode::mixed_device,
          "[{}] cannot make {} on {}: contributions to a pending reduction are made on the CPU; make it there, and "
          "reshard it first",
-         op_.name, layout_->text(), to_string(piece.device()));
+         args_.op.name, args_.layout->text(), to_string(shard.device()));
   }
-  fill_identity(piece.raw(), piece.numel(), piece.dtype(), *plan_->identity);
+  fill_identity(shard.raw(), shard.numel(), shard.dtype(), *plan_->identity);
 }
 
-void DistCall::fail_shape(const OutputPlan& output, const Meta& computed, const Meta& shard) const {
-  fail(ErrorCode::internal, "[{}] computes a local shard {} where layout {} of {} has {}; its placement rule is wrong",
-       op_.name, to_string(computed), output.spec->text(), to_string(output.global), to_string(shard));
-}
-
-void DistCall::finish_view(size_t o) {
+void CallExecution::finish_view(size_t o) {
   const OutputPlan& output = plan_->outputs[o];
   const auto i = static_cast<size_t>(output.alias);
   if (!plan_->active) results_[o] = absent_like(locals_[i], output.global);
   else if (plan_->relayout) results_[o] = locals_[i];
-  if (plan_->inputs[i].move && rank_.policies.view != ViewPolicy::temporary) detach(locals_[i], i);
+  if (plan_->inputs[i].move && args_.rank.policies.view != ViewPolicy::temporary) detach(locals_[i], i);
 }
 
-void DistCall::finish_written_view(size_t o) {
+void CallExecution::finish_written_view(size_t o) {
   const OutputPlan& output = plan_->outputs[o];
   const auto i = static_cast<size_t>(output.alias);
-  const DenseTensor& x = tensors_[i]->value;
+  const DenseTensor& x = args_.tensors[i]->value;
   if (!plan_->active) results_[o] = absent_like(locals_[i], output.global);
   if (!plan_->inputs[i].move) {
     x.storage()->bump(ctx_.op);
   } else {
     locals_[i].storage()->bump(ctx_.op);
     if (!output.write_back) return;  // ViewPolicy::temporary: the view is separated from x
-    const DenseTensor back = execute_reshard(rank_, *output.write_back, locals_[i], {op_.name, "write-back"});
-    copy_over(tensors_[i]->value, back);
+    const DenseTensor back = execute_reshard(args_.rank, *output.write_back, locals_[i], {args_.op.name, "write-back"});
+    copy_over(args_.tensors[i]->value, back);
     x.storage()->bump(ctx_.op);
   }
-  if (rank_.policies.view == ViewPolicy::sync) x.storage()->write_back_to_source(ctx_.op);
+  if (args_.rank.policies.view == ViewPolicy::sync) x.storage()->write_back_to_source(ctx_.op);
   if (plan_->inputs[i].move) detach(locals_[i], i);  // only now is x in sync with its own source
 }
 
-void DistCall::finish_inplace(size_t o) {
+void CallExecution::finish_inplace(size_t o) {
   const OutputPlan& output = plan_->outputs[o];
   const auto i = static_cast<size_t>(output.alias);
-  DistTensorImpl& x = *tensors_[i];
+  DistTensorImpl& x = *args_.tensors[i];
   DenseTensor result = locals_[i];
   if (!plan_->active) result = absent_like(result, output.global);
   mark(result, o);
   check_result(o, result);
-  const bool written = writes(output);
+  const bool written = output.written;
   // The value and shape are unchanged. A target that was resharded only for this op to read stays
   // in its layout.
-  if (!written && output.global == x.global && rank_.policies.inplace != InplacePolicy::adopt) return;
+  if (!written && output.global == x.global && args_.rank.policies.inplace != InplacePolicy::adopt) return;
   if (output.write_back) {
-    const DenseTensor back = execute_reshard(rank_, *output.write_back, result, {op_.name, "write-back"});
+    const DenseTensor back = execute_reshard(args_.rank, *output.write_back, result, {args_.op.name, "write-back"});
     copy_over(x.value, back);
     x.value.storage()->bump(ctx_.op);
   } else if (written && output.global == x.global && output.spec == x.spec) {
@@ -148,58 +142,47 @@ void DistCall::finish_inplace(size_t o) {
     x.global = output.global;
     x.spec = output.spec;
   }
-  if (written && rank_.policies.view == ViewPolicy::sync) x.value.storage()->write_back_to_source(ctx_.op);
+  if (written && args_.rank.policies.view == ViewPolicy::sync) x.value.storage()->write_back_to_source(ctx_.op);
 }
 
-template <class F>
-void DistCall::for_written(F&& f) {
-  for (const OutputPlan& output : plan_->outputs) {
-    if (!writes(output)) continue;
-    Storage* storage = tensors_[static_cast<size_t>(output.alias)]->value.storage().get();
-    f(*storage);
-    if (rank_.policies.view != ViewPolicy::sync) continue;
-    for (; storage->detachment() != nullptr; f(*storage)) storage = storage->detachment()->source.get();
+void CallExecution::fail_call(uint64_t call) const {
+  args_.report_failure(call);
+  for (size_t o = 0; finishing_ >= 0 && o < plan_->outputs.size(); ++o) {
+    const OutputPlan& output = plan_->outputs[o];
+    if (!output.written) continue;
+    const auto poison = [&](Storage& storage) { storage.poison(std::current_exception(), ctx_.op); };
+    Storage& target = *args_.tensors[static_cast<size_t>(output.alias)]->value.storage();
+    poison(target);
+    if (args_.rank.policies.view == ViewPolicy::sync && static_cast<int>(o) <= finishing_)
+      target.for_each_source(poison);
   }
+  try {
+    throw;
+  } catch (const Error& error) { args_.rethrow(error); }
 }
 
-void DistCall::mark_maybe_poisoned(uint64_t call) {
-  if (ctx_.launcher != nullptr) return;
-  for_written([&](Storage& storage) { storage.mark_maybe_poisoned(rank_.partial_failures(), call); });
-}
-
-void DistCall::poison() {
-  if (started_) for_written([&](Storage& storage) { storage.poison(std::current_exception(), ctx_.op); });
-}
-
-void DistCall::report_failure(uint64_t call) {
-  rank_.comm_queue().set_calls_done(call);
-  if (ctx_.launcher != nullptr) return;
-  mark_maybe_poisoned(call);
-  report_failed_call(rank_, call, std::current_exception(), "\n  in the call " + call_text());
-}
-
-void DistCall::copy_over(DenseTensor& to, const DenseTensor& from) const {
-  if (tracer_ != nullptr) tracer_->copy(to, from);
+void CallExecution::copy_over(DenseTensor& to, const DenseTensor& from) const {
+  if (args_.tracer != nullptr) args_.tracer->copy(to, from);
   else if (plan_->active) copy_into(to, from);
 }
 
 /// Makes `copy`, to which an argument was resharded, a stale copy of the argument once that is
 /// written.
-void DistCall::detach(const DenseTensor& copy, size_t i) {
-  const DistTensorImpl& x = *tensors_[i];
+void CallExecution::detach(const DenseTensor& copy, size_t i) {
+  const DistTensorImpl& x = *args_.tensors[i];
   const auto& move = plan_->inputs[i].move;
   const CommCause cause = cause_of(i);
-  ViewLink::attach(std::make_shared<ViewLink>(rank_, x.value, copy, move, nullptr, cause), copy.storage(),
+  ViewLink::attach(std::make_shared<ViewLink>(args_.rank, x.value, copy, move, nullptr, cause), copy.storage(),
                    x.value.storage()->version(), ctx_.op, cause.argument, x.spec->text(), move->to->text());
 }
 
 /// The target now has another shape, dtype or layout. It leaves its old buffer, which other tensors
 /// may share.
-void DistCall::replace_target(const OutputPlan& output, DenseTensor result, bool written) {
+void CallExecution::replace_target(const OutputPlan& output, DenseTensor result, bool written) {
   const auto i = static_cast<size_t>(output.alias);
-  DistTensorImpl& x = *tensors_[i];
+  DistTensorImpl& x = *args_.tensors[i];
   const Ref<Storage> old = x.value.storage(), now = result.storage();
-  const bool sync = rank_.policies.view == ViewPolicy::sync;
+  const bool sync = args_.rank.policies.view == ViewPolicy::sync;
   now->set_version(old->version());
   if (written) now->bump(ctx_.op);
   // The value right after its reshard, if nothing else has happened to it.
@@ -209,7 +192,7 @@ void DistCall::replace_target(const OutputPlan& output, DenseTensor result, bool
   const auto& plan = written ? output.adopted : plan_->inputs[i].move;
   const CommCause cause = cause_of(i);
   std::shared_ptr<ViewLink> link;
-  if (rank_.policies.view == ViewPolicy::temporary) {
+  if (args_.rank.policies.view == ViewPolicy::temporary) {
     // The target is separated from its source.
   } else if (is_view(x)) {
     // The target stays a view of its source if its elements were only resharded, or if they are
@@ -220,7 +203,7 @@ void DistCall::replace_target(const OutputPlan& output, DenseTensor result, bool
     } else if (!written) {
       detach(moved, i);
     } else if (plan) {
-      link = std::make_shared<ViewLink>(rank_, x.value, result, plan, nullptr, cause);
+      link = std::make_shared<ViewLink>(args_.rank, x.value, result, plan, nullptr, cause);
       ViewLink::attach(link, now, old->version(), ctx_.op, cause.argument, x.spec->text(), output.spec->text());
     }
   } else {
@@ -230,7 +213,7 @@ void DistCall::replace_target(const OutputPlan& output, DenseTensor result, bool
       return fmt::format("{} {}", to_string(global), spec.text());
     };
     const std::string before = text(x.global, *x.spec), after = text(output.global, *output.spec);
-    if (sync && plan) link = std::make_shared<ViewLink>(rank_, moved, x.value, nullptr, plan, cause);
+    if (sync && plan) link = std::make_shared<ViewLink>(args_.rank, moved, x.value, nullptr, plan, cause);
     if (link) ViewLink::attach(link, old, now->version() - (written ? 1 : 0), ctx_.op, "", before, after);
     else old->detach({now, now->version(), ctx_.op, "", before, after, {}, {}});
   }
