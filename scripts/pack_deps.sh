@@ -18,6 +18,8 @@ packages=(
   libtbb-dev libtbb12 libtbbmalloc2 libtbbbind-2-5
   libopenblas-pthread-dev libopenblas0-pthread libgfortran5 libquadmath0
   libhwy-dev libhwy1
+  libsleef-dev libsleef3
+  libdnnl-dev libdnnl2 libgomp1
   nlohmann-json3-dev
   libbenchmark-dev libbenchmark1debian
   catch2

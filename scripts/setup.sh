@@ -5,7 +5,7 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build ccache pkg-config
   clang clang-format-14 libclang-rt-dev llvm doxygen
-  libfmt-dev libtbb-dev libopenblas-dev libhwy-dev
+  libfmt-dev libtbb-dev libopenblas-dev libdnnl-dev libhwy-dev libsleef-dev
   libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
   catch2 libbenchmark-dev
   libopenmpi-dev openmpi-bin
@@ -18,7 +18,7 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   cat >&2 <<TEXT
 This script installs packages on Debian and Ubuntu only. Install what these Debian packages hold:
   ${packages[*]}
-(a C++20 compiler, Clang 14 for the sanitizers, CMake 3.25, Ninja, ccache, fmt 9, oneTBB 2021.8, OpenBLAS 0.3.21, Highway 1.0, yaml-cpp 0.7,
+(a C++20 compiler, Clang 14 for the sanitizers, CMake 3.25, Ninja, ccache, fmt 9, oneTBB 2021.8, OpenBLAS 0.3.21, oneDNN 2.6, Highway 1.0, SLEEF 3.5, yaml-cpp 0.7,
 nlohmann-json 3.11, CLI11 2.1, Catch2 2.13, Google Benchmark 1.7, Open MPI 4.1, Doxygen 1.9),
 then run the command again with SHARD_SETUP=skip.
 TEXT

@@ -28,6 +28,23 @@ std::string error_of(const std::function<void()>& call) {
 
 }  // namespace
 
+TEST_CASE("A leaf keeps the buffer of a gradient that nothing else refers to, and copies that of another") {
+  const Tensor x = Tensor::from_data<float>({1, 2, 3}, {3});
+  x.set_requires_grad(true);
+  const Storage* made = nullptr;
+  add_hook(x, [&](const Tensor& gradient) {
+    made = gradient.get().value.storage().get();
+    return Tensor();
+  });
+  sum(multiply(x, x)).backward();
+  CHECK(x.grad().get().value.storage().get() == made);
+  CHECK(x.grad().to_vector<float>() == std::vector<float>{2, 4, 6});
+  const Tensor y = Tensor::from_data<float>({1, 2, 3}, {3}), given = Tensor::from_data<float>({4, 5, 6}, {3});
+  y.set_requires_grad(true);
+  y.backward(given);
+  CHECK(y.grad().get().value.storage() != given.get().value.storage());
+}
+
 TEST_CASE("autograd: the gradient of a product") {
   const Tensor x = leaf({1, 2, 3}), y = leaf({4, 5, 6});
   const Tensor z = multiply(x, y);

@@ -38,7 +38,8 @@ TEST_CASE("matmul agrees with the reference for every dtype and transpose flag")
   };
   for (const DType dtype : kDTypes) {
     for (const Size s : {Size{2, 3, 4}, Size{1, 1, 1}, Size{33, 17, 40}, Size{0, 3, 4}, Size{3, 0, 4}, Size{3, 4, 0},
-                         Size{300, 40, 400}}) {
+                         Size{300, 40, 400}, Size{70, 520, 120}, Size{1, 70, 101}, Size{1, 1500, 7}, Size{70, 1, 101},
+                         Size{1500, 1, 7}}) {
       for (int flags = 0; flags < 4; ++flags) {
         const bool tx = flags & 1, ty = flags & 2;
         INFO(to_string(dtype) << " " << s.m << " " << s.n << " " << s.k << " flags " << flags);
@@ -50,6 +51,28 @@ TEST_CASE("matmul agrees with the reference for every dtype and transpose flag")
       }
     }
   }
+}
+
+TEST_CASE("products that follow one another on a thread do not take each other's strides") {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const int64_t m : {600, 900, 600}) {
+      const DenseTensor x = arbitrary({140, m}, dtype, 1), y = arbitrary({140, 140}, dtype, 2);
+      DenseTensor out = uninitialized({m, 140}, dtype);
+      call<Matmul>("matmul", dtype, x, y, true, false, out);
+      check_close(out, reference(x, y, 1, false, m, 140, 140, true, false), 2);
+    }
+  }
+}
+
+TEST_CASE("long sums of a vector and a matrix keep their accuracy") {
+  constexpr int64_t kLength = 1000000;
+  const DenseTensor tenths = tensor(std::vector<double>(kLength, 0.1), {kLength});
+  const DenseTensor ones = tensor(std::vector<double>(2 * kLength, 1), {kLength, 2});
+  DenseTensor dot = uninitialized({}, DType::float32), row = uninitialized({2}, DType::float32);
+  call<Matmul>("matmul", DType::float32, tenths, tenths, false, false, dot);
+  check_close(dot, {kLength * double{0.1f} * double{0.1f}}, 4);
+  call<Matmul>("matmul", DType::float32, tenths, ones, false, false, row);
+  check_close(row, {kLength * double{0.1f}, kLength * double{0.1f}}, 16);  // blocks of it are added up in float
 }
 
 TEST_CASE("matmul broadcasts leading dims, and one matrix serves all batches") {

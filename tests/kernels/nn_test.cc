@@ -40,6 +40,37 @@ TEST_CASE("softmax sums to one along any axis and takes large numbers") {
   CHECK(values(out) == std::vector<double>{0.5, 0.5});
   DenseTensor none = uninitialized({3, 0}, DType::float32);
   call<Softmax>("softmax", DType::float32, none, 1, none);
+  call<Softmax>("softmax", DType::float32, none, 0, none);
+}
+
+TEST_CASE("a line of softmax has the same bits whether its elements are neighbours or apart") {
+  using Grad = void(const OpContext&, const DenseTensor&, const DenseTensor&, int, DenseTensor&);
+  constexpr int64_t kLines = 67, kSize = 1300;
+  const auto turned = [](const DenseTensor& x) {
+    DenseTensor out = uninitialized({x.dims()[1], x.dims()[0]}, x.dtype());
+    const std::vector<double> from = values(x);
+    std::vector<double> to(from.size());
+    for (size_t i = 0; i < from.size(); ++i) {
+      const auto width = static_cast<size_t>(x.dims()[1]), height = static_cast<size_t>(x.dims()[0]);
+      to[i % width * height + i / width] = from[i];
+    }
+    return tensor(to, out.dims(), x.dtype());
+  };
+  for (const DType dtype : kFloatDTypes) {
+    const DenseTensor x = arbitrary({kLines, kSize}, dtype, 1), grad = arbitrary({kLines, kSize}, dtype, 2);
+    for (const char* name : {"softmax", "log_softmax"}) {
+      INFO(name << " " << to_string(dtype));
+      DenseTensor along = uninitialized({kLines, kSize}, dtype), apart = uninitialized({kSize, kLines}, dtype);
+      call<Softmax>(name, dtype, x, 1, along);
+      call<Softmax>(name, dtype, turned(x), 0, apart);
+      CHECK(values(turned(apart)) == values(along));
+      const std::string gradient = std::string(name) + "_grad";
+      DenseTensor slopes = uninitialized({kLines, kSize}, dtype), slopes_apart = uninitialized({kSize, kLines}, dtype);
+      call<Grad>(gradient.c_str(), dtype, along, grad, 1, slopes);
+      call<Grad>(gradient.c_str(), dtype, turned(along), turned(grad), 0, slopes_apart);
+      CHECK(values(turned(slopes_apart)) == values(slopes));
+    }
+  }
 }
 
 TEST_CASE("log_softmax is the logarithm of softmax, also where softmax is 0") {

@@ -50,6 +50,42 @@ TEST_CASE("uniform and gaussian give the same bits for every split") {
   }
 }
 
+TEST_CASE("uniform and gaussian numbers are those of Philox at the index in the whole tensor") {
+  // Runs that begin in the middle of a block of four words, and indices beyond 2^32 blocks.
+  for (const int64_t begin : {int64_t{0}, int64_t{3}, (int64_t{1} << 34) - 301}) {
+    constexpr int64_t kCount = 1003;
+    const Box box[] = {{{int64_t{1} << 36}, {begin}}};
+    const LocalCall local{box, box, nullptr, {}};
+    const OpContext ctx{"random", &local};
+    DenseTensor out = uninitialized({kCount}, DType::float32);
+    call_in<Uniform>(ctx, "uniform", DType::float32, Scalar(0), Scalar(1), 0, kKey, out);
+    for (int64_t i = 0; i < kCount; ++i)
+      REQUIRE(out.data<float>()[i] == uniform01(random_word(kKey, static_cast<uint64_t>(begin + i))));
+    call_in<Gaussian>(ctx, "gaussian", DType::float32, 0.0f, 1.0f, 0, kKey, out);
+    for (int64_t i = 0; i < kCount; ++i) {
+      const auto at = 2 * static_cast<uint64_t>(begin + i);
+      const double radius = std::sqrt(-2 * std::log(1 - double{uniform01(random_word(kKey, at))}));
+      const double expected = radius * std::cos(2 * M_PI * double{uniform01(random_word(kKey, at + 1))});
+      REQUIRE(std::abs(double{out.data<float>()[i]} - expected) <= 2.5e-7 * radius);
+    }
+  }
+}
+
+TEST_CASE("narrow tensors and shards of inner dims have the numbers of the whole") {
+  const Dims whole{7, 5, 3, 2};
+  DenseTensor all = uninitialized(whole, DType::float32);
+  call<Uniform>("uniform", DType::float32, Scalar(0), Scalar(1), 0, kKey, all);
+  const std::vector<double> expected = values(all);
+  for (int64_t i = 0; i < all.numel(); ++i)
+    REQUIRE(all.data<float>()[i] == uniform01(random_word(kKey, static_cast<uint64_t>(i))));
+  const Box box[] = {{whole, {2, 1, 0, 0}}};
+  const LocalCall local{box, box, nullptr, {}};
+  DenseTensor shard = uninitialized({4, 3, 3, 2}, DType::float32);
+  call_in<Uniform>(OpContext{"random", &local}, "uniform", DType::float32, Scalar(0), Scalar(1), 0, kKey, shard);
+  const std::vector<double> got = values(shard);
+  for (size_t i = 0; i < got.size(); ++i) REQUIRE(got[i] == expected[(2 + i / 18) * 30 + (1 + i / 6 % 3) * 6 + i % 6]);
+}
+
 TEST_CASE("random numbers have the distribution that was asked for") {
   DenseTensor out = uninitialized({100001}, DType::float32);
   call<Uniform>("uniform", DType::float32, Scalar(2), Scalar(4), 0, kKey, out);

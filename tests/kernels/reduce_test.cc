@@ -15,7 +15,8 @@ const Case kCases[] = {
     {{}, {}},          {{7}, {}},        {{7}, {0}},          {{3, 5}, {0}},          {{3, 5}, {1}},
     {{3, 5}, {-1, 0}}, {{2, 3, 4}, {1}}, {{2, 3, 4}, {0, 2}}, {{2, 3, 4, 5}, {1, 3}}, {{2, 3, 4, 5}, {0, 2}},
     {{1, 6, 1}, {1}},  {{4, 0, 3}, {0}}, {{0, 3}, {1}},       {{300, 400}, {0}},      {{300, 400}, {1}},
-    {{100000}, {}},    {{5000, 3}, {0}}, {{3, 70000}, {1}}};
+    {{100000}, {}},    {{5000, 3}, {0}}, {{3, 70000}, {1}},   {{70, 2061}, {0}},      {{3, 70, 33}, {1}},
+    {{9, 611}, {1}}};
 
 /// Folds x over the axes in double.
 std::vector<double> fold(const DenseTensor& x, const IntArray& axis, double start,
@@ -196,6 +197,31 @@ TEST_CASE("NaN wins in max, min and argmax") {
 }
 
 using ArgMax = void(const OpContext&, const DenseTensor&, const Scalar&, bool, DenseTensor&);
+
+TEST_CASE("argmax of long lines, along dims whose elements are apart too, takes the first NaN") {
+  constexpr int64_t kLines = 300, kSize = 700;
+  const DenseTensor x = arbitrary({kLines, kSize}, DType::float32);
+  for (int64_t line = 0; line < kLines; ++line) {
+    if (line % 3 != 0) continue;
+    for (int64_t at = (line * 37) % kSize; at < kSize; at += 100) x.data<float>()[line * kSize + at] = NAN;
+  }
+  DenseTensor turned = uninitialized({kSize, kLines}, DType::float32);
+  std::vector<double> expected;
+  for (int64_t line = 0; line < kLines; ++line) {
+    const float* from = x.data<float>() + line * kSize;
+    int64_t best = 0;
+    for (int64_t i = 0; i < kSize; ++i) {
+      turned.data<float>()[i * kLines + line] = from[i];
+      if (!std::isnan(from[best]) && (from[i] > from[best] || std::isnan(from[i]))) best = i;
+    }
+    expected.push_back(static_cast<double>(best));
+  }
+  DenseTensor out = uninitialized({kLines}, DType::int64);
+  call<ArgMax>("argmax", DType::float32, x, Scalar(1), false, out);
+  CHECK(values(out) == expected);
+  call<ArgMax>("argmax", DType::float32, turned, Scalar(0), false, out);
+  CHECK(values(out) == expected);
+}
 
 TEST_CASE("argmax gives the lowest index of equal elements") {
   for (const DType dtype : kAllDTypes) {

@@ -33,6 +33,34 @@ TEST_CASE("transpose reorders the dims of every dtype") {
   call<Transpose>("transpose", DType::float32, uninitialized({0, 3}, DType::float32), IntArray{1, 0}, none);
 }
 
+TEST_CASE("transpose of large matrices, whole tiles and their edges") {
+  const auto check = [](const Dims& dims, const IntArray& perm, DType dtype) {
+    Dims moved;
+    for (const int64_t p : perm) moved.push_back(dims[static_cast<int>(p)]);
+    const DenseTensor x = arbitrary(dims, dtype);
+    DenseTensor out = uninitialized(moved, dtype);
+    call<Transpose>("transpose", dtype, x, perm, out);
+    const std::vector<double> from = values(x), to = values(out);
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      int64_t rest = i, at = 0;
+      for (int d = moved.rank() - 1; d >= 0; --d) {
+        int64_t stride = 1;
+        for (int e = dims.rank() - 1; e > perm[static_cast<size_t>(d)]; --e) stride *= dims[e];
+        at += rest % moved[d] * stride;
+        rest /= moved[d];
+      }
+      if (to[static_cast<size_t>(i)] != from[static_cast<size_t>(at)])
+        FAIL("element " << i << " of " << to_string(dims));
+    }
+  };
+  for (const DType dtype : {DType::uint8, DType::bfloat16, DType::float32, DType::float64}) {
+    check({131, 197}, {1, 0}, dtype);
+    check({3, 70, 2, 65}, {0, 3, 2, 1}, dtype);
+    check({3, 70, 2, 65}, {3, 2, 1, 0}, dtype);
+    check({2, 66, 5, 8}, {0, 2, 1, 3}, dtype);
+  }
+}
+
 TEST_CASE("expand repeats dims of size 1") {
   for (const DType dtype : kAllDTypes) {
     DenseTensor out = uninitialized({2, 2, 3}, dtype);

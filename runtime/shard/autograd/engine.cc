@@ -160,7 +160,7 @@ void Engine::process(Node& node) {
   if (const Tensor* const leaf = node.leaf()) {
     check_shape(*leaf, node.output(0));
     take_captures(node);
-    if (!captures_) finish_leaf(*leaf, node.incoming(0));
+    if (!captures_) finish_leaf(*leaf, std::move(node.incoming(0)));  // moved, so that a leaf can keep its buffer
     return;
   }
   run_hooks(node);
@@ -201,17 +201,17 @@ void Engine::take_captures(Node& node) {
   for (const auto& [output, i] : found->second) captured_[i] = node.incoming(output);
 }
 
-void Engine::finish_leaf(const Tensor& leaf, const Tensor& gradient) {
+void Engine::finish_leaf(const Tensor& leaf, Tensor gradient) {
   const DistSpec* const from = spec_or_null(gradient);
   const DistSpec* to = nullptr;
   if (from != nullptr)
     to = extra_of(leaf).layout == GradLayout::as_is ? kept_layout(from, spec_or_null(leaf))
                                                     : gradient_layout(spec_or_null(leaf));
-  if (from == to) return add_to_leaf(leaf, gradient);
+  if (from == to) return add_to_leaf(leaf, std::move(gradient));
   if (options_.create_graph || options_.bucket_bytes <= 0) return add_to_leaf(leaf, reshard(gradient, to));
-  bucket_.push_back({leaf, gradient, to});
   // Global bytes, which are equal on all ranks.
   bucket_bytes_ += static_cast<int64_t>(gradient.meta().bytes());
+  bucket_.push_back({leaf, std::move(gradient), to});
   if (bucket_bytes_ >= options_.bucket_bytes) flush();
 }
 

@@ -50,7 +50,7 @@ class Engine {
   void take_captures(Node& node);
   static void clear(Node& node);
   void find_needed();
-  void finish_leaf(const Tensor& leaf, const Tensor& gradient);
+  void finish_leaf(const Tensor& leaf, Tensor gradient);
   void flush();
   void add_to_leaf(const Tensor& leaf, Tensor gradient);
 

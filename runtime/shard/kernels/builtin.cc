@@ -11,6 +11,9 @@ void register_builtin_kernels() {
   cpu::register_logic();
   cpu::register_unary();
   cpu::register_unary_grad();
+  cpu::register_transcendental();
+  cpu::register_special();
+  cpu::register_activation();
   cpu::register_activation_grad();
   cpu::register_scalar();
   cpu::register_cast();

@@ -44,6 +44,8 @@ class SHARD_API KernelTable {
     return nullptr;
   }
 
+  /// True when there is a dry kernel.
+  bool has_dry() const { return dry_.function != nullptr; }
   /// Throws no_kernel where there is none for `device` and `dtype`.
   void check(const OpContext& ctx, Device device, DType dtype) const {
     if (!has(device, dtype)) fail_find(ctx, device, dtype, typeid(void));

@@ -1,6 +1,7 @@
 // The CPU kernels of flash_attn and of its gradient: blocks of keys with a running maximum and sum
-// (Dao et al. 2022), so that no row of scores is stored. A row of results depends only on its own
-// query, bit for bit, however queries, heads and batches are sharded.
+// (Dao et al. 2022), so that no row of scores is stored. For finite values, a row of results depends
+// only on its own query and on the keys that it sees, bit for bit, however queries, heads and batches
+// are sharded. (A value that a row does not see counts 0 times, which is NaN for an infinite one.)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/cpu/attention.cc"
 #include "shard/kernels/cpu/targets.h"
@@ -10,17 +11,23 @@
 
 #include <vector>
 
+#include "shard/kernels/cpu/fold.h"
 #include "shard/kernels/cpu/functions.h"
 #include "shard/kernels/cpu/parallel.h"
+#include "shard/kernels/cpu/product.h"
 #include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/transpose.h"
 #include "shard/kernels/cpu/value.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
-constexpr int64_t kQueries = 16;  // rows of a job
-constexpr int64_t kKeys = 64;     // columns that are scored at once
+constexpr int64_t kQueries = 256;  // rows of a job
+constexpr int64_t kKeys = 64;      // columns that are scored at once
+
+/// `width` rounded up to a multiple of kProductColumns: the step of rows in buffers.
+int64_t padded(int64_t width) { return (width + kProductColumns - 1) / kProductColumns * kProductColumns; }
 
 /// One call; q, k, v are [batch, sequence, heads, width].
 template <class T>
@@ -42,6 +49,10 @@ struct Attention {
     const int64_t group = q_box.global[2] / k_box.global[2];
     return (q_box.begin[2] + h) / group - k_box.begin[2];
   }
+  /// The first local query from `first` on that may see a key at or after `start`.
+  int64_t first_query(int64_t first, int64_t start) const {
+    return causal ? std::max(first, start - (q_box.begin[1] + keys() - q_box.global[1])) : first;
+  }
   /// How many keys local query `i` may see, in the whole sequence; the last query sees all.
   int64_t visible(int64_t i) const {
     return causal ? std::clamp<int64_t>(q_box.begin[1] + i + 1 + keys() - q_box.global[1], 0, keys()) : keys();
@@ -62,115 +73,128 @@ struct Attention {
   }
 };
 
-/// Scratch of one job: a block of queries of one head.
+/// Scratch for a block of queries of one head.
 template <class C>
 struct Block {
-  Block(int64_t width, int64_t value_width)
-      : query(size_t(kQueries * width)), keys(size_t(kKeys * width)), values(size_t(kKeys * value_width)),
-        sums(size_t(kQueries * value_width)) {}
-  std::vector<C> query;   // [row][width], scaled
-  std::vector<C> keys;    // [width][kKeys]: a score is a sum over rows, with the keys in vector lanes
-  std::vector<C> values;  // [kKeys][value_width]
-  std::vector<C> sums;    // [row][value_width]
-  C scores[kQueries][kKeys];
+  Block(int64_t queries, int64_t width, int64_t value_width)
+      : step(padded(width)), value_step(padded(value_width)), query(size_t(queries * step)), rows(size_t(kKeys * step)),
+        keys(size_t(step * kKeys)), values(size_t(kKeys * value_step)), sums(size_t(queries * value_step)),
+        scores(size_t(queries * kKeys)) {}
+  int64_t step, value_step;
+  std::vector<C> query;   // [row][step], scaled
+  std::vector<C> rows;    // [key][step]
+  std::vector<C> keys;    // the same transposed, [step][kKeys]
+  std::vector<C> values;  // [key][value_step]
+  std::vector<C> sums;    // [row][value_step]
+  std::vector<C> scores;  // [row][kKeys]
   C largest[kQueries], total[kQueries];
 };
+
+/// Rows of `width` numbers, `from_step` apart, in a buffer. The padding is not touched: it stays 0.
+template <class T, class C>
+void load_rows(const T* from, int64_t from_step, int64_t rows, int64_t width, C* to, int64_t to_step) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t d = 0; d < width; ++d) to[i * to_step + d] = static_cast<C>(from[i * from_step + d]);
+}
+
+/// Keys (or values) [start, start + n) of a head of k (or v).
+template <class T, class C>
+void load_keys(const DenseTensor& k, int64_t b, int64_t head, int64_t start, int64_t n, C* to, int64_t step) {
+  const int64_t heads = k.dims()[2], width = k.dims()[3];
+  const T* from = k.data<T>() + ((b * k.dims()[1] + start) * heads + head) * width;
+  load_rows(from, heads * width, n, width, to, step);
+}
 
 template <class T, class C>
 void load_queries(const Attention<T>& a, int64_t b, int64_t h, int64_t first, int64_t rows, Block<C>& block) {
   const int64_t width = a.width(), heads = a.q.dims()[2];
   const C scale = static_cast<C>(1.0 / std::sqrt(static_cast<double>(width)));
-  for (int64_t i = 0; i < rows; ++i) {
-    const T* from = a.q.template data<T>() + ((b * a.queries() + first + i) * heads + h) * width;
-    for (int64_t d = 0; d < width; ++d) block.query[size_t(i * width + d)] = static_cast<C>(from[d]) * scale;
-    block.largest[i] = lowest<C>();
-    block.total[i] = C(0);
-  }
-  std::fill(block.sums.begin(), block.sums.end(), C(0));
+  const T* from = a.q.template data<T>() + ((b * a.queries() + first) * heads + h) * width;
+  load_rows(from, heads * width, rows, width, block.query.data(), block.step);
+  for (int64_t i = 0; i < rows * block.step; ++i) block.query[size_t(i)] *= scale;
 }
 
-/// The scores of keys [start, start + n) for the block's queries; -infinity for masked keys.
+/// The scores of keys [start, start + n) for the block's queries; -infinity for masked keys and from
+/// n on. Returns the first row that sees one of the keys. Rows before it are not computed.
 template <class T, class C>
-void score(const Attention<T>& a, int64_t b, int64_t h, int64_t first, int64_t rows, int64_t start, int64_t n,
-           Block<C>& block) {
-  const int64_t width = a.width(), heads = a.k.dims()[2], head = a.kv_head(h);
-  for (int64_t j = 0; j < n; ++j) {
-    const T* from = a.k.template data<T>() + ((b * a.keys() + start + j) * heads + head) * width;
-    for (int64_t d = 0; d < width; ++d) block.keys[size_t(d * kKeys + j)] = static_cast<C>(from[d]);
-  }
-  for (int64_t i = 0; i < rows; ++i) {
-    C* scores = block.scores[i];
-    std::fill_n(scores, kKeys, C(0));
-    for (int64_t d = 0; d < width; ++d) {
-      const C factor = block.query[size_t(i * width + d)];
-      const C* column = block.keys.data() + d * kKeys;
-      for (int64_t j = 0; j < n; ++j) scores[j] += factor * column[j];
-    }
+int64_t score(const Attention<T>& a, int64_t b, int64_t h, int64_t first, int64_t rows, int64_t start, int64_t n,
+              Block<C>& block) {
+  load_keys<T>(a.k, b, a.kv_head(h), start, n, block.rows.data(), block.step);
+  transpose_matrix(block.rows.data(), block.step, block.keys.data(), kKeys, kKeys, block.step);
+  const int64_t begin = std::min(a.first_query(first, start) - first, rows);
+  std::fill(block.scores.data() + begin * kKeys, block.scores.data() + rows * kKeys, C(0));
+  add_product<C>(rows - begin, kKeys, a.width(), {block.query.data() + begin * block.step, block.step, 1},
+                 block.keys.data(), kKeys, block.scores.data() + begin * kKeys, kKeys);
+  for (int64_t i = begin; i < rows; ++i) {
+    C* scores = block.scores.data() + i * kKeys;
     if (a.mask.defined()) {
       const T* mask = a.mask_row(b, h, first + i) + start;
       for (int64_t j = 0; j < n; ++j) scores[j] += static_cast<C>(mask[j]);
     }
-    for (int64_t j = std::max<int64_t>(a.visible(first + i) - start, 0); j < n; ++j) scores[j] = lowest<C>();
+    const int64_t visible = std::clamp<int64_t>(a.visible(first + i) - start, 0, n);
+    std::fill(scores + visible, scores + kKeys, lowest<C>());
   }
+  return begin;
 }
 
 /// Adds the block's keys to the running maximum, sum and weighted values of each query.
 template <class T, class C>
 void accumulate(const Attention<T>& a, int64_t b, int64_t h, int64_t first, int64_t rows, int64_t start, int64_t n,
                 Block<C>& block) {
-  const int64_t width = a.value_width(), heads = a.v.dims()[2], head = a.kv_head(h);
-  for (int64_t j = 0; j < n; ++j) {
-    const T* from = a.v.template data<T>() + ((b * a.keys() + start + j) * heads + head) * width;
-    for (int64_t d = 0; d < width; ++d) block.values[size_t(j * width + d)] = static_cast<C>(from[d]);
-  }
-  for (int64_t i = 0; i < rows; ++i) {
-    C* scores = block.scores[i];
-    C largest = block.largest[i];
-    for (int64_t j = 0; j < n; ++j) largest = nan_max(largest, scores[j]);
-    if (largest == lowest<C>()) continue;  // no key is visible yet
+  const int64_t begin = score(a, b, h, first, rows, start, n, block);
+  load_keys<T>(a.v, b, a.kv_head(h), start, n, block.values.data(), block.value_step);
+  for (int64_t i = begin; i < rows; ++i) {
+    C* scores = block.scores.data() + i * kKeys;
+    const auto score_of = [=](int64_t j) { return scores[j]; };
+    const C largest = fold(kKeys, block.largest[i], score_of, Larger());
+    if (largest == lowest<C>()) {  // no key is visible yet
+      std::fill_n(scores, kKeys, C(0));
+      continue;
+    }
     const C shrink = exp_of(block.largest[i] - largest);
     block.largest[i] = largest;
-    C total = block.total[i] * shrink;
-    for (int64_t j = 0; j < n; ++j) scores[j] = exp_of(scores[j] - largest);
-    for (int64_t j = 0; j < n; ++j) total += scores[j];
-    block.total[i] = total;
-    C* sums = block.sums.data() + i * width;
-    for (int64_t d = 0; d < width; ++d) sums[d] *= shrink;
-    for (int64_t j = 0; j < n; ++j) {
-      const C weight = a.dropout > 0 ? scores[j] * a.kept(b, h, first + i, start + j) : scores[j];
-      const C* value = block.values.data() + j * width;
-      for (int64_t d = 0; d < width; ++d) sums[d] += weight * value[d];
-    }
+    for (int64_t j = 0; j < kKeys; ++j) scores[j] = exp_of(scores[j] - largest);
+    block.total[i] = block.total[i] * shrink + sum_of<C>(kKeys, [=](int64_t j) { return scores[j]; });
+    if (a.dropout > 0)
+      for (int64_t j = 0; j < n; ++j) scores[j] *= a.kept(b, h, first + i, start + j);
+    C* sums = block.sums.data() + i * block.value_step;
+    for (int64_t d = 0; d < block.value_step; ++d) sums[d] *= shrink;
   }
+  add_product<C>(rows - begin, block.value_step, n, {block.scores.data() + begin * kKeys, kKeys, 1},
+                 block.values.data(), block.value_step, block.sums.data() + begin * block.value_step, block.value_step);
 }
 
 template <class T>
-void attend(const Attention<T>& a, int64_t b, int64_t h, int64_t first, DenseTensor& out, DenseTensor& softmax,
-            DenseTensor& lse) {
+void attend(const Attention<T>& a, int64_t b, int64_t h, int64_t first, Block<Compute<T>>& block, DenseTensor& out,
+            DenseTensor& softmax, DenseTensor& lse) {
   using C = Compute<T>;
   const int64_t rows = std::min(kQueries, a.queries() - first), heads = a.q.dims()[2], width = a.value_width();
-  Block<C> block(a.width(), width);
   load_queries(a, b, h, first, rows, block);
+  std::fill_n(block.sums.data(), rows * block.value_step, C(0));
+  std::fill_n(block.largest, rows, lowest<C>());
+  std::fill_n(block.total, rows, C(0));
   const int64_t end = rows == 0 ? 0 : a.visible(first + rows - 1);
   for (int64_t start = 0; start < end; start += kKeys) {
     const int64_t n = std::min(kKeys, end - start);
-    score(a, b, h, first, rows, start, n, block);
     accumulate(a, b, h, first, rows, start, n, block);
   }
   for (int64_t i = 0; i < rows; ++i) {
     const C total = block.total[i];
     T* to = out.data<T>() + ((b * a.queries() + first + i) * heads + h) * width;
-    for (int64_t d = 0; d < width; ++d) to[d] = total == C(0) ? T(C(0)) : T(block.sums[size_t(i * width + d)] / total);
+    for (int64_t d = 0; d < width; ++d)
+      to[d] = total == C(0) ? T(C(0)) : T(block.sums[size_t(i * block.value_step + d)] / total);
     lse.data<Statistic<T>>()[(b * heads + h) * a.queries() + first + i] = block.largest[i] + std::log(total);
   }
   if (softmax.dims().rank() != 4) return;
   for (int64_t start = 0; start < a.keys(); start += kKeys) {
     const int64_t n = std::min(kKeys, a.keys() - start);
-    score(a, b, h, first, rows, start, n, block);
+    const int64_t begin = score(a, b, h, first, rows, start, n, block);
     for (int64_t i = 0; i < rows; ++i) {
       T* to = softmax.data<T>() + ((b * heads + h) * a.queries() + first + i) * a.keys() + start;
       for (int64_t j = 0; j < n; ++j) {
-        to[j] = block.total[i] == C(0) ? T(C(0)) : T(exp_of(block.scores[i][j] - block.largest[i]) / block.total[i]);
+        to[j] = i < begin || block.total[i] == C(0)
+                    ? T(C(0))
+                    : T(exp_of(block.scores[size_t(i * kKeys + j)] - block.largest[i]) / block.total[i]);
       }
     }
   }
@@ -201,11 +225,13 @@ void flash_attn(const OpContext& ctx, const DenseTensor& q, const DenseTensor& k
                        drops ? static_cast<double>(dropout) : 0,
                        key};
   const int64_t heads = q.dims()[2], blocks = (a.queries() + kQueries - 1) / kQueries;
-  const int64_t cost = kQueries * a.keys() * (a.width() + a.value_width()) / 4;
+  const int64_t rows = std::min(kQueries, a.queries());
+  const int64_t cost = rows * a.keys() * (a.width() + a.value_width()) / 4;
   parallel_for(q.dims()[0] * heads * blocks, cost, [&](int64_t begin, int64_t end) {
+    Block<Compute<T>> block(rows, a.width(), a.value_width());
     for (int64_t job = begin; job < end; ++job) {
       const int64_t line = job / blocks;
-      attend<T>(a, line / heads, line % heads, job % blocks * kQueries, out, softmax, softmax_lse);
+      attend<T>(a, line / heads, line % heads, job % blocks * kQueries, block, out, softmax, softmax_lse);
     }
   });
 }
@@ -220,139 +246,111 @@ struct AttentionGrad {
 /// Scratch of one job of the gradient, for a block of queries and one of keys.
 template <class C>
 struct GradBlock : Block<C> {
-  GradBlock(int64_t width, int64_t value_width)
-      : Block<C>(width, value_width), columns(size_t(kKeys * value_width)), rows(size_t(kKeys * width)),
-        grads(size_t(kQueries * value_width)) {}
-  std::vector<C> columns;      // [value_width][kKeys]: the values, transposed like `keys`
-  std::vector<C> rows;         // [kKeys][width]: the keys, in the order of `values`
-  std::vector<C> grads;        // [row][value_width]: the gradients of the results
-  C weights[kQueries][kKeys];  // the factors of the values
-  C slopes[kQueries][kKeys];   // the gradients of the scores
-  C dot
-      // for result and gradient: the mean of a row's weight gradients, which is subtracted from
-      // each of them
-      [kQueries];
+  GradBlock(int64_t queries, int64_t width, int64_t value_width)
+      : Block<C>(queries, width, value_width), columns(size_t(this->value_step * kKeys)),
+        grads(size_t(queries * this->value_step)), slopes(size_t(queries * kKeys)) {}
+  std::vector<C> columns;  // the values transposed, [value_step][kKeys]
+  std::vector<C> grads;    // the gradients of the results, [row][value_step]
+  std::vector<C> slopes;   // the gradients of the scores, [row][kKeys]; `scores` are the factors of the values then
+  C mean[kQueries];        // of a row's gradients of weights, which is subtracted from each of them
 };
 
 template <class T, class C>
 void load_grads(const AttentionGrad<T>& g, int64_t b, int64_t h, int64_t first, int64_t rows, GradBlock<C>& block) {
   load_queries(g.a, b, h, first, rows, block);
   const int64_t width = g.a.value_width(), heads = g.a.q.dims()[2];
+  const int64_t at = ((b * g.a.queries() + first) * heads + h) * width;
+  load_rows(g.out_grad.template data<T>() + at, heads * width, rows, width, block.grads.data(), block.value_step);
   for (int64_t i = 0; i < rows; ++i) {
-    const int64_t at = ((b * g.a.queries() + first + i) * heads + h) * width;
-    const T *out = g.out.template data<T>() + at, *grad = g.out_grad.template data<T>() + at;
-    C dot = C(0);
-    for (int64_t d = 0; d < width; ++d) {
-      block.grads[size_t(i * width + d)] = static_cast<C>(grad[d]);
-      dot += static_cast<C>(grad[d]) * static_cast<C>(out[d]);
-    }
-    block.dot[i] = dot;
+    const T* out = g.out.template data<T>() + at + i * heads * width;
+    const C* grad = block.grads.data() + i * block.value_step;
+    block.mean[i] = sum_of<C>(width, [=](int64_t d) { return grad[d] * static_cast<C>(out[d]); });
   }
 }
 
-/// The weights and the gradients of the scores of keys [start, start + n) for the block's queries.
+/// The weights and the gradients of the scores of keys [start, start + n) for the block's queries. Returns the
+/// first row that sees one of the keys, as score does.
 template <class T, class C>
-void weigh(const AttentionGrad<T>& g, int64_t b, int64_t h, int64_t first, int64_t rows, int64_t start, int64_t n,
-           GradBlock<C>& block) {
+int64_t weigh(const AttentionGrad<T>& g, int64_t b, int64_t h, int64_t first, int64_t rows, int64_t start, int64_t n,
+              GradBlock<C>& block) {
   const Attention<T>& a = g.a;
-  score(a, b, h, first, rows, start, n, block);
-  const int64_t width = a.value_width(), kv_heads = a.v.dims()[2], head = a.kv_head(h), heads = a.q.dims()[2];
-  for (int64_t j = 0; j < n; ++j) {
-    const T* from = a.v.template data<T>() + ((b * a.keys() + start + j) * kv_heads + head) * width;
-    for (int64_t d = 0; d < width; ++d) block.columns[size_t(d * kKeys + j)] = static_cast<C>(from[d]);
-  }
-  for (int64_t i = 0; i < rows; ++i) {
-    C *weights = block.weights[i], *slopes = block.slopes[i];
-    std::fill_n(slopes, kKeys, C(0));
-    const C sum = g.lse.template data<Statistic<T>>()[(b * heads + h) * a.queries() + first + i];
+  const int64_t begin = score(a, b, h, first, rows, start, n, block);
+  load_keys<T>(a.v, b, a.kv_head(h), start, n, block.values.data(), block.value_step);
+  transpose_matrix(block.values.data(), block.value_step, block.columns.data(), kKeys, kKeys, block.value_step);
+  std::fill(block.slopes.data() + begin * kKeys, block.slopes.data() + rows * kKeys, C(0));
+  add_product<C>(rows - begin, kKeys, a.value_width(),
+                 {block.grads.data() + begin * block.value_step, block.value_step, 1}, block.columns.data(), kKeys,
+                 block.slopes.data() + begin * kKeys, kKeys);
+  for (int64_t i = begin; i < rows; ++i) {
+    C *weights = block.scores.data() + i * kKeys, *slopes = block.slopes.data() + i * kKeys;
+    const C sum = g.lse.template data<Statistic<T>>()[(b * a.q.dims()[2] + h) * a.queries() + first + i];
     if (sum == lowest<C>()) {  // no key is visible
       std::fill_n(weights, kKeys, C(0));
+      std::fill_n(slopes, kKeys, C(0));
       continue;
     }
-    for (int64_t d = 0; d < width; ++d) {
-      const C factor = block.grads[size_t(i * width + d)];
-      const C* column = block.columns.data() + d * kKeys;
-      for (int64_t j = 0; j < n; ++j) slopes[j] += factor * column[j];
-    }
-    for (int64_t j = 0; j < n; ++j) weights[j] = exp_of(block.scores[i][j] - sum);
-    for (int64_t j = 0; j < n; ++j) {
-      const C kept = a.dropout > 0 ? a.kept(b, h, first + i, start + j) : C(1);
-      slopes[j] = weights[j] * (kept * slopes[j] - block.dot[i]);
-      weights[j] *= kept;
-    }
-  }
-}
-
-/// The gradients of a block of queries of one head.
-template <class T>
-void query_grads(const AttentionGrad<T>& g, int64_t b, int64_t h, int64_t first, DenseTensor& q_grad) {
-  using C = Compute<T>;
-  const Attention<T>& a = g.a;
-  const int64_t rows = std::min(kQueries, a.queries() - first), heads = a.q.dims()[2], width = a.width(),
-                kv_heads = a.k.dims()[2], head = a.kv_head(h);
-  GradBlock<C> block(width, a.value_width());
-  load_grads(g, b, h, first, rows, block);
-  std::vector<C> sums(size_t(kQueries * width));
-  const int64_t end = a.visible(first + rows - 1);
-  for (int64_t start = 0; start < end; start += kKeys) {
-    const int64_t n = std::min(kKeys, end - start);
-    weigh(g, b, h, first, rows, start, n, block);
-    for (int64_t j = 0; j < n; ++j) {
-      const T* from = a.k.template data<T>() + ((b * a.keys() + start + j) * kv_heads + head) * width;
-      for (int64_t d = 0; d < width; ++d) block.rows[size_t(j * width + d)] = static_cast<C>(from[d]);
-    }
-    for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < kKeys; ++j) weights[j] = exp_of(weights[j] - sum);
+    const C mean = block.mean[i];
+    if (a.dropout > 0) {
       for (int64_t j = 0; j < n; ++j) {
-        const C slope = block.slopes[i][j];
-        for (int64_t d = 0; d < width; ++d) sums[size_t(i * width + d)] += slope * block.rows[size_t(j * width + d)];
+        const C kept = a.kept(b, h, first + i, start + j);
+        slopes[j] = weights[j] * (kept * slopes[j] - mean);
+        weights[j] *= kept;
       }
+    } else {
+      for (int64_t j = 0; j < kKeys; ++j) slopes[j] = weights[j] * (slopes[j] - mean);
     }
   }
-  const C scale = static_cast<C>(1.0 / std::sqrt(static_cast<double>(width)));
-  for (int64_t i = 0; i < rows; ++i) {
-    T* to = q_grad.data<T>() + ((b * a.queries() + first + i) * heads + h) * width;
-    for (int64_t d = 0; d < width; ++d) to[d] = T(sums[size_t(i * width + d)] * scale);
-  }
+  return begin;
 }
 
-/// The gradients of a block of keys and their values of one head of k and v: sums over the heads of
-/// q that read it, and over their queries, in order.
+/// Stores rows of a buffer as rows of `to`, which are to_step apart.
+template <class T, class C>
+void store_rows(const std::vector<C>& from, int64_t from_step, int64_t rows, int64_t width, C factor, T* to,
+                int64_t to_step) {
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t d = 0; d < width; ++d) to[i * to_step + d] = T(from[size_t(i * from_step + d)] * factor);
+}
+
+/// The gradients of one head of k and v and of the heads of q that read it. Those of keys are sums
+/// over these heads and over their queries, in order.
 template <class T>
-void key_grads(const AttentionGrad<T>& g, int64_t b, int64_t head, int64_t start, DenseTensor& k_grad,
-               DenseTensor& v_grad) {
+void head_grads(const AttentionGrad<T>& g, int64_t b, int64_t head, DenseTensor& q_grad, DenseTensor& k_grad,
+                DenseTensor& v_grad) {
   using C = Compute<T>;
   const Attention<T>& a = g.a;
-  const int64_t n = std::min(kKeys, a.keys() - start), width = a.width(), value_width = a.value_width(),
-                kv_heads = a.k.dims()[2];
-  GradBlock<C> block(width, value_width);
-  std::vector<C> key_sums(size_t(kKeys * width)), value_sums(size_t(kKeys * value_width));
-  for (int64_t h = 0; h < a.q.dims()[2]; ++h) {
+  const int64_t heads = a.q.dims()[2], kv_heads = a.k.dims()[2], width = a.width(), value_width = a.value_width();
+  GradBlock<C> block(std::min(kQueries, a.queries()), width, value_width);
+  const int64_t step = block.step, value_step = block.value_step;
+  std::vector<C> query_sums(block.query.size()), key_sums(size_t(a.keys() * step)),
+      value_sums(size_t(a.keys() * value_step));
+  for (int64_t h = 0; h < heads; ++h) {
     if (a.kv_head(h) != head) continue;
     for (int64_t first = 0; first < a.queries(); first += kQueries) {
-      const int64_t rows = std::min(kQueries, a.queries() - first);
-      if (a.visible(first + rows - 1) <= start) continue;
+      const int64_t rows = std::min(kQueries, a.queries() - first), end = a.visible(first + rows - 1);
       load_grads(g, b, h, first, rows, block);
-      weigh(g, b, h, first, rows, start, n, block);
-      for (int64_t i = 0; i < rows; ++i) {
-        const C *query = block.query.data() + i * width, *grad = block.grads.data() + i * value_width;
-        for (int64_t j = 0; j < n; ++j) {
-          const C slope = block.slopes[i][j], weight = block.weights[i][j];
-          for (int64_t d = 0; d < width; ++d) key_sums[size_t(j * width + d)] += slope * query[d];  // query is scaled
-          for (int64_t d = 0; d < value_width; ++d) value_sums[size_t(j * value_width + d)] += weight * grad[d];
-        }
+      std::fill(query_sums.begin(), query_sums.end(), C(0));
+      for (int64_t start = 0; start < end; start += kKeys) {
+        const int64_t n = std::min(kKeys, end - start);
+        const int64_t begin = weigh(g, b, h, first, rows, start, n, block), seen = rows - begin;
+        const C *slopes = block.slopes.data() + begin * kKeys, *weights = block.scores.data() + begin * kKeys;
+        add_product<C>(seen, step, n, {slopes, kKeys, 1}, block.rows.data(), step, query_sums.data() + begin * step,
+                       step);
+        add_product<C>(n, step, seen, {slopes, 1, kKeys}, block.query.data() + begin * step, step,
+                       key_sums.data() + start * step, step);  // query is scaled
+        add_product<C>(n, value_step, seen, {weights, 1, kKeys}, block.grads.data() + begin * value_step, value_step,
+                       value_sums.data() + start * value_step, value_step);
       }
+      store_rows(query_sums, step, rows, width, static_cast<C>(1.0 / std::sqrt(static_cast<double>(width))),
+                 q_grad.data<T>() + ((b * a.queries() + first) * heads + h) * width, heads * width);
     }
   }
-  for (int64_t j = 0; j < n; ++j) {
-    const int64_t line = (b * a.keys() + start + j) * kv_heads + head;
-    for (int64_t d = 0; d < width; ++d) k_grad.data<T>()[line * width + d] = T(key_sums[size_t(j * width + d)]);
-    for (int64_t d = 0; d < value_width; ++d)
-      v_grad.data<T>()[line * value_width + d] = T(value_sums[size_t(j * value_width + d)]);
-  }
+  const int64_t line = b * a.keys() * kv_heads + head;
+  store_rows(key_sums, step, a.keys(), width, C(1), k_grad.data<T>() + line * width, kv_heads * width);
+  store_rows(value_sums, value_step, a.keys(), value_width, C(1), v_grad.data<T>() + line * value_width,
+             kv_heads * value_width);
 }
 
-/// Weights are computed twice, for the gradients of queries and of keys, so that no two jobs add to
-/// one element.
 template <class T>
 void flash_attn_grad(const OpContext& ctx, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
                      const DenseTensor& out, const DenseTensor& softmax_lse, const DenseTensor& seed_offset,
@@ -364,19 +362,13 @@ void flash_attn_grad(const OpContext& ctx, const DenseTensor& q, const DenseTens
   const double drops = is_test ? 0 : static_cast<double>(dropout);
   const Attention<T> a{q, k, v, attn_mask, ctx.input_box(0, q), ctx.input_box(1, k), mask_box, causal, drops, key};
   const AttentionGrad<T> g{a, out, softmax_lse, out_grad};
-  const int64_t heads = q.dims()[2], kv_heads = k.dims()[2], widths = a.width() + a.value_width();
-  const auto for_blocks = [](int64_t lines, int64_t length, int64_t size, int64_t cost, const auto& body) {
-    const int64_t blocks = (length + size - 1) / size;
-    parallel_for(lines * blocks, cost, [&](int64_t begin, int64_t end) {
-      for (int64_t job = begin; job < end; ++job) body(job / blocks, job % blocks * size);
-    });
-  };
-  for_blocks(q.dims()[0] * heads, a.queries(), kQueries, kQueries * a.keys() * widths / 2,
-             [&](int64_t line, int64_t first) { query_grads<T>(g, line / heads, line % heads, first, q_grad); });
-  for_blocks(
-      k.dims()[0] * kv_heads, a.keys(), kKeys,
-      kKeys * a.queries() * widths / 2 * std::max<int64_t>(heads / std::max<int64_t>(kv_heads, 1), 1),
-      [&](int64_t line, int64_t start) { key_grads<T>(g, line / kv_heads, line % kv_heads, start, k_grad, v_grad); });
+  const int64_t kv_heads = k.dims()[2];
+  const int64_t cost =
+      q.dims()[2] * a.queries() / std::max<int64_t>(kv_heads, 1) * a.keys() * (a.width() + a.value_width());
+  parallel_for(k.dims()[0] * kv_heads, cost, [&](int64_t begin, int64_t end) {
+    for (int64_t job = begin; job < end; ++job)
+      head_grads<T>(g, job / kv_heads, job % kv_heads, q_grad, k_grad, v_grad);
+  });
 }
 
 void register_attention_for_target() {

@@ -9,8 +9,10 @@
 
 #include "shard/kernels/cpu/binary_row.h"
 #include "shard/kernels/cpu/data_check.h"
+#include "shard/kernels/cpu/fold.h"
 #include "shard/kernels/cpu/functions.h"
 #include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/vector_row.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
@@ -44,27 +46,102 @@ struct Divide {
 };
 struct Maximum {
   template <class C>
-  static C apply(C a, C b) {
-    return nan_max(a, b);
+  static HWY_INLINE C apply(C a, C b) {
+    return Larger()(a, b);
   }
 };
 struct Minimum {
   template <class C>
-  static C apply(C a, C b) {
-    return nan_min(a, b);
+  static HWY_INLINE C apply(C a, C b) {
+    return Smaller()(a, b);
   }
 };
-/// Integer powers by squaring, as in pow with a number.
-struct Power {
+/// By squaring, as in pow with a number.
+struct IntegerPower {
   template <class C>
   static C apply(C a, C b) {
-    if constexpr (std::is_floating_point_v<C>) return std::pow(a, b);
-    else return integer_power(a, static_cast<int64_t>(b));
+    return integer_power(a, static_cast<int64_t>(b));
+  }
+};
+struct Power {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return pow(a, b);
+  }
+};
+
+struct Atan2 {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return atan2(a, b);
+  }
+};
+struct Copysign {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return copysign(a, b);
+  }
+};
+struct Lerp {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b, V weight) {
+    return a + weight * (b - a);
+  }
+};
+/// The remainder of a quotient that is rounded down has the sign of the divisor.
+struct Remainder {
+  template <class C>
+  static C apply(C a, C b) {
+    if constexpr (std::is_floating_point_v<C>) {
+      const C r = std::fmod(a, b);
+      return r != C(0) && (r < C(0)) != (b < C(0)) ? r + b : r;
+    } else if constexpr (std::is_signed_v<C>) {
+      const C r = b == C(-1) ? C(0) : static_cast<C>(a % b);
+      return r != C(0) && (r < C(0)) != (b < C(0)) ? static_cast<C>(r + b) : r;
+    } else {
+      return static_cast<C>(a % b);
+    }
+  }
+};
+/// As Python's divmod of floats: (a - r) / b is whole up to a rounding, which the rounding
+/// of a / b may not be.
+struct FloorDivide {
+  template <class C>
+  static C apply(C a, C b) {
+    if constexpr (std::is_floating_point_v<C>) {
+      if (b == C(0)) return a / b;
+      const C r = std::fmod(a, b), down = r != C(0) && (r < C(0)) != (b < C(0)) ? C(1) : C(0);
+      const C quotient = (a - r) / b - down, whole = std::floor(quotient);
+      if (quotient == C(0)) return std::copysign(C(0), a / b);
+      return quotient - whole > C(0.5) ? whole + C(1) : whole;
+    } else {
+      const C quotient = Divide::apply(a, b);
+      return Remainder::apply(a, b) != C(0) && (a < C(0)) != (b < C(0)) ? static_cast<C>(quotient - 1) : quotient;
+    }
+  }
+};
+/// A number wins over NaN.
+struct Fmax {
+  template <class C>
+  static C apply(C a, C b) {
+    return ((a >= b) | (b != b)) ? a : b;
+  }
+};
+struct Fmin {
+  template <class C>
+  static C apply(C a, C b) {
+    return ((a <= b) | (b != b)) ? a : b;
+  }
+};
+struct Heaviside {
+  template <class C>
+  static C apply(C a, C b) {
+    return a == C(0) ? b : a > C(0) ? C(1) : C(0);
   }
 };
 
 /// Integer division by zero has no result; it is detected before anything is written.
-template <class T>
+template <class Op, class T>
 void divide_integers(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {
   const T* divisor = y.data<T>();
   for (int64_t i = 0, n = out.numel() == 0 ? 0 : y.numel(); i < n; ++i) {
@@ -73,7 +150,7 @@ void divide_integers(const OpContext& ctx, const DenseTensor& x, const DenseTens
                "[{}] y is {} and its element {} is 0, and integers cannot be divided by 0; cast to a float dtype",
                ctx.op, global_text(ctx, 1, y), index_text(ctx, 1, y, i));
   }
-  run_binary(&binary_row<Divide, T, T>, x, y, out);
+  run_binary(&binary_row<Op, T, T>, x, y, out);
 }
 
 template <class T>
@@ -156,9 +233,21 @@ void register_binary_for_target() {
   add_op<Divide>("divide", FloatTypes{});
   add_op<Maximum>("maximum", AllTypes{});
   add_op<Minimum>("minimum", AllTypes{});
-  for_types(IntTypes{},
-            [&]<class T>(TypeTag<T>) { register_kernel("divide", kBackend, dtype_of<T>, &divide_integers<T>); });
-  add_op<Power>("elementwise_pow", NumberTypes{});
+  add_op<Remainder>("remainder", FloatTypes{});
+  add_op<FloorDivide>("floor_divide", FloatTypes{});
+  for_types(IntTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("divide", kBackend, dtype_of<T>, &divide_integers<Divide, T>);
+    register_kernel("remainder", kBackend, dtype_of<T>, &divide_integers<Remainder, T>);
+    register_kernel("floor_divide", kBackend, dtype_of<T>, &divide_integers<FloorDivide, T>);
+  });
+  add_op<Fmax>("fmax", NumberTypes{});
+  add_op<Fmin>("fmin", NumberTypes{});
+  add_op<Heaviside>("heaviside", NumberTypes{});
+  add_binary<Atan2>("atan2");
+  add_binary<Copysign>("copysign");
+  add_ternary<Lerp>("lerp");
+  add_op<IntegerPower>("elementwise_pow", IntTypes{});
+  add_binary<Power>("elementwise_pow");
   for_types(AllTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("where", kBackend, dtype_of<T>, &where<T>); });
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("swiglu", kBackend, dtype_of<T>, &swiglu<T>); });
   for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("add_n", kBackend, dtype_of<T>, &add_n<T>); });

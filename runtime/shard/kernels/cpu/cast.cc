@@ -24,9 +24,16 @@ void cast_row(const Row& row) {
 }
 
 template <class From>
+RowLoop loop_from(DType to) {
+  return visit_dtype(to, []<class To>(TypeTag<To>) -> RowLoop { return &cast_row<From, To>; });
+}
+RowLoop cast_loop(DType from, DType to) {
+  return visit_dtype(from, [to]<class From>(TypeTag<From>) { return loop_from<From>(to); });
+}
+
+template <class From>
 void cast(const OpContext&, const DenseTensor& x, DType dtype, DenseTensor& out) {
-  const RowLoop loop = visit_dtype(dtype, []<class To>(TypeTag<To>) -> RowLoop { return &cast_row<From, To>; });
-  run_unary(loop, x, out);
+  run_unary(loop_from<From>(dtype), x, out);
 }
 
 void register_cast_for_target() {
@@ -39,6 +46,13 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace shard::cpu {
+HWY_EXPORT(cast_loop);
+void convert_elements(DType from, const void* x, DType to, void* out, int64_t count) {
+  const size_t sizes[] = {size_of(from)};
+  run_parallel(HWY_DYNAMIC_DISPATCH(cast_loop)(from, to), {{x, nullptr, nullptr}, {1, 0, 0}, out, count, nullptr},
+               sizes, size_of(to));
+}
+
 HWY_EXPORT(register_cast_for_target);
 void register_cast() { HWY_DYNAMIC_DISPATCH(register_cast_for_target)(); }
 }  // namespace shard::cpu

@@ -25,6 +25,9 @@ void run_broadcast(RowLoop loop, std::span<const DenseTensor* const> inputs, Den
 /// Runs `loop` over n elements at equal positions of all inputs, on several threads.
 void run_parallel(RowLoop loop, const Row& row, std::span<const size_t> in_sizes, size_t out_size);
 
+/// `count` elements of x as numbers of another dtype, on several threads.
+void convert_elements(DType from, const void* x, DType to, void* out, int64_t count);
+
 inline void run_binary(RowLoop loop, const DenseTensor& x, const DenseTensor& y, DenseTensor& out,
                        const void* params = nullptr) {
   if (x.dims() == y.dims()) {

@@ -28,6 +28,29 @@ void check_indices(const OpContext& ctx, size_t input, const char* name, const D
   }
 }
 
+/// The positions of each row in a list of rows, in consecutive lists: those of row r are from
+/// begin[r] to before begin[r + 1].
+struct Positions {
+  std::vector<int64_t> begin;
+  std::vector<int64_t> at;
+};
+
+/// For the rows row_of(0), ..., row_of(count - 1), each below `size`; negative ones are left out.
+template <class RowOf>
+Positions positions_of(int64_t size, int64_t count, const RowOf& row_of) {
+  Positions result{std::vector<int64_t>(static_cast<size_t>(size) + 1),
+                   std::vector<int64_t>(static_cast<size_t>(count))};
+  for (int64_t i = 0; i < count; ++i) {
+    if (const int64_t row = row_of(i); row >= 0) ++result.begin[static_cast<size_t>(row) + 1];
+  }
+  for (size_t i = 1; i < result.begin.size(); ++i) result.begin[i] += result.begin[i - 1];
+  std::vector<int64_t> next = result.begin;
+  for (int64_t i = 0; i < count; ++i) {
+    if (const int64_t row = row_of(i); row >= 0) result.at[static_cast<size_t>(next[static_cast<size_t>(row)]++)] = i;
+  }
+  return result;
+}
+
 /// Rows that another rank holds are zeros here: the result is the sum of the contributions of all
 /// ranks.
 void embedding(const OpContext& ctx, const DenseTensor& x, const DenseTensor& weight, int64_t padding_idx,
@@ -61,22 +84,13 @@ void embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTenso
     const int64_t id = index_at(x, i), row = id - box.begin[0];
     return row < 0 || row >= rows || (padding_idx != -1 && id == padding_idx) ? int64_t{-1} : row;
   };
-  // Counting sort: places[ends[row - 1] .. ends[row]) are the positions of `row` in x.
-  std::vector<int64_t> ends(static_cast<size_t>(rows) + 1), places(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) {
-    if (const int64_t row = row_of(i); row >= 0) ++ends[static_cast<size_t>(row) + 1];
-  }
-  for (size_t row = 1; row < ends.size(); ++row) ends[row] += ends[row - 1];
-  for (int64_t i = 0; i < count; ++i) {
-    if (const int64_t row = row_of(i); row >= 0) places[static_cast<size_t>(ends[static_cast<size_t>(row)]++)] = i;
-  }
+  const Positions places = positions_of(rows, count, row_of);
   parallel_for(rows, 2 * width * (1 + count / std::max<int64_t>(rows, 1)), [&](int64_t first, int64_t last) {
     std::vector<double> sums(static_cast<size_t>(width));
     for (int64_t row = first; row < last; ++row) {
-      const int64_t begin = row == 0 ? 0 : ends[static_cast<size_t>(row) - 1];
       std::fill(sums.begin(), sums.end(), 0.0);
-      for (int64_t place = begin; place < ends[static_cast<size_t>(row)]; ++place) {
-        const T* from = out_grad.data<T>() + places[static_cast<size_t>(place)] * width;
+      for (int64_t i = places.begin[size_t(row)]; i < places.begin[size_t(row) + 1]; ++i) {
+        const T* from = out_grad.data<T>() + places.at[size_t(i)] * width;
         for (int64_t c = 0; c < width; ++c)
           sums[static_cast<size_t>(c)] += static_cast<double>(static_cast<Compute<T>>(from[c]));
       }
@@ -101,28 +115,6 @@ void gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index
       std::memcpy(to + static_cast<size_t>(i) * bytes, from + static_cast<size_t>(row) * bytes, bytes);
     }
   });
-}
-
-/// The positions in `index` of each number in [0, size), in consecutive lists: those of `i` are
-/// from begin[i] to before begin[i + 1].
-struct Positions {
-  std::vector<int64_t> begin;
-  std::vector<int64_t> at;
-};
-
-Positions positions_of(const DenseTensor& index, int64_t size) {
-  const int64_t count = index.numel();
-  const auto number = [&](int64_t i) {
-    const int64_t at = index_at(index, i);
-    return static_cast<size_t>(at < 0 ? at + size : at);
-  };
-  Positions result{std::vector<int64_t>(static_cast<size_t>(size) + 1),
-                   std::vector<int64_t>(static_cast<size_t>(count))};
-  for (int64_t i = 0; i < count; ++i) ++result.begin[number(i) + 1];
-  for (size_t i = 1; i < result.begin.size(); ++i) result.begin[i] += result.begin[i - 1];
-  std::vector<int64_t> next = result.begin;
-  for (int64_t i = 0; i < count; ++i) result.at[static_cast<size_t>(next[number(i)]++)] = i;
-  return result;
 }
 
 /// Writes the sum of the `n` rows of `from` that `rows` selects, in their order; rows have `width`
@@ -150,7 +142,10 @@ void index_sum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& in
                DenseTensor& out) {
   check_indices(ctx, 1, "index", index, -size, size);
   const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
-  const Positions positions = positions_of(index, size);
+  const Positions positions = positions_of(size, index.numel(), [&](int64_t i) {
+    const int64_t at = index_at(index, i);
+    return at < 0 ? at + size : at;
+  });
   const int64_t cost = view.inner * (1 + view.size / std::max<int64_t>(size, 1));
   parallel_for(view.outer * size, cost, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
@@ -176,29 +171,27 @@ void one_hot(const OpContext& ctx, const DenseTensor& x, const Scalar& num_class
   });
 }
 
-/// Threads process ranges of columns, so that updates of one row stay in their order. Rows of other
-/// ranks are skipped.
+/// A thread computes whole rows, so that their sums are in the order of updates. Rows of other ranks are skipped.
 template <class T>
 void scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, const DenseTensor& updates,
              bool overwrite, DenseTensor& out) {
-  using C = Compute<T>;
   const Box box = ctx.input_box(0, x);
   check_indices(ctx, 1, "index", index, 0, box.global[0]);
   const int64_t rows = x.dims()[0], width = x.dims().numel(1, x.dims().rank()), count = index.numel();
-  std::copy_n(x.data<T>(), x.numel(), out.data<T>());
-  const auto for_updates = [&](const auto& body) {
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t row = index_at(index, i) - box.begin[0];
-      if (row >= 0 && row < rows) body(out.data<T>() + row * width, updates.data<T>() + i * width);
+  const Positions positions = positions_of(rows, count, [&](int64_t i) {
+    const int64_t row = index_at(index, i) - box.begin[0];
+    return row < rows ? row : -1;
+  });
+  parallel_for(rows, 2 * width * (1 + count / std::max<int64_t>(rows, 1)), [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) {
+      const int64_t begin = positions.begin[size_t(row)], n = positions.begin[size_t(row) + 1] - begin;
+      const int64_t* const at = positions.at.data() + begin;
+      const T* old = x.data<T>() + row * width;
+      T* to = out.data<T>() + row * width;
+      if (n > 0 && !overwrite) add_rows(updates.data<T>(), at, n, width, to);
+      else if (n > 0) std::copy_n(updates.data<T>() + at[n - 1] * width, width, to);
+      else if (old != to) std::copy_n(old, width, to);
     }
-  };
-  parallel_for(width, 2 * count, [&](int64_t first, int64_t last) {
-    if (overwrite) return for_updates([=](T* to, const T* from) { std::copy(from + first, from + last, to + first); });
-    for_updates([=](T* to, const T*) { std::fill(to + first, to + last, T(C(0))); });
-    for_updates([=](T* to, const T* from) {
-      for (int64_t c = first; c < last; ++c)
-        to[c] = static_cast<T>(wrap_add(static_cast<C>(to[c]), static_cast<C>(from[c])));
-    });
   });
 }
 

@@ -11,37 +11,96 @@
 #include "hwy/highway.h"
 
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 
-/// Combines lanes [0, 2 * width) into the first half. The widths are constants, so that the loops
-/// vectorise.
-template <int64_t width, class C, class Combine>
-HWY_INLINE void fold_lanes(C* lanes, const Combine& combine) {
-  for (int64_t j = 0; j < width; ++j) lanes[j] = combine(lanes[j], lanes[j + width]);
-  if constexpr (width > 1) fold_lanes<width / 2>(lanes, combine);
+constexpr int64_t kLanes = 32;  // accumulators of a line, the same on every instruction set
+
+/// A pack has as many numbers as a vector of AVX2. Accumulators of this type stay in registers; an
+/// array of numbers does not.
+template <class C>
+constexpr int64_t kPackWidth = 32 / static_cast<int64_t>(sizeof(C));
+template <class C>
+struct PackOf {
+  typedef C type __attribute__((vector_size(32)));
+};
+template <class C>
+using Pack = typename PackOf<C>::type;
+
+/// The pack of term(0), ..., term(kPackWidth<C> - 1).
+template <class C, class Term>
+HWY_INLINE Pack<C> pack_of(const Term& term) {
+  C terms[kPackWidth<C>];
+  for (int64_t j = 0; j < kPackWidth<C>; ++j) terms[j] = term(j);
+  Pack<C> pack;
+  std::memcpy(&pack, terms, sizeof(pack));
+  return pack;
 }
 
-/// combine(... combine(start, term(0)), ..., term(n - 1)), in sixteen accumulators that are combined at the end.
+template <int64_t step, class C, size_t... lane>
+HWY_INLINE Pack<C> rotated(Pack<C> pack, std::index_sequence<lane...>) {
+  return __builtin_shufflevector(pack, pack, (lane + step) % sizeof...(lane)...);
+}
+
+/// Combines the lanes of a pack in pairs that are `step` apart, then half as far, down to neighbours.
+template <int64_t step, class C, class Combine>
+HWY_INLINE C fold_pack(Pack<C> pack, const Combine& combine) {
+  pack = combine(pack, rotated<step, C>(pack, std::make_index_sequence<kPackWidth<C>>()));
+  if constexpr (step > 1) return fold_pack<step / 2, C>(pack, combine);
+  else return pack[0];
+}
+
+/// The terms 0 to n - 1 combined, in kLanes accumulators that are combined at the end. Each begins
+/// with `start`, which must not change a result: the identity, or one of the terms where combining a
+/// term twice is the same as once. `combine` takes two numbers or two packs.
 template <class C, class Term, class Combine>
 HWY_INLINE C fold(int64_t n, C start, const Term& term, const Combine& combine) {
-  constexpr int64_t kLanes = 16;
-  C lanes[kLanes];
-  for (int64_t j = 0; j < kLanes; ++j) lanes[j] = start;
+  constexpr int64_t kWidth = kPackWidth<C>, kPacks = kLanes / kWidth;
+  Pack<C> sums[kPacks];
+  for (Pack<C>& sum : sums) sum = start - Pack<C>{};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t j = 0; j < kLanes; ++j) lanes[j] = combine(lanes[j], term(i + j));
+#pragma GCC unroll 8
+    for (int64_t v = 0; v < kPacks; ++v)
+      sums[v] = combine(sums[v], pack_of<C>([&](int64_t j) { return term(i + v * kWidth + j); }));
   }
-  for (int64_t j = 0; i + j < n; ++j) lanes[j] = combine(lanes[j], term(i + j));
-  fold_lanes<kLanes / 2>(lanes, combine);
-  return lanes[0];
+  if (i < n) {
+    C lanes[kLanes];
+    std::memcpy(lanes, sums, sizeof(lanes));
+    for (int64_t j = 0; i + j < n; ++j) lanes[j] = combine(lanes[j], term(i + j));
+    std::memcpy(sums, lanes, sizeof(lanes));
+  }
+#pragma GCC unroll 8
+  for (int64_t width = kPacks / 2; width > 0; width /= 2) {
+    for (int64_t v = 0; v < width; ++v) sums[v] = combine(sums[v], sums[v + width]);
+  }
+  return fold_pack<kWidth / 2, C>(sums[0], combine);
 }
+
+/// The larger or smaller of two numbers, or of each pair in two packs; NaN wins.
+struct Larger {
+  template <class V>
+  HWY_INLINE V operator()(const V& a, const V& b) const {
+    if constexpr (std::is_integral_v<V>) return a > b ? a : b;
+    else return ((a > b) | (a != a)) ? a : b;
+  }
+};
+struct Smaller {
+  template <class V>
+  HWY_INLINE V operator()(const V& a, const V& b) const {
+    if constexpr (std::is_integral_v<V>) return a < b ? a : b;
+    else return ((a < b) | (a != a)) ? a : b;
+  }
+};
 
 /// The sum of term(i) over [0, n) in C.
 template <class C, class Term>
 HWY_INLINE C sum_of(int64_t n, const Term& term) {
-  return fold(n, C(0), term, [](C a, C b) { return a + b; });
+  return fold(n, C(0), term, [](auto a, auto b) { return a + b; });
 }
 
 }  // namespace shard::cpu::HWY_NAMESPACE

@@ -1,6 +1,6 @@
 // Functions of one number that compilers can vectorise: branch-free, and equal in vector bodies and
-// scalar tails. Functions of double use the C library. A new activation is added here, its kernel
-// to unary.cc.
+// scalar tails. Functions of double use the C library. Formulas of whole vectors, with functions of
+// SLEEF, are beside their kernels (transcendental.cc, activation.cc).
 #pragma once
 
 #include <bit>

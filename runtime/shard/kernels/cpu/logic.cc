@@ -1,5 +1,9 @@
 // CPU kernels of comparisons, and of logic on bits and truth values. Arithmetic on two tensors is
 // in binary.cc.
+#include <atomic>
+#include <cmath>
+#include <limits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/cpu/logic.cc"
 #include "shard/kernels/cpu/targets.h"
@@ -77,6 +81,28 @@ struct Not {
   }
 };
 
+// Integers are finite.
+struct IsNaN {
+  template <class C>
+  static bool apply(C a) {
+    return a != a;
+  }
+};
+struct IsInf {
+  template <class C>
+  static bool apply(C a) {
+    if constexpr (std::is_floating_point_v<C>) return std::abs(a) == std::numeric_limits<C>::infinity();
+    else return false;
+  }
+};
+struct IsFinite {
+  template <class C>
+  static bool apply(C a) {
+    if constexpr (std::is_floating_point_v<C>) return std::abs(a) < std::numeric_limits<C>::infinity();
+    else return true;
+  }
+};
+
 struct BitAnd {
   template <class C>
   static C apply(C a, C b) {
@@ -114,6 +140,86 @@ void unary(const OpContext&, const DenseTensor& x, DenseTensor& out) {
       x, out);
 }
 
+struct Closeness {
+  double relative;
+  double absolute;
+  bool equal_nan;
+};
+
+/// For integers in double, in which their difference does not wrap.
+template <class T>
+bool is_close(T x, T y, const Closeness& limits) {
+  using C = std::conditional_t<is_float<T>, Compute<T>, double>;
+  const C a = static_cast<C>(x), b = static_cast<C>(y);
+  if (a == b) return true;
+  if (a != a || b != b) return limits.equal_nan && a != a && b != b;
+  if (std::isinf(a) || std::isinf(b)) return false;
+  return std::abs(a - b) <= static_cast<C>(limits.absolute) + static_cast<C>(limits.relative) * std::abs(b);
+}
+
+template <class T>
+void isclose(const OpContext&, const DenseTensor& x, const DenseTensor& y, const Scalar& rtol, const Scalar& atol,
+             bool equal_nan, DenseTensor& out) {
+  const Closeness limits{rtol.to<double>(), atol.to<double>(), equal_nan};
+  const RowLoop loop = [](const Row& row) {
+    const T *a = static_cast<const T*>(row.in[0]), *b = static_cast<const T*>(row.in[1]);
+    bool* to = static_cast<bool*>(row.out);
+    for (int64_t i = 0; i < row.n; ++i)
+      to[i] = is_close(a[i * row.step[0]], b[i * row.step[1]], *static_cast<const Closeness*>(row.params));
+  };
+  run_binary(loop, x, y, out, &limits);
+}
+
+template <class T>
+void allclose(const OpContext&, const DenseTensor& x, const DenseTensor& y, const Scalar& rtol, const Scalar& atol,
+              bool equal_nan, DenseTensor& out) {
+  const Closeness limits{rtol.to<double>(), atol.to<double>(), equal_nan};
+  std::atomic<bool> all = true;
+  parallel_for(x.numel(), 2, [&](int64_t begin, int64_t end) {
+    bool close = true;
+    for (int64_t i = begin; i < end && close; ++i) close = is_close(x.data<T>()[i], y.data<T>()[i], limits);
+    if (!close) all = false;
+  });
+  *out.data<bool>() = all;
+}
+
+/// Whether b is a number of bits that leaves some of them.
+template <class C>
+bool is_shift(C b) {
+  return b >= C(0) && b < static_cast<C>(8 * sizeof(C));
+}
+struct LeftShift {
+  template <class C>
+  static C apply(C a, C b) {
+    using U = std::make_unsigned_t<C>;
+    return is_shift(b) ? static_cast<C>(static_cast<U>(static_cast<U>(a) << b)) : C(0);
+  }
+};
+struct RightShift {
+  template <class C>
+  static C apply(C a, C b) {
+    return is_shift(b) ? static_cast<C>(a >> b) : a < C(0) ? static_cast<C>(-1) : C(0);
+  }
+};
+struct UnsignedRightShift {
+  template <class C>
+  static C apply(C a, C b) {
+    using U = std::make_unsigned_t<C>;
+    return is_shift(b) ? static_cast<C>(static_cast<U>(static_cast<U>(a) >> b)) : C(0);
+  }
+};
+
+template <class Arithmetic, class Logical, class T>
+void shift(const OpContext&, const DenseTensor& x, const DenseTensor& y, bool is_arithmetic, DenseTensor& out) {
+  run_binary(is_arithmetic ? &binary_row<Arithmetic, T, T> : &binary_row<Logical, T, T>, x, y, out);
+}
+
+template <class Op>
+void add_question(const char* name) {
+  for_types(AllTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &unary<Op, T, bool>); });
+}
+
 template <class Op>
 void add_truth(const char* name) {
   for_types(AllTypes{},
@@ -137,8 +243,18 @@ void register_logic_for_target() {
   add_truth<And>("logical_and");
   add_truth<Or>("logical_or");
   add_truth<Xor>("logical_xor");
-  for_types(AllTypes{},
-            [&]<class T>(TypeTag<T>) { register_kernel("logical_not", kBackend, dtype_of<T>, &unary<Not, T, bool>); });
+  add_question<Not>("logical_not");
+  add_question<IsNaN>("isnan");
+  add_question<IsInf>("isinf");
+  add_question<IsFinite>("isfinite");
+  for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("isclose", kBackend, dtype_of<T>, &isclose<T>);
+    register_kernel("allclose", kBackend, dtype_of<T>, &allclose<T>);
+  });
+  for_types(IntTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("bitwise_left_shift", kBackend, dtype_of<T>, &shift<LeftShift, LeftShift, T>);
+    register_kernel("bitwise_right_shift", kBackend, dtype_of<T>, &shift<RightShift, UnsignedRightShift, T>);
+  });
   add_bits<BitAnd>("bitwise_and");
   add_bits<BitOr>("bitwise_or");
   add_bits<BitXor>("bitwise_xor");

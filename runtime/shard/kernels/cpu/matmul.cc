@@ -1,55 +1,36 @@
-// The CPU kernels of matmul and of the gradient of a linear layer: OpenBLAS for float and double,
+// The CPU kernels of matmul and of the gradient of a linear layer: batches of products (gemm.h), and
 // plain loops for tiny matrices and integers.
 #include <cblas.h>
 
 #include <vector>
 
-#include "shard/kernels/cpu/elementwise.h"
+#include "shard/kernels/cpu/gemm.h"
+#include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
 
 namespace shard::cpu {
 namespace {
 
-constexpr int64_t kTiny = 4096;        // multiplications below which a BLAS call costs more than it saves
-constexpr int64_t kBlasJob = 1 << 22;  // multiplications that justify a thread
+constexpr int64_t kTiny = 4096;  // multiplications below which a call of a library costs more than it saves
 
-/// One product [m, k] x [k, n], with the leading dimensions as stored.
-struct Product {
-  int64_t m, n, k;
-  bool transpose_x, transpose_y;
-};
-
-template <class C>
-void multiply_plain(const Product& p, const C* x, const C* y, C* out) {
-  const int64_t xi = p.transpose_x ? 1 : p.k;
-  const int64_t xk = p.transpose_x ? p.m : 1;
+template <class T, class R>
+void multiply_plain(const Product& p, const T* x, const T* y, R* out) {
+  using C = Compute<T>;
+  const Steps sx = steps_of_x(p), sy = steps_of_y(p);
+  std::vector<C> sums(is_half<T> ? size_t(p.n) : 0);
   for (int64_t i = 0; i < p.m; ++i) {
-    C* row = out + i * p.n;
+    C* row;
+    if constexpr (std::is_same_v<C, R>) row = out + i * p.n;
+    else row = sums.data();
     std::fill(row, row + p.n, C(0));
     for (int64_t k = 0; k < p.k; ++k) {
-      const C a = x[i * xi + k * xk];
-      if (!p.transpose_y) {
-        for (int64_t j = 0; j < p.n; ++j) row[j] = wrap_add(row[j], wrap_mul(a, y[k * p.n + j]));
-      } else {
-        for (int64_t j = 0; j < p.n; ++j) row[j] = wrap_add(row[j], wrap_mul(a, y[j * p.k + k]));
-      }
+      const C a = static_cast<C>(x[i * sx.row + k * sx.column]);
+      for (int64_t j = 0; j < p.n; ++j)
+        row[j] = wrap_add(row[j], wrap_mul(a, static_cast<C>(y[k * sy.row + j * sy.column])));
     }
-  }
-}
-
-/// Rows [begin, end) of a product by OpenBLAS, whose sizes are ints.
-template <class C>
-void multiply_blas(const Product& p, const C* x, const C* y, C* out, int64_t begin, int64_t end) {
-  const auto tx = p.transpose_x ? CblasTrans : CblasNoTrans;
-  const auto ty = p.transpose_y ? CblasTrans : CblasNoTrans;
-  const C* from = x + (p.transpose_x ? begin : begin * p.k);
-  const int m = static_cast<int>(end - begin), n = static_cast<int>(p.n), k = static_cast<int>(p.k);
-  const int ldx = static_cast<int>(p.transpose_x ? p.m : p.k), ldy = static_cast<int>(p.transpose_y ? p.k : p.n);
-  if constexpr (std::is_same_v<C, float>) {
-    cblas_sgemm(CblasRowMajor, tx, ty, m, n, k, 1.0f, from, ldx, y, ldy, 0.0f, out + begin * p.n, n);
-  } else {
-    cblas_dgemm(CblasRowMajor, tx, ty, m, n, k, 1.0, from, ldx, y, ldy, 0.0, out + begin * p.n, n);
+    if constexpr (!std::is_same_v<C, R>)
+      for (int64_t j = 0; j < p.n; ++j) out[i * p.n + j] = R(row[j]);
   }
 }
 
@@ -88,8 +69,9 @@ Product product_of(const DenseTensor& x, const DenseTensor& y, bool transpose_x,
   return p;
 }
 
-template <class C>
-void multiply_batches(Product p, const Batches& batches, const C* x, const C* y, C* out) {
+/// R is the dtype of x and y or, for 16-bit ones, float.
+template <class T, class R>
+void multiply_batches(Product p, const Batches& batches, const T* x, const T* y, R* out) {
   int64_t count = batches.out.numel();
   if (!p.transpose_x && batches.y.numel() == 1 &&
       batches.x == batches.out) {  // one matrix for all batches: one product
@@ -97,37 +79,20 @@ void multiply_batches(Product p, const Batches& batches, const C* x, const C* y,
     count = 1;
   }
   const int64_t size_x = p.m * p.k, size_y = p.k * p.n, size_out = p.m * p.n;
-  const int64_t work = std::max<int64_t>(1, p.m * p.n * p.k);
-  const auto at_x = [&](int64_t b) { return x + (count == 1 ? 0 : batches.index(batches.x, b) * size_x); };
-  const auto at_y = [&](int64_t b) { return y + (count == 1 ? 0 : batches.index(batches.y, b) * size_y); };
-  if (!std::is_floating_point_v<C> || work <= kTiny) {
-    parallel_for(count, work, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) multiply_plain(p, at_x(b), at_y(b), out + b * size_out);
-    });
-    return;
-  }
-  if constexpr (std::is_floating_point_v<C>) {
-    constexpr int64_t kRowBlock = 256;  // fixed, so that results do not depend on the number of threads
-    const int64_t parts = work > kBlasJob ? (p.m + kRowBlock - 1) / kRowBlock : 1;
-    const int64_t rows = parts > 1 ? kRowBlock : p.m;
-    const int64_t cost = std::max<int64_t>(1, work / parts / (kBlasJob / kGrain));
-    parallel_for(count * parts, cost, [&](int64_t begin, int64_t end) {
-      for (int64_t job = begin; job < end; ++job) {
-        const int64_t b = job / parts;
-        const int64_t first = job % parts * rows;
-        multiply_blas(p, at_x(b), at_y(b), out + b * size_out, first, std::min(first + rows, p.m));
+  parallel_for(count, std::max<int64_t>(1, p.work() / 16), [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      const T* const x_of = x + (count == 1 ? 0 : batches.index(batches.x, b) * size_x);
+      const T* const y_of = y + (count == 1 ? 0 : batches.index(batches.y, b) * size_y);
+      R* const out_of = out + b * size_out;
+      if constexpr (is_float<T>) {
+        if (p.work() > kTiny) {
+          multiply(p, {dtype_of<T>, x_of, y_of}, {dtype_of<R>, out_of});
+          continue;
+        }
       }
-    });
-  }
-}
-
-std::vector<float> to_floats(const OpContext& ctx, const DenseTensor& x) {
-  std::vector<float> values(static_cast<size_t>(x.numel()));
-  visit_dtype(x.dtype(), [&]<class T>(TypeTag<T>) {
-    if constexpr (is_half<T>) std::copy_n(x.data<T>(), values.size(), values.begin());
-    else fail(ErrorCode::internal, "[{}] {} is not a 16-bit float", ctx.op, to_string(x.meta()));
+      multiply_plain(p, x_of, y_of, out_of);
+    }
   });
-  return values;
 }
 
 void check_blas_sizes(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, const Product& p) {
@@ -146,20 +111,7 @@ void matmul(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bo
   const Dims batch_dims(std::span<const int64_t>(out.dims().begin(), static_cast<size_t>(out.dims().rank() - tail)));
   const Batches batches{batch_dims, leading(x.dims()), leading(y.dims())};
   if (is_float<T>) check_blas_sizes(ctx, x, y, p);
-  if constexpr (is_half<T>) {
-    const std::vector<float> a = to_floats(ctx, x), b = to_floats(ctx, y);
-    std::vector<float> c(static_cast<size_t>(out.numel()));
-    multiply_batches(p, batches, a.data(), b.data(), c.data());
-    for (size_t i = 0; i < c.size(); ++i) out.data<T>()[i] = T(c[i]);
-  } else {
-    multiply_batches(p, batches, x.data<T>(), y.data<T>(), out.data<T>());
-  }
-}
-
-/// The elements of a float tensor in the type of arithmetic.
-template <class T>
-std::vector<Compute<T>> computed(const DenseTensor& x) {
-  return std::vector<Compute<T>>(x.data<T>(), x.data<T>() + x.numel());
+  multiply_batches(p, batches, x.data<T>(), y.data<T>(), out.data<T>());
 }
 
 /// out = sums + added, which may be absent, rounded once to the dtype of out.
@@ -184,13 +136,13 @@ void linear_param_grad_add(const OpContext& ctx, const DenseTensor& x, const Den
   const int last = x.dims().rank() - 1;
   const Product p{x.dims()[last], dout.dims()[last], x.dims().numel(0, last), true, false};
   check_blas_sizes(ctx, x, dout, p);
-  const std::vector<C> slopes = computed<T>(dout);
   std::vector<C> sums(static_cast<size_t>(p.m * p.n));
-  if (!sums.empty()) multiply_batches(p, Batches{}, computed<T>(x).data(), slopes.data(), sums.data());
+  if (!sums.empty()) multiply_batches(p, Batches{}, x.data<T>(), dout.data<T>(), sums.data());
   store_sums(sums, dweight, dweight_out);
   if (!has_bias) return;
   std::vector<C> columns(static_cast<size_t>(p.n));
-  for (size_t i = 0; i < slopes.size(); ++i) columns[i % columns.size()] += slopes[i];
+  for (int64_t k = 0; k < p.k; ++k)
+    for (int64_t j = 0; j < p.n; ++j) columns[size_t(j)] += static_cast<C>(dout.data<T>()[k * p.n + j]);
   store_sums(columns, dbias, dbias_out);
 }
 

@@ -7,6 +7,7 @@
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/reduce_plan.h"
 #include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/transpose.h"
 
 namespace shard::cpu {
 namespace {
@@ -26,6 +27,42 @@ void copy_walk(const T* x, const Walk& walk, T* out) {
       else if (step == 0) std::fill_n(to, n, *from);
       else
         for (int64_t i = 0; i < n; ++i) to[i] = from[i * step];
+    }
+  });
+}
+
+/// The dim, other than the last, whose elements are next to each other in x, if it and the last dim are long enough for
+/// transpose_walk; else -1.
+int contiguous_dim(const Walk& walk) {
+  constexpr int64_t kLong = 8;
+  for (int i = 0; i + 1 < walk.rank; ++i)
+    if (walk.stride[i] == 1 && walk.size[i] >= kLong && walk.size[walk.rank - 1] >= kLong) return i;
+  return -1;
+}
+
+/// The same as copy_walk where elements of dim `along` are next to each other in x, and those of the
+/// last dim are not: a transposed matrix for each index of the other dims.
+template <class T>
+void transpose_walk(const T* x, const Walk& walk, int along, T* out) {
+  const int last = walk.rank - 1;
+  Walk from, to;  // the other dims, in x and in out
+  int64_t step = 1, product = walk.size[last];
+  for (int i = last - 1; i >= 0; --i) {
+    if (i == along) {
+      step = product;
+    } else {
+      from.add(walk.size[i], walk.stride[i]);
+      to.add(walk.size[i], product);
+    }
+    product *= walk.size[i];
+  }
+  constexpr int64_t kStrip = 64;  // rows of a job
+  const int64_t strips = (walk.size[last] + kStrip - 1) / kStrip;
+  parallel_for(from.count() * strips, 2 * kStrip * walk.size[along], [&](int64_t first, int64_t end) {
+    for (int64_t job = first; job < end; ++job) {
+      const int64_t matrix = job / strips, row = job % strips * kStrip;
+      transpose_matrix(x + from.offset(matrix) + row * walk.stride[last], walk.stride[last],
+                       out + to.offset(matrix) + row, step, std::min(kStrip, walk.size[last] - row), walk.size[along]);
     }
   });
 }
@@ -50,11 +87,17 @@ Walk merged(const Walk& walk) {
 void copy_elements(const DenseTensor& x, int64_t base, const Walk& walk, DenseTensor& out) {
   if (out.numel() == 0) return;
   const Walk plan = merged(walk);
+  const int along = plan.rank > 0 && plan.stride[plan.rank - 1] > 1 ? contiguous_dim(plan) : -1;
+  const auto copy = [&]<class T>(TypeTag<T>) {
+    const T* from = x.data<T>() + base;
+    if (along >= 0) transpose_walk(from, plan, along, out.data<T>());
+    else copy_walk(from, plan, out.data<T>());
+  };
   switch (size_of(x.dtype())) {
-    case 1: return copy_walk(x.data<uint8_t>() + base, plan, out.data<uint8_t>());
-    case 2: return copy_walk(x.data<uint16_t>() + base, plan, out.data<uint16_t>());
-    case 4: return copy_walk(x.data<uint32_t>() + base, plan, out.data<uint32_t>());
-    default: return copy_walk(x.data<uint64_t>() + base, plan, out.data<uint64_t>());
+    case 1: return copy(TypeTag<uint8_t>());
+    case 2: return copy(TypeTag<uint16_t>());
+    case 4: return copy(TypeTag<uint32_t>());
+    default: return copy(TypeTag<uint64_t>());
   }
 }
 

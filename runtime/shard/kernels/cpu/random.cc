@@ -1,24 +1,33 @@
 // CPU kernels that draw random numbers: uniform, gaussian, randint, bernoulli, randperm, dropout.
 // Each number depends on the global index of its element.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "shard/kernels/cpu/random.cc"
+#include "shard/kernels/cpu/targets.h"
+
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
 #include <vector>
 
 #include "shard/kernels/cpu/data_check.h"
+#include "shard/kernels/cpu/functions.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
 
-namespace shard::cpu {
+HWY_BEFORE_NAMESPACE();
+namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
 /// Calls body(first local element, first global element, n) for each contiguous run of the local
-/// shard `dims` of `box`.
+/// shard `dims` of `box`. Trailing dims that the shard has whole are one run.
 template <class Body>
 void for_runs(const Box& box, const Dims& dims, const Body& body) {
-  const int rank = dims.rank();
-  const int64_t width = rank == 0 ? 1 : dims[rank - 1];
-  const int64_t rows = width == 0 ? 0 : dims.numel(0, std::max(rank - 1, 0));
-  // One run per row and chunk: enough work for a thread, without assigning a long 1-D tensor to a
-  // single thread.
+  int lead = std::max(dims.rank() - 1, 0);  // the dim along which a run may be a part
+  int64_t inner = 1;                        // elements of the dims after it
+  while (lead > 0 && box.begin[lead] == 0 && dims[lead] == box.global[lead]) inner *= dims[lead--];
+  const int64_t width = dims.rank() == 0 ? 1 : dims[lead] * inner, rows = width == 0 ? 0 : dims.numel(0, lead);
+  // One run per row and chunk: enough work for a thread, without assigning a long row to a single thread.
   constexpr int64_t kRun = 4096;
   const int64_t chunks = (width + kRun - 1) / kRun;
   parallel_for(rows * chunks, 16 * std::min(width, kRun), [&](int64_t begin, int64_t end) {
@@ -26,9 +35,9 @@ void for_runs(const Box& box, const Dims& dims, const Body& body) {
       const int64_t column = i % chunks * kRun;
       int64_t row = i / chunks;
       const int64_t local = row * width + column;
-      int64_t global = rank == 0 ? 0 : box.begin[rank - 1] + column;
-      int64_t stride = rank == 0 ? 1 : box.global[rank - 1];
-      for (int d = rank - 2; d >= 0; --d) {
+      int64_t global = dims.rank() == 0 ? 0 : box.begin[lead] * inner + column;
+      int64_t stride = dims.rank() == 0 ? 1 : box.global[lead] * inner;
+      for (int d = lead - 1; d >= 0; --d) {
         global += (box.begin[d] + row % dims[d]) * stride;
         stride *= box.global[d];
         row /= dims[d];
@@ -38,13 +47,62 @@ void for_runs(const Box& box, const Dims& dims, const Body& body) {
   });
 }
 
-/// Calls use(i, word) for the words first .. first + n - 1, of which one evaluation produces four.
+constexpr int64_t kBlocks = 64;  // blocks of four words that are drawn at once
+
+/// The words of `count` blocks from `first` on (see philox), at most kBlocks. They are drawn sixteen at a time, which
+/// vectorises.
+void draw_blocks(RandomKey key, uint64_t first, int64_t count, uint32_t* words) {
+  constexpr int64_t kWidth = 16;
+  if (count < 4) {
+    for (int64_t i = 0; i < count; ++i) {
+      const std::array<uint32_t, 4> block = philox(key, first + static_cast<uint64_t>(i));
+      std::copy(block.begin(), block.end(), words + 4 * i);
+    }
+    return;
+  }
+  for (int64_t begin = 0; begin < count; begin += kWidth) {
+    uint32_t c0[kWidth], c1[kWidth], c2[kWidth], c3[kWidth];
+    for (int64_t j = 0; j < kWidth; ++j) {
+      const uint64_t block = first + static_cast<uint64_t>(begin + j);
+      c0[j] = static_cast<uint32_t>(block);
+      c1[j] = static_cast<uint32_t>(block >> 32);
+      c2[j] = static_cast<uint32_t>(key.offset);
+      c3[j] = static_cast<uint32_t>(key.offset >> 32);
+    }
+    uint32_t k0 = static_cast<uint32_t>(key.seed), k1 = static_cast<uint32_t>(key.seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+      for (int64_t j = 0; j < kWidth; ++j) {
+        const uint64_t p0 = uint64_t{0xD2511F53u} * c0[j], p1 = uint64_t{0xCD9E8D57u} * c2[j];
+        c0[j] = static_cast<uint32_t>(p1 >> 32) ^ c1[j] ^ k0;
+        c1[j] = static_cast<uint32_t>(p1);
+        c2[j] = static_cast<uint32_t>(p0 >> 32) ^ c3[j] ^ k1;
+        c3[j] = static_cast<uint32_t>(p0);
+      }
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    for (int64_t j = 0; j < kWidth; ++j) {
+      uint32_t* const to = words + 4 * (begin + j);
+      to[0] = c0[j];
+      to[1] = c1[j];
+      to[2] = c2[j];
+      to[3] = c3[j];
+    }
+  }
+}
+
+/// Calls use(i, count, words) for runs of the words first .. first + n - 1: `words` are those from
+/// first + i on. If `first` and `n` are multiples of 2 or 4, so is each i.
 template <class Use>
 void for_words(RandomKey key, uint64_t first, int64_t n, const Use& use) {
   for (int64_t i = 0; i < n;) {
     const uint64_t at = first + static_cast<uint64_t>(i);
-    const std::array<uint32_t, 4> words = philox(key, at >> 2);
-    for (uint64_t k = at & 3; k < 4 && i < n; ++k, ++i) use(i, words[k]);
+    const auto skip = static_cast<int64_t>(at & 3);
+    uint32_t words[4 * kBlocks];
+    const int64_t count = std::min(4 * kBlocks - skip, n - i);
+    draw_blocks(key, at >> 2, (skip + count + 3) / 4, words);
+    use(i, count, words + skip);
+    i += count;
   }
 }
 
@@ -54,18 +112,24 @@ RandomKey key_of(int seed, RandomKey drawn) { return seed != 0 ? RandomKey{stati
 template <class T>
 using Real = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Calls use(i, fraction) for the uniform numbers first .. first + n - 1 in [0, 1): with 53 bits
-/// from two words for double, with 24 bits from one word for the others.
+/// Calls use(i, count, fractions) for runs of the uniform numbers first .. first + n - 1 in [0, 1): with 53 bits
+/// from two words for double, with 24 bits from one word for the others. If `first` and `n` are even, so is each i.
 template <class T, class Use>
 void for_fractions(RandomKey key, uint64_t first, int64_t n, const Use& use) {
+  Real<T> fractions[4 * kBlocks];
   if constexpr (std::is_same_v<T, double>) {
-    uint64_t high = 0;
-    for_words(key, 2 * first, 2 * n, [&](int64_t i, uint32_t word) {
-      if (i % 2 == 0) high = word;
-      else use(i / 2, static_cast<double>((high << 32 | word) >> 11) * 0x1p-53);
+    for_words(key, 2 * first, 2 * n, [&](int64_t i, int64_t count, const uint32_t* words) {
+      for (int64_t j = 0; j < count / 2; ++j) {
+        const uint64_t bits = uint64_t{words[2 * j]} << 32 | words[2 * j + 1];
+        fractions[j] = static_cast<double>(static_cast<int64_t>(bits >> 11)) * 0x1p-53;
+      }
+      use(i / 2, count / 2, fractions);
     });
   } else {
-    for_words(key, first, n, [&](int64_t i, uint32_t word) { use(i, uniform01(word)); });
+    for_words(key, first, n, [&](int64_t i, int64_t count, const uint32_t* words) {
+      for (int64_t j = 0; j < count; ++j) fractions[j] = uniform01(words[j]);
+      use(i, count, fractions);
+    });
   }
 }
 
@@ -79,27 +143,71 @@ void uniform(const OpContext& ctx, const Scalar& min, const Scalar& max, int see
   const bool wide = std::isinf(range) && !std::isinf(low) && !std::isinf(high);
   T* data = out.data<T>();
   for_runs(ctx.output_box(0, out), out.dims(), [&](int64_t local, int64_t global, int64_t n) {
-    for_fractions<T>(key, static_cast<uint64_t>(global), n, [&](int64_t i, R fraction) {
-      // Where the range overflows, half of it does not.
-      const T value = T(wide ? R(2) * (low / 2 + (high / 2 - low / 2) * fraction) : low + range * fraction);
-      // rounding may return max, which is excluded
-      data[local + i] = static_cast<R>(value) < high ? value : T(low);
+    for_fractions<T>(key, static_cast<uint64_t>(global), n, [&](int64_t i, int64_t count, const R* fractions) {
+      T* to = data + local + i;
+      for (int64_t j = 0; j < count; ++j) {
+        // Where the range overflows, half of it does not.
+        const T value = T(wide ? R(2) * (low / 2 + (high / 2 - low / 2) * fractions[j]) : low + range * fractions[j]);
+        // rounding may return max, which is excluded
+        to[j] = static_cast<R>(value) < high ? value : T(low);
+      }
     });
   });
 }
+
+/// log(x) for x from 2^-24 to 1, within 2 ulp of float.
+HWY_INLINE float log_of_fraction(float x) {
+  // x = 2^exponent * m with m in [sqrt(1/2), sqrt(2))
+  const uint32_t bits = std::bit_cast<uint32_t>(x) - 0x3F3504F3u;
+  const auto exponent = static_cast<float>(static_cast<int32_t>(bits) >> 23);
+  const float m = std::bit_cast<float>((bits & 0x007FFFFFu) + 0x3F3504F3u);
+  const float f = m - 1.0f;
+  float p = 7.0376836292e-2f;
+  p = p * f - 1.1514610310e-1f;
+  p = p * f + 1.1676998740e-1f;
+  p = p * f - 1.2420140846e-1f;
+  p = p * f + 1.4249322787e-1f;
+  p = p * f - 1.6668057665e-1f;
+  p = p * f + 2.0000714765e-1f;
+  p = p * f - 2.4999993993e-1f;
+  p = p * f + 3.3333331174e-1f;
+  const float z = f * f;
+  return exponent * 0.693359375f + (f + (exponent * -2.12194440e-4f - 0.5f * z + p * f * z));
+}
+HWY_INLINE double log_of_fraction(double x) { return std::log(x); }
+
+/// cos(2 pi x) for x in [0, 1), within 2 ulp of the largest result in its quarter.
+HWY_INLINE float cos_of_turns(float x) {
+  const float quarter = static_cast<float>(static_cast<int32_t>(x * 4.0f + 0.5f));  // the nearest one
+  const float r = (x - quarter * 0.25f) * 6.283185307179586f;                       // exact before it is scaled
+  const auto q = static_cast<int32_t>(quarter);
+  const float z = r * r;
+  float c = 2.443315711809948e-5f;
+  c = c * z - 1.388731625493765e-3f;
+  c = c * z + 4.166664568298827e-2f;
+  c = c * z * z - 0.5f * z + 1.0f;
+  float s = -1.9515295891e-4f;
+  s = s * z + 8.3321608736e-3f;
+  s = s * z - 1.6666654611e-1f;
+  s = s * z * r + r;
+  const float magnitude = select((q & 1) != 0, s, c);
+  return select(q == 1 || q == 2, -magnitude, magnitude);
+}
+HWY_INLINE double cos_of_turns(double x) { return std::cos(6.283185307179586 * x); }
 
 /// Box-Muller: element e uses the uniform numbers 2e and 2e + 1.
 template <class T>
 void gaussian(const OpContext& ctx, float mean, float std, int seed, RandomKey drawn, DenseTensor& out) {
   using R = Real<T>;
   const RandomKey key = key_of(seed, drawn);
-  constexpr R kTwoPi = static_cast<R>(6.283185307179586);
   T* data = out.data<T>();
   for_runs(ctx.output_box(0, out), out.dims(), [&](int64_t local, int64_t global, int64_t n) {
-    R radius = 0;
-    for_fractions<T>(key, 2 * static_cast<uint64_t>(global), 2 * n, [&](int64_t i, R fraction) {
-      if (i % 2 == 0) radius = std::sqrt(R(-2) * std::log(R(1) - fraction));
-      else data[local + i / 2] = T(static_cast<R>(mean) + static_cast<R>(std) * (radius * std::cos(kTwoPi * fraction)));
+    for_fractions<T>(key, 2 * static_cast<uint64_t>(global), 2 * n, [&](int64_t i, int64_t count, const R* fractions) {
+      T* to = data + local + i / 2;
+      for (int64_t j = 0; j < count / 2; ++j) {
+        const R radius = std::sqrt(R(-2) * log_of_fraction(R(1) - fractions[2 * j]));
+        to[j] = T(static_cast<R>(mean) + static_cast<R>(std) * (radius * cos_of_turns(fractions[2 * j + 1])));
+      }
     });
   });
 }
@@ -115,10 +223,10 @@ void randint(const OpContext& ctx, int low, int high, int seed, RandomKey drawn,
   const auto range = static_cast<uint64_t>(static_cast<int64_t>(high) - low);
   T* data = out.data<T>();
   for_runs(ctx.output_box(0, out), out.dims(), [&](int64_t local, int64_t global, int64_t n) {
-    uint32_t first = 0;
-    for_words(key, 2 * static_cast<uint64_t>(global), 2 * n, [&](int64_t i, uint32_t word) {
-      if (i % 2 == 0) first = word;
-      else data[local + i / 2] = static_cast<T>(low + static_cast<int64_t>(below(range, first, word)));
+    for_words(key, 2 * static_cast<uint64_t>(global), 2 * n, [&](int64_t i, int64_t count, const uint32_t* words) {
+      T* to = data + local + i / 2;
+      for (int64_t j = 0; j < count / 2; ++j)
+        to[j] = static_cast<T>(low + static_cast<int64_t>(below(range, words[2 * j], words[2 * j + 1])));
     });
   });
 }
@@ -135,8 +243,9 @@ void bernoulli(const OpContext& ctx, const DenseTensor& x, RandomKey key, DenseT
   }
   T* to = out.data<T>();
   for_runs(ctx.input_box(0, x), x.dims(), [&](int64_t local, int64_t global, int64_t n) {
-    for_fractions<T>(key, static_cast<uint64_t>(global), n, [&](int64_t i, Real<T> fraction) {
-      to[local + i] = T(fraction < static_cast<Real<T>>(p[local + i]) ? 1.0f : 0.0f);
+    for_fractions<T>(key, static_cast<uint64_t>(global), n, [&](int64_t i, int64_t count, const Real<T>* fractions) {
+      for (int64_t j = local + i; j < local + i + count; ++j)
+        to[j] = T(*fractions++ < static_cast<Real<T>>(p[j]) ? 1.0f : 0.0f);
     });
   });
 }
@@ -235,10 +344,16 @@ void dropout(const OpContext& ctx, const DenseTensor& x, const DenseTensor& seed
   const C factor = upscale && keep != C(0) ? C(1) / keep : C(1);
   const float p_float = p.to<float>();
   for_runs(ctx.input_box(0, x), x.dims(), [&](int64_t local, int64_t global, int64_t n) {
-    for_words(key, static_cast<uint64_t>(global), n, [&](int64_t i, uint32_t word) {
-      const bool keeps = uniform01(word) >= p_float;
-      to[local + i] = keeps ? T(static_cast<C>(from[local + i]) * factor) : T(C(0));
-      kept[local + i] = keeps ? 1 : 0;
+    for_words(key, static_cast<uint64_t>(global), n, [&](int64_t i, int64_t count, const uint32_t* words) {
+      const T* x_run = from + local + i;
+      T* run = to + local + i;
+      uint8_t* kept_run = kept + local + i;
+      for (int64_t j = 0; j < count; ++j) {
+        const bool keeps = uniform01(words[j]) >= p_float;
+        const C value = static_cast<C>(x_run[j]) * factor;
+        run[j] = T(keeps ? value : C(0));
+        kept_run[j] = keeps ? 1 : 0;
+      }
     });
   });
 }
@@ -259,9 +374,7 @@ void dropout_grad(const OpContext&, const DenseTensor& mask, const DenseTensor& 
   });
 }
 
-}  // namespace
-
-void register_random() {
+void register_random_for_target() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("uniform", kBackend, dtype_of<T>, &uniform<T>);
     register_kernel("gaussian", kBackend, dtype_of<T>, &gaussian<T>);
@@ -275,4 +388,13 @@ void register_random() {
   });
 }
 
+}  // namespace
+}  // namespace shard::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shard::cpu {
+HWY_EXPORT(register_random_for_target);
+void register_random() { HWY_DYNAMIC_DISPATCH(register_random_for_target)(); }
 }  // namespace shard::cpu
+#endif

@@ -9,6 +9,7 @@
 
 #include <vector>
 
+#include "shard/kernels/cpu/fold.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/reduce_plan.h"
 #include "shard/kernels/cpu/register.h"
@@ -18,9 +19,11 @@ HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
-/// Integers and bools add up in int64.
+/// Integers and bools add up modulo 2^64, to an int64.
 template <class T>
-using SumOf = std::conditional_t<is_float<T>, Compute<T>, int64_t>;
+using SumOf = std::conditional_t<is_float<T>, Compute<T>, uint64_t>;
+template <class T>
+using ResultOfSum = std::conditional_t<is_float<T>, T, int64_t>;
 /// The largest and smallest are compared without conversion; bools as bytes, so that std::vector
 /// holds plain elements.
 template <class T>
@@ -34,28 +37,28 @@ struct Sum {
   template <class T>
   using Acc = SumOf<T>;
   template <class T>
-  using Result = std::conditional_t<is_half<T>, T, SumOf<T>>;
+  using Result = ResultOfSum<T>;
   template <class C>
   static C identity() {
     return C(0);
   }
   template <class C>
   static C combine(C a, C b) {
-    return wrap_add(a, b);
+    return a + b;
   }
 };
 struct Prod {
   template <class T>
   using Acc = SumOf<T>;
   template <class T>
-  using Result = std::conditional_t<is_half<T>, T, SumOf<T>>;
+  using Result = ResultOfSum<T>;
   template <class C>
   static C identity() {
     return C(1);
   }
   template <class C>
   static C combine(C a, C b) {
-    return wrap_mul(a, b);
+    return a * b;
   }
 };
 struct Max {
@@ -69,7 +72,7 @@ struct Max {
   }
   template <class C>
   static C combine(C a, C b) {
-    return nan_max(a, b);
+    return Larger()(a, b);
   }
 };
 struct Min {
@@ -83,7 +86,7 @@ struct Min {
   }
   template <class C>
   static C combine(C a, C b) {
-    return nan_min(a, b);
+    return Smaller()(a, b);
   }
 };
 
@@ -138,25 +141,16 @@ C element(T x) {
   else return static_cast<C>(x);
 }
 
-constexpr int64_t kLanes = 16;   // independent accumulators, the same on every instruction set
 constexpr int64_t kBlock = 512;  // elements of a row for one set of accumulators
 constexpr int64_t kRows = 32;    // rows for one row of accumulators
-constexpr int64_t kTile = 256;   // columns of an accumulator row
+constexpr int64_t kTile = 1024;  // columns of an accumulator row
 
 /// Reduces at most kBlock contiguous elements.
 template <class Op, class T, class C>
 C reduce_block(const T* x, int64_t n) {
-  C lanes[kLanes];
-  for (int64_t j = 0; j < kLanes; ++j) lanes[j] = Op::template identity<C>();
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t j = 0; j < kLanes; ++j) lanes[j] = Op::combine(lanes[j], element<Op, C>(x[i + j]));
-  }
-  for (int64_t j = 0; i + j < n; ++j) lanes[j] = Op::combine(lanes[j], element<Op, C>(x[i + j]));
-  for (int64_t width = kLanes / 2; width > 0; width /= 2) {
-    for (int64_t j = 0; j < width; ++j) lanes[j] = Op::combine(lanes[j], lanes[j + width]);
-  }
-  return lanes[0];
+  return fold(
+      n, Op::template identity<C>(), [=](int64_t i) { return element<Op, C>(x[i]); },
+      [](auto a, auto b) { return Op::combine(a, b); });
 }
 
 /// The reduction of blocks [begin, end) of the elements of one result, row by row; a row has
@@ -205,18 +199,37 @@ void reduce_rows(const T* x, const ReducePlan& plan, const Store& store) {
   }
 }
 
+/// sums[j] = sums[j] combined with element j of each of `count` rows, in their order. A constant
+/// number of rows keeps the sums in registers meanwhile.
+template <class Op, int count, class T, class C>
+void add_rows(const T* const* rows, int64_t columns, C* sums) {
+  int64_t j = 0;
+  for (; j + kPackWidth<C> <= columns; j += kPackWidth<C>) {
+    Pack<C> sum;
+    std::memcpy(&sum, sums + j, sizeof(sum));
+#pragma GCC unroll 8
+    for (int r = 0; r < count; ++r)
+      sum = Op::combine(sum, pack_of<C>([&](int64_t i) { return element<Op, C>(rows[r][j + i]); }));
+    std::memcpy(sums + j, &sum, sizeof(sum));
+  }
+  for (; j < columns; ++j)
+    for (int r = 0; r < count; ++r) sums[j] = Op::combine(sums[j], element<Op, C>(rows[r][j]));
+}
+
 /// Combines rows [begin, end) of one kept index into `total`, a tile of at most kTile columns.
 template <class Op, class T, class C>
 void reduce_tile(const T* x, const ReducePlan& plan, int64_t begin, int64_t end, int64_t columns, Total<C>* total) {
-  for (int64_t j = 0; j < columns; ++j) total[j] = Op::template identity<Total<C>>();
+  std::fill_n(total, columns, Op::template identity<Total<C>>());
   C acc[kTile];
   for (int64_t first = begin; first < end; first += kRows) {
-    for (int64_t j = 0; j < columns; ++j) acc[j] = Op::template identity<C>();
+    std::fill_n(acc, columns, Op::template identity<C>());
     const int64_t last = std::min(first + kRows, end);
-    for (int64_t r = first; r < last; ++r) {
-      const T* row = x + plan.reduced.offset(r);
-      for (int64_t j = 0; j < columns; ++j) acc[j] = Op::combine(acc[j], element<Op, C>(row[j]));
-    }
+    const T* rows[kRows];
+    for (int64_t r = first; r < last; ++r) rows[r - first] = x + plan.reduced.offset(r);
+    // Short rows are read one after the other, in the order of memory.
+    int64_t r = 0;
+    for (; columns == kTile && r + 8 <= last - first; r += 8) add_rows<Op, 8, T, C>(rows + r, columns, acc);
+    for (; r < last - first; ++r) add_rows<Op, 1, T, C>(rows + r, columns, acc);
     for (int64_t j = 0; j < columns; ++j) total[j] = Op::combine(total[j], static_cast<Total<C>>(acc[j]));
   }
 }

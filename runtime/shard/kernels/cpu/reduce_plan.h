@@ -25,11 +25,11 @@ struct Walk {
   }
   int64_t offset(int64_t index) const {
     int64_t sum = 0;
-    for (int i = rank - 1; i >= 0; --i) {
+    for (int i = rank - 1; i > 0; --i) {
       sum += index % size[i] * stride[i];
       index /= size[i];
     }
-    return sum;
+    return rank == 0 ? 0 : sum + index * stride[0];
   }
 };
 

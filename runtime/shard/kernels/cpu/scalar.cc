@@ -7,9 +7,11 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
+#include "shard/core/convert.h"
 #include "shard/kernels/cpu/elementwise.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
+#include "shard/kernels/cpu/vector_row.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
@@ -20,6 +22,8 @@ struct Pair {
   C first;
   C second;
 };
+template <class C>
+constexpr Pair<C> kNoNumbers = {};
 
 struct ScaleThenBias {
   template <class C>
@@ -46,10 +50,16 @@ struct Square {
     return wrap_mul(x, x);
   }
 };
-struct Pow {
+struct Cube {
   template <class C>
-  static C apply(C x, Pair<C> p) {
-    return std::pow(x, p.first);
+  static C apply(C x, Pair<C>) {
+    return x * x * x;
+  }
+};
+struct Pow {
+  template <class V>
+  static HWY_INLINE V apply(V x, const Numbers<V>& p) {
+    return pow(x, p.first);
   }
 };
 /// The exponent is the int64 in the params.
@@ -76,6 +86,15 @@ void scale(const OpContext&, const DenseTensor& x, const Scalar& scale, const Sc
   using C = Compute<T>;
   const Pair<C> params{scale.to<C>(), bias.to<C>()};
   run_unary(bias_after_scale ? &scalar_row<ScaleThenBias, T, C> : &scalar_row<BiasThenScale, T, C>, x, out, &params);
+}
+
+template <class T>
+void increment(const OpContext&, const DenseTensor& x, float value, DenseTensor& out) {
+  using C = Compute<T>;
+  Pair<C> params{C(1), C(0)};
+  if constexpr (std::is_integral_v<C>) params.second = static_cast<C>(convert<int64_t>(value));  // modulo 2^bits
+  else params.second = static_cast<C>(value);
+  run_unary(&scalar_row<ScaleThenBias, T, C>, x, out, &params);
 }
 
 /// A bound as a C: for integers the nearest one inside the interval, clamped to the range of C.
@@ -105,8 +124,10 @@ template <class T>
 void power(const OpContext&, const DenseTensor& x, const Scalar& y, DenseTensor& out) {
   using C = Compute<T>;
   if constexpr (is_float<T>) {
-    const Pair<C> params{y.to<C>(), C(0)};
-    run_unary(params.first == C(2) ? &scalar_row<Square, T, C> : &scalar_row<Pow, T, C>, x, out, &params);
+    const Numbers<C> exponent{y.to<C>(), C(0)};
+    if (exponent.first == C(2)) return run_unary(&scalar_row<Square, T, C>, x, out, &kNoNumbers<C>);
+    if (exponent.first == C(3)) return run_unary(&scalar_row<Cube, T, C>, x, out, &kNoNumbers<C>);
+    run_unary(&vector_row<Pow, T, 0>, x, out, &exponent);
   } else {
     const Pair<int64_t> params{y.to<int64_t>(), 0};
     run_unary(&scalar_row<IntegerPow, T, int64_t>, x, out, &params);
@@ -116,6 +137,7 @@ void power(const OpContext&, const DenseTensor& x, const Scalar& y, DenseTensor&
 void register_scalar_for_target() {
   for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("scale", kBackend, dtype_of<T>, &scale<T>);
+    register_kernel("increment", kBackend, dtype_of<T>, &increment<T>);
     register_kernel("clip", kBackend, dtype_of<T>, &clip<T>);
     register_kernel("pow", kBackend, dtype_of<T>, &power<T>);
   });

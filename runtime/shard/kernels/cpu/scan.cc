@@ -1,28 +1,75 @@
 // CPU kernels that scan along one axis in order: argmax, cumsum.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "shard/kernels/cpu/scan.cc"
+#include "shard/kernels/cpu/targets.h"
+
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
 #include "shard/kernels/cpu/axis.h"
+#include "shard/kernels/cpu/fold.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
 
-namespace shard::cpu {
+HWY_BEFORE_NAMESPACE();
+namespace shard::cpu::HWY_NAMESPACE {
 namespace {
+
+constexpr int64_t kColumns = 64;  // lines next to each other that are scanned at once
 
 AxisView view_of(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten) {
   if (flatten) return {1, x.numel(), 1};
   return axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis.to<int64_t>(), x.dims().rank()));
 }
 
+/// Bools are compared as bytes: there are no vectors of bools.
 template <class T>
-int64_t largest_at(const T* x, int64_t size, int64_t stride) {
-  using C = Compute<T>;
-  int64_t best = 0;
-  for (int64_t i = 1; i < size; ++i) {
-    const C value = static_cast<C>(x[i * stride]);
-    const C champion = static_cast<C>(x[best * stride]);
-    if (champion != champion) break;  // the first NaN wins
-    if (value > champion || value != value) best = i;
+using Comparable = std::conditional_t<std::is_same_v<T, bool>, uint8_t, Compute<T>>;
+
+/// Whether `value` takes the place of the largest number so far: the first NaN does, and then nothing.
+template <class C>
+bool exceeds(C value, C largest) {
+  return value > largest || (value != value && largest == largest);
+}
+
+/// The indices of the largest numbers of `columns` lines, whose elements are `step` apart.
+template <class T>
+void largest_at(const T* x, int64_t size, int64_t step, int64_t columns, int64_t* best) {
+  using C = Comparable<T>;
+  if (step == 1) {
+    // Blocks first: only one with a new largest number is searched for its place.
+    constexpr int64_t kBlock = 256;
+    C largest = static_cast<C>(x[0]);
+    *best = 0;
+    for (int64_t begin = 0; begin < size; begin += kBlock) {
+      const int64_t end = std::min(begin + kBlock, size);
+      const C candidate = fold(
+          end - begin, static_cast<C>(x[begin]), [=](int64_t i) { return static_cast<C>(x[begin + i]); }, Larger());
+      if (!exceeds(candidate, largest)) continue;
+      for (int64_t i = begin; i < end; ++i) {
+        const C value = static_cast<C>(x[i]);
+        if (!exceeds(value, largest)) continue;
+        largest = value;
+        *best = i;
+      }
+    }
+    return;
   }
-  return best;
+  C largest[kColumns];
+  for (int64_t j = 0; j < columns; ++j) {
+    largest[j] = static_cast<C>(x[j]);
+    best[j] = 0;
+  }
+  for (int64_t i = 1; i < size; ++i) {
+    const T* row = x + i * step;
+    for (int64_t j = 0; j < columns; ++j) {
+      const C value = static_cast<C>(row[j]);
+      const bool better = exceeds(value, largest[j]);
+      largest[j] = better ? value : largest[j];
+      best[j] = better ? i : best[j];
+    }
+  }
 }
 
 template <class T>
@@ -32,13 +79,19 @@ void argmax(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool
   const int along =
       flatten || box.begin.rank() == 0 ? -1 : normalize_axis(ctx.op, "axis", axis.to<int64_t>(), x.dims().rank());
   const int64_t begin = along < 0 ? 0 : box.begin[along];
-  const T* data = x.data<T>();
-  parallel_for(view.outer * view.inner, view.size, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t at =
-          begin + largest_at(data + i / view.inner * view.size * view.inner + i % view.inner, view.size, view.inner);
-      if (out.dtype() == DType::int64) out.data<int64_t>()[i] = at;
-      else out.data<int32_t>()[i] = static_cast<int32_t>(at);
+  if (view.size == 0) return;
+  const int64_t strips = (view.inner + kColumns - 1) / kColumns;
+  parallel_for(view.outer * strips, view.size * std::min(view.inner, kColumns), [&](int64_t first, int64_t last) {
+    for (int64_t job = first; job < last; ++job) {
+      const int64_t outer = job / strips, column = job % strips * kColumns,
+                    columns = std::min(kColumns, view.inner - column);
+      int64_t best[kColumns];
+      largest_at(x.data<T>() + outer * view.size * view.inner + column, view.size, view.inner, columns, best);
+      for (int64_t j = 0; j < columns; ++j) {
+        const int64_t i = outer * view.inner + column + j;
+        if (out.dtype() == DType::int64) out.data<int64_t>()[i] = begin + best[j];
+        else out.data<int32_t>()[i] = static_cast<int32_t>(begin + best[j]);
+      }
     }
   });
 }
@@ -73,11 +126,18 @@ void cumsum(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool
   });
 }
 
-}  // namespace
-
-void register_scan() {
+void register_scan_for_target() {
   for_types(AllTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("argmax", kBackend, dtype_of<T>, &argmax<T>); });
   for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("cumsum", kBackend, dtype_of<T>, &cumsum<T>); });
 }
 
+}  // namespace
+}  // namespace shard::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shard::cpu {
+HWY_EXPORT(register_scan_for_target);
+void register_scan() { HWY_DYNAMIC_DISPATCH(register_scan_for_target)(); }
 }  // namespace shard::cpu
+#endif

@@ -7,29 +7,65 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
+#include <array>
+#include <memory>
+
 #include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/data_check.h"
 #include "shard/kernels/cpu/fold.h"
 #include "shard/kernels/cpu/functions.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/transpose.h"
 #include "shard/kernels/cpu/value.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
-/// Calls body(first element, i, step) for each of the outer * inner lines along the axis. Its
-/// elements are `step` apart, a constant 1 where the axis is the last one, so that loops vectorise.
-template <class Body>
-void for_lines(const AxisView& view, const Body& body) {
-  if (view.size == 0) return;
-  parallel_for(view.outer * view.inner, 8 * view.size, [&](int64_t first, int64_t last) {
-    if (view.inner == 1) {
-      for (int64_t i = first; i < last; ++i) body(i * view.size, i, std::integral_constant<int64_t, 1>());
-    } else {
-      for (int64_t i = first; i < last; ++i)
-        body(i / view.inner * view.size * view.inner + i % view.inner, i, view.inner);
+constexpr int64_t kRoom = 16384;  // elements of lines that are copied together, per cache line of a row
+
+/// Calls body(lines, to, i, scratch) for each of the outer * inner lines along the axis: `lines` are
+/// those of the tensors `in`, `to` is that of `out`, and `scratch` has room for a line in the type
+/// of arithmetic. A line whose elements are apart is copied to and from a contiguous one, so that a
+/// result does not depend on the distance.
+template <class T, size_t count, class Body>
+void for_lines(const AxisView& view, const std::array<const T*, count>& in, T* out, const Body& body) {
+  if (view.size == 0 || view.inner == 0) return;
+  const auto make_scratch = [&] {
+    return std::make_unique_for_overwrite<Compute<T>[]>(is_half<T> ? size_t(view.size) : 0);
+  };
+  if (view.inner == 1) {
+    parallel_for(view.outer, 8 * view.size, [&](int64_t first, int64_t last) {
+      const auto scratch = make_scratch();
+      for (int64_t i = first; i < last; ++i) {
+        std::array<const T*, count> lines = in;
+        for (const T*& line : lines) line += i * view.size;
+        body(lines, out + i * view.size, i, scratch.get());
+      }
+    });
+    return;
+  }
+  // Lines are copied together in whole cache lines, in as many as the second-level cache has room for.
+  constexpr int64_t kSide = 64 / sizeof(T);
+  const int64_t strip = std::min(std::clamp(kRoom / view.size, int64_t{1}, int64_t{16}) * kSide, view.inner);
+  const int64_t strips = (view.inner + strip - 1) / strip;
+  parallel_for(view.outer * strips, 16 * strip * view.size, [&](int64_t first, int64_t last) {
+    const int64_t pitch = view.size + kSide;  // not a power of two, of which a cache holds few
+    const auto memory = std::make_unique_for_overwrite<T[]>((count + 1) * size_t(strip * pitch));
+    const auto scratch = make_scratch();
+    T* const results = memory.get() + int64_t(count) * strip * pitch;
+    for (int64_t job = first; job < last; ++job) {
+      const int64_t column = job % strips * strip, n = std::min(strip, view.inner - column);
+      const int64_t at = job / strips * view.size * view.inner + column;
+      for (size_t k = 0; k < count; ++k)
+        transpose_matrix(in[k] + at, view.inner, memory.get() + int64_t(k) * strip * pitch, pitch, view.size, n);
+      for (int64_t j = 0; j < n; ++j) {
+        std::array<const T*, count> lines;
+        for (size_t k = 0; k < count; ++k) lines[k] = memory.get() + (int64_t(k) * strip + j) * pitch;
+        body(lines, results + j * pitch, job / strips * view.inner + column + j, scratch.get());
+      }
+      transpose_matrix(results, pitch, out + at, view.inner, n, view.size);
     }
   });
 }
@@ -42,59 +78,54 @@ struct LineSums {
 
 constexpr int64_t kBlock = 512;  // elements that are added up in Compute<T>
 
-template <class T, class Step>
-Compute<T> largest_of(const T* x, int64_t size, Step step) {
+template <class T>
+Compute<T> largest_of(const T* x, int64_t size) {
   using C = Compute<T>;
   return fold(
-      size, lowest<C>(), [=](int64_t k) { return static_cast<C>(x[k * step]); },
-      [](C a, C b) { return nan_max(a, b); });
+      size, lowest<C>(), [=](int64_t k) { return static_cast<C>(x[k]); }, Larger());
 }
 
-template <class T, class Step>
-LineSums<T> sums_of(const T* x, int64_t size, Step step) {
+template <class T>
+LineSums<T> sums_of(const T* x, int64_t size) {
   using C = Compute<T>;
-  const C largest = largest_of(x, size, step);
+  const C largest = largest_of(x, size);
   double sum = 0;
   for (int64_t begin = 0; begin < size; begin += kBlock) {
-    const T* from = x + begin * step;
+    const T* from = x + begin;
     sum += static_cast<double>(sum_of<C>(std::min(kBlock, size - begin),
-                                         [=](int64_t k) { return exp_of(static_cast<C>(from[k * step]) - largest); }));
+                                         [=](int64_t k) { return exp_of(static_cast<C>(from[k]) - largest); }));
   }
   return {largest, sum};
 }
 
-/// `out` may be `x`. Where `out` has the type of arithmetic, each exponential is computed once and
-/// stored there until the sum is known.
-template <class T, class Step>
-LineSums<T> softmax_line(const T* x, T* out, int64_t size, Step step) {
+/// `out` may be `x`. Each exponential is computed once, and is kept until the sum is known: in
+/// `out`, or in `scratch` where `out` has 16 bits.
+template <class T>
+LineSums<T> softmax_line(const T* x, T* out, int64_t size, Compute<T>* scratch) {
   using C = Compute<T>;
-  if constexpr (std::is_same_v<T, C>) {
-    const C largest = largest_of(x, size, step);
-    double sum = 0;
-    for (int64_t begin = 0; begin < size; begin += kBlock) {
-      const int64_t count = std::min(kBlock, size - begin);
-      const T* from = x + begin * step;
-      T* to = out + begin * step;
+  C* kept;
+  if constexpr (is_half<T>) kept = scratch;
+  else kept = out;
+  const C largest = largest_of(x, size);
+  double sum = 0;
+  for (int64_t begin = 0; begin < size; begin += kBlock) {
+    const int64_t count = std::min(kBlock, size - begin);
+    const T* from = x + begin;
+    C* to = kept + begin;
 #pragma GCC ivdep
-      for (int64_t k = 0; k < count; ++k) to[k * step] = exp_of(from[k * step] - largest);
-      sum += static_cast<double>(sum_of<C>(count, [=](int64_t k) { return to[k * step]; }));
-    }
-    const C total = static_cast<C>(sum);
-    for (int64_t k = 0; k < size; ++k) out[k * step] /= total;
-    return {largest, sum};
-  } else {
-    const LineSums<T> sums = sums_of(x, size, step);
-    const C largest = sums.largest, total = static_cast<C>(sums.sum);
-    for (int64_t k = 0; k < size; ++k) out[k * step] = T(exp_of(static_cast<C>(x[k * step]) - largest) / total);
-    return sums;
+    for (int64_t k = 0; k < count; ++k) to[k] = exp_of(static_cast<C>(from[k]) - largest);
+    sum += static_cast<double>(sum_of<C>(count, [=](int64_t k) { return to[k]; }));
   }
+  const C total = static_cast<C>(sum);
+  for (int64_t k = 0; k < size; ++k) out[k] = T(kept[k] / total);
+  return {largest, sum};
 }
 
 template <class T>
 void softmax(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out) {
   const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
-  for_lines(view, [&](int64_t at, int64_t, auto step) {
-    softmax_line(x.data<T>() + at, out.data<T>() + at, view.size, step);
+  for_lines<T, 1>(view, {x.data<T>()}, out.data<T>(), [&](const auto& lines, T* to, int64_t, Compute<T>* scratch) {
+    softmax_line(lines[0], to, view.size, scratch);
   });
 }
 
@@ -102,12 +133,11 @@ template <class T>
 void log_softmax(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out) {
   using C = Compute<T>;
   const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
-  for_lines(view, [&](int64_t at, int64_t, auto step) {
-    const T* from = x.data<T>() + at;
-    T* to = out.data<T>() + at;
-    const LineSums<T> sums = sums_of(from, view.size, step);
+  for_lines<T, 1>(view, {x.data<T>()}, out.data<T>(), [&](const auto& lines, T* to, int64_t, Compute<T>*) {
+    const T* from = lines[0];
+    const LineSums<T> sums = sums_of(from, view.size);
     const C largest = sums.largest, total = static_cast<C>(std::log(sums.sum));
-    for (int64_t k = 0, n = view.size; k < n; ++k) to[k * step] = T(static_cast<C>(from[k * step]) - largest - total);
+    for (int64_t k = 0, n = view.size; k < n; ++k) to[k] = T(static_cast<C>(from[k]) - largest - total);
   });
 }
 
@@ -117,15 +147,15 @@ void softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTenso
                   DenseTensor& x_grad) {
   using C = Compute<T>;
   const AxisView view = axis_view(out.dims(), normalize_axis(ctx.op, "axis", axis, out.dims().rank()));
-  for_lines(view, [&](int64_t at, int64_t, auto step) {
-    const T *y = out.data<T>() + at, *grad = out_grad.data<T>() + at;
-    T* to = x_grad.data<T>() + at;
-    const C total = static_cast<C>(sum_of<double>(view.size, [=](int64_t k) {
-      return static_cast<double>(static_cast<C>(y[k * step])) * static_cast<double>(static_cast<C>(grad[k * step]));
-    }));
-    for (int64_t k = 0, n = view.size; k < n; ++k)
-      to[k * step] = T(static_cast<C>(y[k * step]) * (static_cast<C>(grad[k * step]) - total));
-  });
+  for_lines<T, 2>(view, {out.data<T>(), out_grad.data<T>()}, x_grad.data<T>(),
+                  [&](const auto& lines, T* to, int64_t, Compute<T>*) {
+                    const T *y = lines[0], *grad = lines[1];
+                    const C total = static_cast<C>(sum_of<double>(view.size, [=](int64_t k) {
+                      return static_cast<double>(static_cast<C>(y[k])) * static_cast<double>(static_cast<C>(grad[k]));
+                    }));
+                    for (int64_t k = 0, n = view.size; k < n; ++k)
+                      to[k] = T(static_cast<C>(y[k]) * (static_cast<C>(grad[k]) - total));
+                  });
 }
 
 template <class T>
@@ -133,14 +163,14 @@ void log_softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseT
                       DenseTensor& x_grad) {
   using C = Compute<T>;
   const AxisView view = axis_view(out.dims(), normalize_axis(ctx.op, "axis", axis, out.dims().rank()));
-  for_lines(view, [&](int64_t at, int64_t, auto step) {
-    const T *y = out.data<T>() + at, *grad = out_grad.data<T>() + at;
-    T* to = x_grad.data<T>() + at;
-    const C total = static_cast<C>(
-        sum_of<double>(view.size, [=](int64_t k) { return static_cast<double>(static_cast<C>(grad[k * step])); }));
-    for (int64_t k = 0, n = view.size; k < n; ++k)
-      to[k * step] = T(static_cast<C>(grad[k * step]) - exp_of(static_cast<C>(y[k * step])) * total);
-  });
+  for_lines<T, 2>(
+      view, {out.data<T>(), out_grad.data<T>()}, x_grad.data<T>(), [&](const auto& lines, T* to, int64_t, Compute<T>*) {
+        const T *y = lines[0], *grad = lines[1];
+        const C total = static_cast<C>(
+            sum_of<double>(view.size, [=](int64_t k) { return static_cast<double>(static_cast<C>(grad[k])); }));
+        for (int64_t k = 0, n = view.size; k < n; ++k)
+          to[k] = T(static_cast<C>(grad[k]) - exp_of(static_cast<C>(y[k])) * total);
+      });
 }
 
 /// The classes are the last dim of the whole label.
@@ -178,8 +208,8 @@ void check_labels(const OpContext& ctx, size_t input, const DenseTensor& label, 
 
 /// -log of the probability of class k of a line.
 template <class T>
-double negative_log(const T* x, int64_t k, int64_t step, const LineSums<T>& sums, bool use_softmax) {
-  const double value = static_cast<double>(static_cast<Compute<T>>(x[k * step]));
+double negative_log(const T* x, int64_t k, const LineSums<T>& sums, bool use_softmax) {
+  const double value = static_cast<double>(static_cast<Compute<T>>(x[k]));
   return use_softmax ? std::log(sums.sum) - (value - static_cast<double>(sums.largest)) : -std::log(value);
 }
 
@@ -189,40 +219,38 @@ void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTe
   const AxisView view = axis_view(input.dims(), normalize_axis(ctx.op, "axis", axis, input.dims().rank()));
   if (!soft_label) check_labels(ctx, 1, label, view.size, ignore_index);
   if (view.size == 0) std::fill_n(loss.data<T>(), loss.numel(), T(0.0f));
-  for_lines(view, [&](int64_t at, int64_t line, auto step) {
-    const T* from = input.data<T>() + at;
-    T* to = softmax_out.data<T>() + at;
+  const auto line_loss = [&](const auto& lines, T* to, int64_t line, Compute<T>* scratch) {
+    const T* from = lines.front();
     LineSums<T> sums{};
-    if (use_softmax) {
-      sums = softmax_line(from, to, view.size, step);
-    } else {
-      for (int64_t k = 0; k < view.size; ++k) to[k * step] = from[k * step];
-    }
+    if (use_softmax) sums = softmax_line(from, to, view.size, scratch);
+    else std::copy_n(from, view.size, to);
     double result = 0;
     if (soft_label) {
-      const T* weight = label.data<T>() + at;
+      const T* weight = lines.back();
       for (int64_t k = 0; k < view.size; ++k) {
-        const double w = static_cast<double>(static_cast<Compute<T>>(weight[k * step]));
-        if (w != 0) result += w * negative_log(from, k, step, sums, use_softmax);
+        const double w = static_cast<double>(static_cast<Compute<T>>(weight[k]));
+        if (w != 0) result += w * negative_log(from, k, sums, use_softmax);
       }
     } else if (const int64_t k = index_at(label, line); k != ignore_index) {
-      result = negative_log(from, k, step, sums, use_softmax);
+      result = negative_log(from, k, sums, use_softmax);
     }
     loss.data<T>()[line] = T(static_cast<Compute<T>>(result));
-  });
+  };
+  if (soft_label) for_lines<T, 2>(view, {input.data<T>(), label.data<T>()}, softmax_out.data<T>(), line_loss);
+  else for_lines<T, 1>(view, {input.data<T>()}, softmax_out.data<T>(), line_loss);
 }
 
 /// The gradient of one line; `weight` returns the label's share of class k. With use_softmax x is p
 /// = softmax(input), and d loss / d input = p * sum(weight) - weight; without, x is the input, and
 /// the derivative of -weight * log(x) is -weight / x.
-template <class T, class Step, class Weight>
-void cross_entropy_line(const T* x, int64_t size, Step step, bool use_softmax, double sum_of_weights, double loss_grad,
+template <class T, class Weight>
+void cross_entropy_line(const T* x, int64_t size, bool use_softmax, double sum_of_weights, double loss_grad,
                         const Weight& weight, T* to) {
   using C = Compute<T>;
   for (int64_t k = 0; k < size; ++k) {
-    const double p = static_cast<double>(static_cast<C>(x[k * step])), w = weight(k);
+    const double p = static_cast<double>(static_cast<C>(x[k])), w = weight(k);
     const double slope = use_softmax ? p * sum_of_weights - w : w == 0 ? 0 : -w / p;
-    to[k * step] = T(static_cast<C>(slope * loss_grad));
+    to[k] = T(static_cast<C>(slope * loss_grad));
   }
 }
 
@@ -236,22 +264,23 @@ void cross_entropy_grad(const OpContext& ctx, const DenseTensor& label, const De
   const AxisView view = axis_view(softmax_in.dims(), along);
   const Box box = ctx.input_box(1, softmax_in);
   if (!soft_label) check_labels(ctx, 0, label, box.global[along], ignore_index);
-  for_lines(view, [&](int64_t at, int64_t line, auto step) {
-    const T* from = softmax_in.data<T>() + at;
-    T* to = input_grad.data<T>() + at;
+  const auto line_grad = [&](const auto& lines, T* to, int64_t line, Compute<T>*) {
+    const T* from = lines.front();
     const double gradient = static_cast<double>(static_cast<C>(loss_grad.data<T>()[line]));
     if (soft_label) {
-      const T* weights = label.data<T>() + at;
-      const auto weight = [=](int64_t k) { return static_cast<double>(static_cast<C>(weights[k * step])); };
+      const T* weights = lines.back();
+      const auto weight = [=](int64_t k) { return static_cast<double>(static_cast<C>(weights[k])); };
       double sum = 0;
       for (int64_t k = 0; k < view.size; ++k) sum += weight(k);
-      return cross_entropy_line(from, view.size, step, use_softmax, sum, gradient, weight, to);
+      return cross_entropy_line(from, view.size, use_softmax, sum, gradient, weight, to);
     }
     const int64_t value = index_at(label, line), mine = value - box.begin[along];
     const double kept = value == ignore_index ? 0 : 1;
     cross_entropy_line(
-        from, view.size, step, use_softmax, kept, gradient, [=](int64_t k) { return k == mine ? kept : 0; }, to);
-  });
+        from, view.size, use_softmax, kept, gradient, [=](int64_t k) { return k == mine ? kept : 0; }, to);
+  };
+  if (soft_label) for_lines<T, 2>(view, {softmax_in.data<T>(), label.data<T>()}, input_grad.data<T>(), line_grad);
+  else for_lines<T, 1>(view, {softmax_in.data<T>()}, input_grad.data<T>(), line_grad);
 }
 
 void register_softmax_for_target() {

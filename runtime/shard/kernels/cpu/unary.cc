@@ -1,5 +1,6 @@
-// CPU kernels of elementwise functions of one tensor. Their formulas are in functions.h; ops with
-// numbers are in scalar.cc.
+// CPU kernels of elementwise functions of one tensor, with the formulas of functions.h or functions
+// of SLEEF. Ops with numbers are in scalar.cc; later functions and activations are in
+// transcendental.cc, special.cc and activation.cc.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/cpu/unary.cc"
 #include "shard/kernels/cpu/targets.h"
@@ -11,6 +12,7 @@
 #include "shard/kernels/cpu/functions.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
+#include "shard/kernels/cpu/vector_row.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
@@ -22,16 +24,42 @@ struct Exp {
     return exp_of(x);
   }
 };
-struct Log {
-  template <class C>
-  static C apply(C x) {
-    return std::log(x);
-  }
-};
 struct Tanh {
   template <class C>
   static C apply(C x) {
     return tanh_of(x);
+  }
+};
+
+// Formulas of vectors.
+struct VectorExp {
+  template <class V>
+  static HWY_INLINE V apply(V x) {
+    return exp(x);
+  }
+};
+struct VectorTanh {
+  template <class V>
+  static HWY_INLINE V apply(V x) {
+    return tanh(x);
+  }
+};
+struct Log {
+  template <class V>
+  static HWY_INLINE V apply(V x) {
+    return log(x);
+  }
+};
+struct Sin {
+  template <class V>
+  static HWY_INLINE V apply(V x) {
+    return sin(x);
+  }
+};
+struct Cos {
+  template <class V>
+  static HWY_INLINE V apply(V x) {
+    return cos(x);
   }
 };
 struct Sqrt {
@@ -68,18 +96,6 @@ struct ApproximateGelu {
   template <class C>
   static C apply(C x) {
     return gelu_tanh_of(x);
-  }
-};
-struct Sin {
-  template <class C>
-  static C apply(C x) {
-    return std::sin(x);
-  }
-};
-struct Cos {
-  template <class C>
-  static C apply(C x) {
-    return std::cos(x);
   }
 };
 struct Square {
@@ -121,21 +137,31 @@ void gelu(const OpContext&, const DenseTensor& x, bool approximate, DenseTensor&
   run_unary(approximate ? &unary_row<ApproximateGelu, T> : &unary_row<Gelu, T>, x, out);
 }
 
+/// A function that compilers vectorise for float, and for double a formula of vectors.
+template <class Single, class Double>
+void add_mixed(const char* name) {
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    constexpr bool wide = std::is_same_v<T, double>;
+    register_kernel(name, kBackend, dtype_of<T>, wide ? &VectorKernel<Double, T>::unary : &unary<Single, T>);
+  });
+}
+
 template <class Op, class List>
 void add_op(const char* name, List types) {
   for_types(types, [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &unary<Op, T>); });
 }
 
 void register_unary_for_target() {
-  add_op<Exp>("exp", FloatTypes{});
-  add_op<Log>("log", FloatTypes{});
-  add_op<Tanh>("tanh", FloatTypes{});
+  add_mixed<Exp, VectorExp>("exp");
+  add_mixed<Tanh, VectorTanh>("tanh");
+  add_unary<Log>("log");
+  add_unary<Sin>("sin");
+  add_unary<Cos>("cos");
   add_op<Sqrt>("sqrt", FloatTypes{});
   add_op<Rsqrt>("rsqrt", FloatTypes{});
   add_op<Sigmoid>("sigmoid", FloatTypes{});
   add_op<Silu>("silu", FloatTypes{});
-  add_op<Sin>("sin", FloatTypes{});
-  add_op<Cos>("cos", FloatTypes{});
+  add_op<Silu>("swish", FloatTypes{});
   add_op<Relu>("relu", NumberTypes{});
   add_op<Square>("square", NumberTypes{});
   add_op<Abs>("abs", NumberTypes{});

@@ -11,6 +11,7 @@
 #include "shard/kernels/cpu/binary_row.h"
 #include "shard/kernels/cpu/functions.h"
 #include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/vector_row.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
@@ -54,15 +55,15 @@ struct SigmoidGrad {
   }
 };
 struct SinGrad {
-  template <class C>
-  static C apply(C x, C g) {
-    return g * std::cos(x);
+  template <class V>
+  static HWY_INLINE V apply(V x, V g) {
+    return g * cos(x);
   }
 };
 struct CosGrad {
-  template <class C>
-  static C apply(C x, C g) {
-    return -g * std::sin(x);
+  template <class V>
+  static HWY_INLINE V apply(V x, V g) {
+    return -g * sin(x);
   }
 };
 struct SquareGrad {
@@ -84,49 +85,39 @@ struct ReluGrad {
   }
 };
 
-template <class C>
-struct Pair {
-  C first;
-  C second;
-};
 struct ClipGrad {
-  template <class C>
-  static C apply(C x, C g, Pair<C> p) {
-    return select((x > p.first) & (x < p.second), g, C(0));
+  template <class V>
+  static HWY_INLINE V apply(V x, V g, const Numbers<V>& bounds) {
+    return select(hn::And(x > bounds.first, x < bounds.second), g, V(0));
   }
 };
-/// The exponent of the function, and that exponent minus one.
+/// p has the exponent of the function, and that exponent minus one.
 struct PowGrad {
-  template <class C>
-  static C apply(C x, C g, Pair<C> p) {
-    return g * p.first * std::pow(x, p.second);
+  template <class V>
+  static HWY_INLINE V apply(V x, V g, const Numbers<V>& p) {
+    return g * p.first * pow(x, p.second);
   }
 };
 /// The gradient of a linear function, such as x^1 and x^0.
 struct LinearGrad {
-  template <class C>
-  static C apply(C, C g, Pair<C> p) {
+  template <class V>
+  static HWY_INLINE V apply(V, V g, const Numbers<V>& p) {
     return g * p.first;
   }
 };
-
-template <class Op, class T>
-void pair_row(const Row& row) {
-  using C = Compute<T>;
-  const T* x = static_cast<const T*>(row.in[0]);
-  const T* g = static_cast<const T*>(row.in[1]);
-  T* out = static_cast<T*>(row.out);
-  const Pair<C> params = *static_cast<const Pair<C>*>(row.params);
-  for (int64_t i = 0, n = row.n; i < n; ++i)
-    out[i] = static_cast<T>(Op::template apply<C>(static_cast<C>(x[i]), static_cast<C>(g[i]), params));
-}
+struct CubeGrad {
+  template <class V>
+  static HWY_INLINE V apply(V x, V g) {
+    return g * 3.0 * (x * x);
+  }
+};
 
 template <class T>
 void clip_grad(const OpContext&, const DenseTensor& x, const DenseTensor& out_grad, const Scalar& min,
                const Scalar& max, DenseTensor& x_grad) {
   using C = Compute<T>;
-  const Pair<C> params{min.to<C>(), max.to<C>()};
-  run_binary(&pair_row<ClipGrad, T>, x, out_grad, x_grad, &params);
+  const Numbers<C> bounds{min.to<C>(), max.to<C>()};
+  run_binary(&vector_row<ClipGrad, T, 0, 1>, x, out_grad, x_grad, &bounds);
 }
 
 template <class T>
@@ -134,10 +125,12 @@ void pow_grad(const OpContext&, const DenseTensor& x, const DenseTensor& out_gra
               DenseTensor& x_grad) {
   using C = Compute<T>;
   const C exponent = y.to<C>();
-  const Pair<C> params{exponent, exponent - C(1)};
-  if (exponent == C(0) || exponent == C(1)) run_binary(&pair_row<LinearGrad, T>, x, out_grad, x_grad, &params);
-  else if (exponent == C(2)) run_binary(&binary_row<SquareGrad, T, T>, x, out_grad, x_grad);
-  else run_binary(&pair_row<PowGrad, T>, x, out_grad, x_grad, &params);
+  const Numbers<C> params{exponent, exponent - C(1)};
+  RowLoop loop = &vector_row<PowGrad, T, 0, 1>;
+  if (exponent == C(0) || exponent == C(1)) loop = &vector_row<LinearGrad, T, 0, 1>;
+  else if (exponent == C(2)) loop = &binary_row<SquareGrad, T, T>;
+  else if (exponent == C(3)) loop = &vector_row<CubeGrad, T, 0, 1>;
+  run_binary(loop, x, out_grad, x_grad, &params);
 }
 
 template <class Op>
@@ -153,8 +146,8 @@ void register_unary_grad_for_target() {
   add_op<SqrtGrad>("sqrt_grad");
   add_op<RsqrtGrad>("rsqrt_grad");
   add_op<SigmoidGrad>("sigmoid_grad");
-  add_op<SinGrad>("sin_grad");
-  add_op<CosGrad>("cos_grad");
+  add_binary<SinGrad>("sin_grad");
+  add_binary<CosGrad>("cos_grad");
   add_op<SquareGrad>("square_grad");
   add_op<AbsGrad>("abs_grad");
   add_op<ReluGrad>("relu_grad");

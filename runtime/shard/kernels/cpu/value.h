@@ -62,18 +62,6 @@ inline C integer_power(C x, int64_t exponent) {
   return result;
 }
 
-/// The larger or smaller of two numbers; NaN wins.
-template <class C>
-inline C nan_max(C a, C b) {
-  if constexpr (std::is_floating_point_v<C>) return ((a > b) | (a != a)) ? a : b;
-  else return a > b ? a : b;
-}
-template <class C>
-inline C nan_min(C a, C b) {
-  if constexpr (std::is_floating_point_v<C>) return ((a < b) | (a != a)) ? a : b;
-  else return a < b ? a : b;
-}
-
 /// The identities of max and min.
 template <class C>
 constexpr C lowest() {

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Times kernels beside those of PyTorch, in turn, and prints a table of ratios.
+
+usage: bench/kernel_bench.py [--build DIR] [--threads N] [--backward] [--match TEXT] [--runs N] [--markdown]
+
+--build     a release build with the target kernel_bench (build-release)
+--threads   of both sides (1)
+--backward  forward and backward with gradients of all float inputs, instead of forward alone
+--match     only cases whose names contain this text; may be given several times
+--runs      pairs of samples for each case (7); the table has the medians
+--markdown  a table as docs/performance.md has it
+
+Run it by the Python of an environment that has torch; bench/kernels.sh makes one. Both sides compute on numbers that are drawn afresh
+from one distribution.
+"""
+import argparse
+import math
+import pathlib
+import statistics
+import subprocess
+import time
+
+import torch
+import torch.nn.functional as F
+
+ROWS = COLUMNS = 4096
+
+
+def draw(shape, dtype=torch.float32, low=-2.0, high=2.0):
+    if dtype == torch.int64:
+        return torch.randint(int(low), int(high), shape)
+    return torch.empty(shape).uniform_(low, high).to(dtype)
+
+
+def cases():
+    big = (ROWS, COLUMNS)
+    every = {}
+
+    def case(name, run, shapes=(big,), dtype=torch.float32, low=-2.0, high=2.0):
+        every[name] = (lambda: [draw(shape, dtype, low, high) for shape in shapes], run)
+
+    def unary(name, run, low=-2.0, high=2.0):
+        case(name, run, low=low, high=high)
+        case(name + " bf16", run, dtype=torch.bfloat16, low=low, high=high)
+
+    unary("relu", torch.relu)
+    unary("exp", torch.exp)
+    unary("log", torch.log, 0.1, 4)
+    unary("sin", torch.sin)
+    unary("cos", torch.cos)
+    unary("tanh", torch.tanh)
+    unary("sigmoid", torch.sigmoid)
+    unary("silu", F.silu)
+    unary("gelu", F.gelu)
+    unary("pow 1.7", lambda x: torch.pow(x, 1.7), 0.1, 4)
+    for dtype, end in ((torch.float32, ""), (torch.bfloat16, " bf16")):
+        case("add" + end, torch.add, (big, big), dtype)
+        case("multiply by a row" + end, torch.mul, (big, (COLUMNS,)), dtype)
+        case("divide" + end, torch.div, (big, big), dtype, 0.5, 2)
+        case("sum" + end, torch.sum, dtype=dtype)
+        case("sum dim 0" + end, lambda x: x.sum(0), dtype=dtype)
+        case("sum dim 1" + end, lambda x: x.sum(1), dtype=dtype)
+        case("sum dim 1 of 3" + end, lambda x: x.sum(1), ((256, 256, 256),), dtype)
+        case("mean dim 1" + end, lambda x: x.mean(1), dtype=dtype)
+        case("amax dim 0" + end, lambda x: x.amax(0), dtype=dtype)
+        case("amax dim 1" + end, lambda x: x.amax(1), dtype=dtype)
+        case("softmax dim 0" + end, lambda x: x.softmax(0), dtype=dtype)
+        case("softmax dim 1" + end, lambda x: x.softmax(1), dtype=dtype)
+        case("log_softmax dim 1" + end, lambda x: x.log_softmax(1), dtype=dtype)
+        case("transpose" + end, lambda x: x.t().contiguous(), dtype=dtype)
+        case("transpose 0 2 1 3" + end, lambda x: x.permute(0, 2, 1, 3).contiguous(), ((16, 1024, 16, 64),), dtype)
+        case("concat" + end, lambda x, y: torch.cat((x, y), 1), (big, big), dtype)
+        case("slice" + end, lambda x: x[:, 64:4032].contiguous(), dtype=dtype)
+        case("cumsum dim 0" + end, lambda x: x.cumsum(0), dtype=dtype)
+        case("cumsum dim 1" + end, lambda x: x.cumsum(1), dtype=dtype)
+        case("layer_norm" + end, lambda x, w, b: F.layer_norm(x, (2048,), w, b), ((8192, 2048), (2048,), (2048,)), dtype)
+        case("rms_norm" + end, lambda x, w: F.rms_norm(x, (2048,), w, 1e-6), ((8192, 2048), (2048,)), dtype)
+        case("dropout" + end, lambda x: F.dropout(x, 0.3), dtype=dtype)
+        for n in (64, 256, 1024, 2048):
+            case(f"matmul {n}{end}", torch.matmul, ((n, n), (n, n)), dtype)
+        case("matmul 1024 transposed y" + end, lambda x, y: x @ y.t(), ((1024, 1024), (1024, 1024)), dtype)
+        case("matmul row" + end, torch.matmul, ((1, 4096), (4096, 4096)), dtype)
+        case("matmul batched" + end, torch.matmul, ((64, 128, 64), (64, 64, 128)), dtype)
+        for causal in (False, True):
+            name = ("attention causal" if causal else "attention") + end
+
+            def attention(q, k, v, causal=causal):
+                swap = [x.transpose(1, 2) for x in (q, k, v)]
+                return F.scaled_dot_product_attention(*swap, is_causal=causal).transpose(1, 2)
+
+            case(name, attention, ((4, 512, 8, 64),) * 3, dtype)
+        every["cross_entropy" + end] = (
+            lambda dtype=dtype: [draw((4096, 4096), dtype), draw((4096,), torch.int64, 0, 4096)],
+            lambda x, label: F.cross_entropy(x, label, reduction="none"))
+        every["gather" + end] = (lambda dtype=dtype: [draw((65536, 256), dtype), draw((65536,), torch.int64, 0, 65536)],
+                                 lambda x, index: x.index_select(0, index))
+        every["embedding" + end] = (lambda dtype=dtype: [draw((32768, 512), dtype), draw((32768,), torch.int64, 0, 32768)],
+                                    lambda w, index: F.embedding(index, w))
+        every["scatter add" + end] = (
+            lambda dtype=dtype: [draw((65536, 256), dtype), draw((65536, 256), dtype), draw((65536,), torch.int64, 0, 65536)],
+            lambda x, updates, index: x.index_add(0, index, updates))
+    every["batch_norm"] = (
+        lambda: [draw((32, 64, 64, 128)), draw((64,)), draw((64,), low=0.5, high=1), torch.zeros(64), torch.ones(64)],
+        lambda x, b, w, mean, var: F.batch_norm(x, mean, var, w, b, True))
+    every["where"] = (lambda: [draw(big), draw(big), draw(big, torch.int64, 0, 2).bool()], lambda x, y, c: torch.where(c, x, y))
+    case("cast to bf16", lambda x: x.to(torch.bfloat16))
+    case("add int64", torch.add, (big, big), torch.int64, 0, 99)
+    case("argmax dim 1", lambda x: x.argmax(1))
+    case("argmax dim 0", lambda x: x.argmax(0))
+    every["nonzero"] = (lambda: [draw(big, torch.int64, 0, 2).bool()], torch.nonzero)
+    every["gaussian"] = (lambda: [], lambda: torch.randn(big))
+    every["uniform"] = (lambda: [], lambda: torch.rand(big))
+    every["randint"] = (lambda: [], lambda: torch.randint(0, 1000, big))
+
+    def make_adamw():
+        parameter = torch.nn.Parameter(draw(big))
+        parameter.grad = draw(big)
+        return [torch.optim.AdamW([parameter], lr=1e-3, fused=True)]
+
+    every["adamw"] = (make_adamw, lambda optimizer: optimizer.step())
+    for n in (4, 64, 1024):
+        case(f"add {n}", torch.add, ((n,), (n,)))
+        case(f"sum {n}", torch.sum, ((n,),))
+        case(f"softmax {n}", lambda x: x.softmax(0), ((n,),))
+    return every
+
+
+class Ours:
+    def __init__(self, build, threads):
+        command = [pathlib.Path(build) / "bench/kernel_bench", "--threads", str(threads)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, text):
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def names(self):
+        """(name, whether it has a gradient) of each case."""
+        return [(each[:-1], each[-1] == "+") for each in self.ask("list").split(";")]
+
+    def sample(self, mode, runs):
+        return float(self.ask(f"{mode} 1 {runs}"))
+
+
+class Peer:
+    def __init__(self, case):
+        make, self.run = case
+        self.inputs = make()
+        self.gradient = None
+
+    def sample(self, mode, runs):
+        if mode == "forward":
+            with torch.no_grad():
+                begin = time.perf_counter()
+                for _ in range(runs):
+                    self.run(*self.inputs)
+                return (time.perf_counter() - begin) / runs
+        self.inputs = [x.detach().requires_grad_() if x.is_floating_point() else x for x in self.inputs]
+        if self.gradient is None:
+            self.gradient = torch.empty(self.run(*self.inputs).shape).uniform_(-1, 1).to(self.inputs[0].dtype)
+        begin = time.perf_counter()
+        for _ in range(runs):
+            self.run(*self.inputs).backward(self.gradient)
+        return (time.perf_counter() - begin) / runs
+
+
+def measure(ours, peer, mode, samples):
+    """Medians of seconds a run, ours and the peer's, sampled in turn; a sample is at least 5 ms long."""
+    first = max(ours.sample(mode, 1), 1e-7), max(peer.sample(mode, 1), 1e-7)
+    runs = [max(1, min(10000, math.ceil(5e-3 / seconds))) for seconds in first]
+    times = [(ours.sample(mode, runs[0]), peer.sample(mode, runs[1])) for _ in range(samples)]
+    return [statistics.median(side) for side in zip(*times)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build-release")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--backward", action="store_true")
+    parser.add_argument("--match", action="append")
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--markdown", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    mode = "backward" if options.backward else "forward"
+    ours = Ours(options.build, options.threads)
+    peers = cases()
+    row = "| {} | {} | {} | {} |" if options.markdown else "{:<34} {:>10} {:>10} {:>7}"
+    print(row.format("case", "shard, ms", "PyTorch", "ratio"))
+    if options.markdown:
+        print("|---|---|---|---|")
+    ratios = []
+    for name, differentiable in ours.names():
+        if options.match and not any(text in name for text in options.match) or options.backward and not differentiable:
+            continue
+        if name not in peers:
+            raise SystemExit(f"kernel_bench.cc has the case '{name}', which is missing here")
+        if ours.ask(f"make {name}") != "ok":
+            raise SystemExit(f"kernel_bench failed at '{name}'")
+        mine, theirs = measure(ours, Peer(peers[name]), mode, options.runs)
+        ratios.append(theirs / mine)
+        print(row.format(name, f"{mine * 1e3:.4g}", f"{theirs * 1e3:.4g}", f"{ratios[-1]:.2f}"), flush=True)
+    below = sum(ratio < 1 for ratio in ratios)
+    print(f"\n{len(ratios)} cases, {mode}, {options.threads} threads: geometric mean {statistics.geometric_mean(ratios):.2f}, {below} below 1")
+
+
+main()

@@ -1,0 +1,80 @@
+// Chooses what multiplies two matrices, and divides large products among threads.
+#include "shard/kernels/cpu/gemm.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "shard/kernels/cpu/elementwise.h"
+#include "shard/kernels/cpu/parallel.h"
+
+namespace shard::cpu {
+namespace {
+
+constexpr int64_t kJob = 1 << 22;     // multiplications that justify a thread
+constexpr int64_t kOneDnn = 1 << 21;  // multiplications from which oneDNN is faster (docs/performance.md)
+constexpr int64_t kPart = 256;        // rows or columns of a job; fixed, so that results do not depend on threads
+
+/// Rows or columns [begin, end) by OpenBLAS.
+template <class C>
+void multiply_by_openblas(const Product& p, const C* x, const C* y, C* out, bool columns, int64_t begin, int64_t end) {
+  const Steps sx = steps_of_x(p), sy = steps_of_y(p);
+  const C* const x_part = columns ? x : x + begin * sx.row;
+  const C* const y_part = columns ? y + begin * sy.column : y;
+  C* const out_part = out + (columns ? begin : begin * p.n);
+  const auto tx = p.transpose_x ? CblasTrans : CblasNoTrans, ty = p.transpose_y ? CblasTrans : CblasNoTrans;
+  const int m = static_cast<int>(columns ? p.m : end - begin), n = static_cast<int>(columns ? end - begin : p.n);
+  const int k = static_cast<int>(p.k), ldx = static_cast<int>(p.transpose_x ? p.m : p.k),
+            ldy = static_cast<int>(p.transpose_y ? p.k : p.n), ldo = static_cast<int>(p.n);
+  if constexpr (std::is_same_v<C, float>) {
+    cblas_sgemm(CblasRowMajor, tx, ty, m, n, k, 1.0f, x_part, ldx, y_part, ldy, 0.0f, out_part, ldo);
+  } else {
+    cblas_dgemm(CblasRowMajor, tx, ty, m, n, k, 1.0, x_part, ldx, y_part, ldy, 0.0, out_part, ldo);
+  }
+}
+
+/// The same numbers in float32.
+std::vector<float> widened(DType dtype, const void* data, int64_t count) {
+  std::vector<float> wide(static_cast<size_t>(count));
+  convert_elements(dtype, data, DType::float32, wide.data(), count);
+  return wide;
+}
+
+void multiply_widened(const Product& p, const Factors& factors, const Result& out) {
+  const std::vector<float> x = widened(factors.dtype, factors.x, p.m * p.k),
+                           y = widened(factors.dtype, factors.y, p.k * p.n);
+  const Factors wide{DType::float32, x.data(), y.data()};
+  if (out.dtype == DType::float32) return multiply(p, wide, out);
+  std::vector<float> sums(static_cast<size_t>(p.m * p.n));
+  multiply(p, wide, {DType::float32, sums.data()});
+  convert_elements(DType::float32, sums.data(), out.dtype, out.data, p.m * p.n);
+}
+
+}  // namespace
+
+void multiply(const Product& p, const Factors& factors, const Result& out) {
+  if (p.m == 1 || p.n == 1) return multiply_vector(p, factors, out);
+  const DType dtype = factors.dtype;
+  if (dtype == DType::float16) return multiply_widened(p, factors, out);
+  if (dtype == DType::bfloat16 && !onednn_multiplies_bfloat16()) return multiply_widened(p, factors, out);
+  const bool columns = p.n > p.m;
+  const int64_t length = columns ? p.n : p.m;
+  const int64_t parts = p.work() > kJob ? (length + kPart - 1) / kPart : 1, part = parts > 1 ? kPart : length;
+  parallel_for(parts, std::max<int64_t>(1, p.work() / parts / (kJob / kGrain)), [&](int64_t first, int64_t last) {
+    for (int64_t job = first; job < last; ++job) {
+      const int64_t begin = job * part, end = std::min(begin + part, length);
+      if (dtype == DType::float64) {
+        multiply_by_openblas(p, static_cast<const double*>(factors.x), static_cast<const double*>(factors.y),
+                             static_cast<double*>(out.data), columns, begin, end);
+      } else if (dtype == DType::bfloat16 || p.work() >= kOneDnn) {
+        multiply_by_onednn(p, factors, out, columns, begin, end);
+      } else {
+        multiply_by_openblas(p, static_cast<const float*>(factors.x), static_cast<const float*>(factors.y),
+                             static_cast<float*>(out.data), columns, begin, end);
+      }
+    }
+  });
+}
+
+}  // namespace shard::cpu

@@ -1,0 +1,48 @@
+// Products of two matrices, by the library or loop that is fastest for their sizes and dtype.
+#pragma once
+
+#include <cstdint>
+
+#include "shard/core/dtype.h"
+
+namespace shard::cpu {
+
+/// out [m, n] = x [m, k] * y [k, n], row-major and contiguous. With a flag, the matrix is stored as its transpose.
+struct Product {
+  int64_t m, n, k;
+  bool transpose_x, transpose_y;
+  int64_t work() const { return m * n * k; }
+};
+
+/// How the elements of one factor are spaced: element (row, column) is at row * row_step + column * column_step.
+struct Steps {
+  int64_t row, column;
+};
+inline Steps steps_of_x(const Product& p) { return p.transpose_x ? Steps{1, p.m} : Steps{p.k, 1}; }
+inline Steps steps_of_y(const Product& p) { return p.transpose_y ? Steps{1, p.k} : Steps{p.n, 1}; }
+
+/// The factors of a product and its result, whose dtype is that of the factors or that of sums:
+/// float32 for 16-bit factors.
+struct Factors {
+  DType dtype;
+  const void *x, *y;
+};
+struct Result {
+  DType dtype;
+  void* data;
+};
+
+/// The product of floats, on the threads of the caller. Sums are in the dtype of sums, and each is
+/// rounded once. The result does not depend on the number of threads.
+void multiply(const Product& p, const Factors& factors, const Result& out);
+
+/// A product where m or n is 1: the matrix is read once, in order.
+void multiply_vector(const Product& p, const Factors& factors, const Result& out);
+
+/// Rows [begin, end) of out, or columns if `columns`, by oneDNN on the calling thread. Dtypes are float32 or bfloat16.
+void multiply_by_onednn(const Product& p, const Factors& factors, const Result& out, bool columns, int64_t begin,
+                        int64_t end);
+/// False where oneDNN has no fast code for products of bfloat16 on this processor.
+bool onednn_multiplies_bfloat16();
+
+}  // namespace shard::cpu

@@ -1,0 +1,111 @@
+// Products of a vector and a matrix, which take as long as reading the matrix.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "shard/kernels/cpu/gemm_vector.cc"
+#include "shard/kernels/cpu/targets.h"
+
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "shard/kernels/cpu/fold.h"
+#include "shard/kernels/cpu/gemm.h"
+#include "shard/kernels/cpu/parallel.h"
+#include "shard/kernels/cpu/value.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace shard::cpu::HWY_NAMESPACE {
+namespace {
+
+constexpr int64_t kBlock = 512;  // terms that are added up in the type of arithmetic; blocks are added up in double
+
+/// out[i] = the sum of matrix[i][k] * vector[k].
+template <class T, class C, class R>
+void multiply_rows(const T* matrix, const C* vector, int64_t results, int64_t depth, R* out) {
+  parallel_for(results, depth, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      double sum = 0;
+      for (int64_t begin = 0; begin < depth; begin += kBlock) {
+        const T* row = matrix + i * depth + begin;
+        const C* factors = vector + begin;
+        sum += static_cast<double>(
+            sum_of<C>(std::min(kBlock, depth - begin), [=](int64_t k) { return static_cast<C>(row[k]) * factors[k]; }));
+      }
+      out[i] = R(static_cast<Compute<R>>(sum));
+    }
+  });
+}
+
+/// sums[j] = the sum of vector[k] * matrix[k][j] for j below `columns`; rows of the matrix are `step` apart.
+template <class T, class C>
+void sum_columns(const T* matrix, int64_t step, const C* vector, int64_t columns, int64_t depth, C* sums) {
+  std::fill_n(sums, columns, C(0));
+  int64_t k = 0;
+  for (; k + 4 <= depth; k += 4) {
+    const T* rows = matrix + k * step;
+    const C a = vector[k], b = vector[k + 1], c = vector[k + 2], d = vector[k + 3];
+    for (int64_t j = 0; j < columns; ++j) {
+      sums[j] += (a * static_cast<C>(rows[j]) + b * static_cast<C>(rows[step + j])) +
+                 (c * static_cast<C>(rows[2 * step + j]) + d * static_cast<C>(rows[3 * step + j]));
+    }
+  }
+  for (; k < depth; ++k) {
+    const T* row = matrix + k * step;
+    for (int64_t j = 0; j < columns; ++j) sums[j] += vector[k] * static_cast<C>(row[j]);
+  }
+}
+
+/// out[j] = the sum of vector[k] * matrix[k][j], for as many j at once as have room in the first-level cache.
+template <class T, class C, class R>
+void multiply_columns(const T* matrix, const C* vector, int64_t results, int64_t depth, R* out) {
+  constexpr int64_t kTile = 512;
+  const int64_t tiles = (results + kTile - 1) / kTile;
+  parallel_for(tiles, depth * std::min(results, kTile), [&](int64_t first, int64_t last) {
+    for (int64_t tile = first; tile < last; ++tile) {
+      const int64_t column = tile * kTile, n = std::min(kTile, results - column);
+      double totals[kTile] = {};
+      for (int64_t begin = 0; begin < depth; begin += kBlock) {
+        C sums[kTile];
+        sum_columns(matrix + begin * results + column, results, vector + begin, n, std::min(kBlock, depth - begin),
+                    sums);
+        for (int64_t j = 0; j < n; ++j) totals[j] += static_cast<double>(sums[j]);
+      }
+      for (int64_t j = 0; j < n; ++j) out[column + j] = R(static_cast<Compute<R>>(totals[j]));
+    }
+  });
+}
+
+template <class T, class R>
+void multiply_typed(const Product& p, const T* x, const T* y, R* out) {
+  using C = Compute<T>;
+  const bool row = p.m == 1;
+  const std::vector<C> vector(row ? x : y, (row ? x : y) + p.k);
+  const T* matrix = row ? y : x;
+  const int64_t results = row ? p.n : p.m;
+  if (results == 1 || (row ? p.transpose_y : !p.transpose_x)) multiply_rows(matrix, vector.data(), results, p.k, out);
+  else multiply_columns(matrix, vector.data(), results, p.k, out);
+}
+
+void multiply_vector_for_target(const Product& p, const Factors& factors, const Result& out) {
+  visit_dtype(factors.dtype, [&]<class T>(TypeTag<T>) {
+    if constexpr (is_float<T>) {
+      const T *x = static_cast<const T*>(factors.x), *y = static_cast<const T*>(factors.y);
+      if (out.dtype == factors.dtype) multiply_typed(p, x, y, static_cast<T*>(out.data));
+      else multiply_typed(p, x, y, static_cast<Compute<T>*>(out.data));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace shard::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shard::cpu {
+HWY_EXPORT(multiply_vector_for_target);
+void multiply_vector(const Product& p, const Factors& factors, const Result& out) {
+  HWY_DYNAMIC_DISPATCH(multiply_vector_for_target)(p, factors, out);
+}
+}  // namespace shard::cpu
+#endif

@@ -1,0 +1,94 @@
+// Products of small matrices that are in the caches, in registers as far as possible. Large matrices are for libraries
+// (gemm.cc).
+// Highway's include guard: the file is included once for every target.
+#if defined(SHARD_KERNELS_CPU_PRODUCT_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef SHARD_KERNELS_CPU_PRODUCT_H
+#undef SHARD_KERNELS_CPU_PRODUCT_H
+#else
+#define SHARD_KERNELS_CPU_PRODUCT_H
+#endif
+
+#include "hwy/highway.h"
+
+#include <cstdint>
+
+HWY_BEFORE_NAMESPACE();
+namespace shard::cpu::HWY_NAMESPACE {
+
+/// A matrix whose element (i, k) is data[i * row_step + k * column_step].
+template <class C>
+struct Strided {
+  const C* data;
+  int64_t row_step;
+  int64_t column_step;
+};
+
+/// Columns of the result are a multiple of this: the buffers of b and of the result are padded to it.
+inline constexpr int64_t kProductColumns = 16;
+
+namespace detail {
+
+template <int rows, int vectors, class C>
+HWY_INLINE void product_tile(int64_t depth, const Strided<C>& a, const C* b, int64_t b_step, C* out, int64_t out_step) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::ScalableTag<C> tag;
+  using V = hn::Vec<decltype(tag)>;
+  const auto width = static_cast<int64_t>(hn::Lanes(tag));
+  V sums[rows][vectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; ++v) sums[i][v] = hn::LoadU(tag, out + i * out_step + v * width);
+  }
+  for (int64_t k = 0; k < depth; ++k) {
+    V line[vectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; ++v) line[v] = hn::LoadU(tag, b + k * b_step + v * width);
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; ++i) {
+      const V factor = hn::Set(tag, a.data[i * a.row_step + k * a.column_step]);
+#pragma GCC unroll 8
+      for (int v = 0; v < vectors; ++v) sums[i][v] = hn::MulAdd(factor, line[v], sums[i][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; ++v) hn::StoreU(sums[i][v], tag, out + i * out_step + v * width);
+  }
+}
+
+}  // namespace detail
+
+/// out += a * b for a [rows, depth], b [depth, columns] and out [rows, columns]; the rows of b and out are b_step and
+/// out_step apart. Each element is summed in the order of k, whatever the sizes are.
+template <class C>
+void add_product(int64_t rows, int64_t columns, int64_t depth, const Strided<C>& a, const C* b, int64_t b_step, C* out,
+                 int64_t out_step) {
+  const auto width = static_cast<int64_t>(hwy::HWY_NAMESPACE::Lanes(hwy::HWY_NAMESPACE::ScalableTag<C>()));
+  constexpr int kRows = 4;
+  // As many vectors as leave registers for the rest.
+  constexpr int kVectors = HWY_TARGET == HWY_AVX3 ? 4 : 2;
+  const auto strip = [&]<int vectors>(std::integral_constant<int, vectors>, int64_t column) {
+    for (int64_t i = 0; i < rows; i += kRows) {
+      const Strided<C> from{a.data + i * a.row_step, a.row_step, a.column_step};
+      C* const to = out + i * out_step + column;
+      if (i + kRows <= rows) {
+        detail::product_tile<kRows, vectors>(depth, from, b + column, b_step, to, out_step);
+      } else {
+        for (int64_t r = 0; i + r < rows; ++r)
+          detail::product_tile<1, vectors>(depth, {from.data + r * a.row_step, 0, a.column_step}, b + column, b_step,
+                                           to + r * out_step, out_step);
+      }
+    }
+  };
+  int64_t column = 0;
+  for (; column + kVectors * width <= columns; column += kVectors * width)
+    strip(std::integral_constant<int, kVectors>(), column);
+  for (; column < columns; column += width) strip(std::integral_constant<int, 1>(), column);
+}
+
+}  // namespace shard::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
