@@ -2,8 +2,10 @@
 // Includes every public header.
 #pragma once
 
+#include "activation.h"
 #include "creation.h"
 #include "dynamic.h"
+#include "elementary.h"
 #include "logic.h"
 #include "math.h"
 #include "nn.h"
@@ -11,6 +13,7 @@
 #include "random.h"
 #include "reduce.h"
 #include "shape.h"
+#include "special.h"
 
 namespace shard {
 class OpTable;
@@ -18,8 +21,10 @@ class OpTable;
 
 // Adds the ops to a table, for programs.
 namespace shard::program {
+SHARD_API void register_api_activation(OpTable& table);
 SHARD_API void register_api_creation(OpTable& table);
 SHARD_API void register_api_dynamic(OpTable& table);
+SHARD_API void register_api_elementary(OpTable& table);
 SHARD_API void register_api_logic(OpTable& table);
 SHARD_API void register_api_math(OpTable& table);
 SHARD_API void register_api_nn(OpTable& table);
@@ -27,9 +32,12 @@ SHARD_API void register_api_optim(OpTable& table);
 SHARD_API void register_api_random(OpTable& table);
 SHARD_API void register_api_reduce(OpTable& table);
 SHARD_API void register_api_shape(OpTable& table);
+SHARD_API void register_api_special(OpTable& table);
 inline void register_api(OpTable& table) {
+  register_api_activation(table);
   register_api_creation(table);
   register_api_dynamic(table);
+  register_api_elementary(table);
   register_api_logic(table);
   register_api_math(table);
   register_api_nn(table);
@@ -37,5 +45,6 @@ inline void register_api(OpTable& table) {
   register_api_random(table);
   register_api_reduce(table);
   register_api_shape(table);
+  register_api_special(table);
 }
 }  // namespace shard::program

@@ -204,4 +204,61 @@ Tensor& logical_not_(Tensor& x, CallSite site) {
   return x;
 }
 
+Tensor isnan(const Tensor& x) {
+  return autograd::unlinked(ops::isnan,
+      call::dispatch(ops::isnan, dist::isnan, infer::isnan, dense::isnan, x), x);
+}
+
+Tensor isinf(const Tensor& x) {
+  return autograd::unlinked(ops::isinf,
+      call::dispatch(ops::isinf, dist::isinf, infer::isinf, dense::isinf, x), x);
+}
+
+Tensor isfinite(const Tensor& x) {
+  return autograd::unlinked(ops::isfinite,
+      call::dispatch(ops::isfinite, dist::isfinite, infer::isfinite, dense::isfinite, x), x);
+}
+
+Tensor isclose(const Tensor& x, const Tensor& y, const Scalar& rtol, const Scalar& atol,
+    bool equal_nan) {
+  return autograd::unlinked(ops::isclose,
+      call::dispatch(ops::isclose, dist::isclose, infer::isclose, dense::isclose, x, y, rtol, atol,
+      equal_nan), x, y);
+}
+
+Tensor allclose(const Tensor& x, const Tensor& y, const Scalar& rtol, const Scalar& atol,
+    bool equal_nan) {
+  return autograd::unlinked(ops::allclose,
+      call::dispatch(ops::allclose, dist::allclose, infer::allclose, dense::allclose, x, y, rtol,
+      atol, equal_nan), x, y);
+}
+
+Tensor bitwise_left_shift(const Tensor& x, const Tensor& y, bool is_arithmetic) {
+  return autograd::unlinked(ops::bitwise_left_shift,
+      call::dispatch(ops::bitwise_left_shift, dist::bitwise_left_shift, infer::bitwise_left_shift,
+      dense::bitwise_left_shift, x, y, is_arithmetic), x, y);
+}
+
+Tensor& bitwise_left_shift_(Tensor& x, const Tensor& y, bool is_arithmetic, CallSite site) {
+  const Writing writing(site, x);
+  const autograd::UnlinkedWrite write(ops::bitwise_left_shift, x, y);
+  call::dispatch_inplace(ops::bitwise_left_shift, dist::bitwise_left_shift_,
+      infer::bitwise_left_shift, dense::bitwise_left_shift_, x, y, is_arithmetic);
+  return x;
+}
+
+Tensor bitwise_right_shift(const Tensor& x, const Tensor& y, bool is_arithmetic) {
+  return autograd::unlinked(ops::bitwise_right_shift,
+      call::dispatch(ops::bitwise_right_shift, dist::bitwise_right_shift,
+      infer::bitwise_right_shift, dense::bitwise_right_shift, x, y, is_arithmetic), x, y);
+}
+
+Tensor& bitwise_right_shift_(Tensor& x, const Tensor& y, bool is_arithmetic, CallSite site) {
+  const Writing writing(site, x);
+  const autograd::UnlinkedWrite write(ops::bitwise_right_shift, x, y);
+  call::dispatch_inplace(ops::bitwise_right_shift, dist::bitwise_right_shift_,
+      infer::bitwise_right_shift, dense::bitwise_right_shift_, x, y, is_arithmetic);
+  return x;
+}
+
 }  // namespace shard

@@ -67,4 +67,33 @@ SHARD_API Tensor& logical_xor_(Tensor& x, const Tensor& y, CallSite site = CallS
 /// Whether x is 0, element by element, as bool, for every dtype.
 SHARD_API Tensor logical_not(const Tensor& x);
 SHARD_API Tensor& logical_not_(Tensor& x, CallSite site = CallSite::here());
+/// Whether x is NaN, element by element, as bool, for every dtype.
+SHARD_API Tensor isnan(const Tensor& x);
+/// Whether x is infinite, element by element, as bool, for every dtype.
+SHARD_API Tensor isinf(const Tensor& x);
+/// Whether x is neither infinite nor NaN, element by element, as bool, for every dtype.
+SHARD_API Tensor isfinite(const Tensor& x);
+/// Whether |x - y| <= atol + rtol * |y|, computed in the dtype of x, or in double for integers;
+/// infinities are close to themselves alone, and NaN to NaN if equal_nan; element by element, as
+/// bool, for every dtype but bool. The shapes broadcast against each other and both dtypes must be
+/// equal (else shape_mismatch or dtype_mismatch).
+SHARD_API Tensor isclose(const Tensor& x, const Tensor& y, const Scalar& rtol = 1e-05,
+    const Scalar& atol = 1e-08, bool equal_nan = false);
+/// Whether isclose holds for all elements, as a 0-D bool, for every dtype but bool; true if there
+/// are none. Shapes and dtypes must be equal (else shape_mismatch or dtype_mismatch).
+SHARD_API Tensor allclose(const Tensor& x, const Tensor& y, const Scalar& rtol = 1e-05,
+    const Scalar& atol = 1e-08, bool equal_nan = false);
+/// x * 2^y modulo 2^bits, element by element, for integers; a y that is negative or at least the
+/// number of bits shifts all of them out. The shapes broadcast against each other and both dtypes
+/// must be equal (else shape_mismatch or dtype_mismatch).
+SHARD_API Tensor bitwise_left_shift(const Tensor& x, const Tensor& y, bool is_arithmetic = true);
+SHARD_API Tensor& bitwise_left_shift_(Tensor& x, const Tensor& y, bool is_arithmetic = true,
+    CallSite site = CallSite::here());
+/// x / 2^y rounded down, or, unless is_arithmetic, of x as an unsigned number, element by element,
+/// for integers; a y that is negative or at least the number of bits shifts all of them out. The
+/// shapes broadcast against each other and both dtypes must be equal (else shape_mismatch or
+/// dtype_mismatch).
+SHARD_API Tensor bitwise_right_shift(const Tensor& x, const Tensor& y, bool is_arithmetic = true);
+SHARD_API Tensor& bitwise_right_shift_(Tensor& x, const Tensor& y, bool is_arithmetic = true,
+    CallSite site = CallSite::here());
 }  // namespace shard

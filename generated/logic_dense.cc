@@ -91,6 +91,52 @@ Meta logical_not(const OpContext& ctx, const Meta& x) {
   return out_meta;
 }
 
+Meta isnan(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::LogicalNotInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta isinf(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::LogicalNotInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta isfinite(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::LogicalNotInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta isclose(const OpContext& ctx, const Meta& x, const Meta& y, const Scalar& /*rtol*/,
+    const Scalar& /*atol*/, bool /*equal_nan*/) {
+  Meta out_meta;
+  meta::CompareInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta allclose(const OpContext& ctx, const Meta& x, const Meta& y, const Scalar& /*rtol*/,
+    const Scalar& /*atol*/, bool /*equal_nan*/) {
+  Meta out_meta;
+  meta::AllValueCompareInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta bitwise_left_shift(const OpContext& ctx, const Meta& x, const Meta& y,
+    bool /*is_arithmetic*/) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta bitwise_right_shift(const OpContext& ctx, const Meta& x, const Meta& y,
+    bool /*is_arithmetic*/) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -232,6 +278,53 @@ DenseTensor logical_not(const OpContext& ctx, const Meta& out_meta, const DenseT
 
 void logical_not_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x) {
   call::compute_inplace(ctx, ops::logical_not, kernels<"logical_not">(), x.dtype(), x, out_meta, x);
+}
+
+DenseTensor isnan(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
+  return call::compute(ctx, kernels<"isnan">(), x.dtype(), out_meta, x);
+}
+
+DenseTensor isinf(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
+  return call::compute(ctx, kernels<"isinf">(), x.dtype(), out_meta, x);
+}
+
+DenseTensor isfinite(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
+  return call::compute(ctx, kernels<"isfinite">(), x.dtype(), out_meta, x);
+}
+
+DenseTensor isclose(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y, const Scalar& rtol, const Scalar& atol, bool equal_nan) {
+  return call::compute(ctx, kernels<"isclose">(), x.dtype(), out_meta, x, y, rtol, atol, equal_nan);
+}
+
+DenseTensor allclose(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y, const Scalar& rtol, const Scalar& atol, bool equal_nan) {
+  return call::compute(ctx, kernels<"allclose">(), x.dtype(), out_meta, x, y, rtol, atol,
+      equal_nan);
+}
+
+DenseTensor bitwise_left_shift(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y, bool is_arithmetic) {
+  return call::compute(ctx, kernels<"bitwise_left_shift">(), x.dtype(), out_meta, x, y,
+      is_arithmetic);
+}
+
+void bitwise_left_shift_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const DenseTensor& y, bool is_arithmetic) {
+  call::compute_inplace(ctx, ops::bitwise_left_shift, kernels<"bitwise_left_shift">(), x.dtype(), x,
+      out_meta, x, y, is_arithmetic);
+}
+
+DenseTensor bitwise_right_shift(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y, bool is_arithmetic) {
+  return call::compute(ctx, kernels<"bitwise_right_shift">(), x.dtype(), out_meta, x, y,
+      is_arithmetic);
+}
+
+void bitwise_right_shift_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const DenseTensor& y, bool is_arithmetic) {
+  call::compute_inplace(ctx, ops::bitwise_right_shift, kernels<"bitwise_right_shift">(), x.dtype(),
+      x, out_meta, x, y, is_arithmetic);
 }
 
 }  // namespace shard::dense

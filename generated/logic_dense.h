@@ -18,6 +18,15 @@ Meta logical_and(const OpContext& ctx, const Meta& x, const Meta& y);
 Meta logical_or(const OpContext& ctx, const Meta& x, const Meta& y);
 Meta logical_xor(const OpContext& ctx, const Meta& x, const Meta& y);
 Meta logical_not(const OpContext& ctx, const Meta& x);
+Meta isnan(const OpContext& ctx, const Meta& x);
+Meta isinf(const OpContext& ctx, const Meta& x);
+Meta isfinite(const OpContext& ctx, const Meta& x);
+Meta isclose(const OpContext& ctx, const Meta& x, const Meta& y, const Scalar& rtol,
+    const Scalar& atol, bool equal_nan);
+Meta allclose(const OpContext& ctx, const Meta& x, const Meta& y, const Scalar& rtol,
+    const Scalar& atol, bool equal_nan);
+Meta bitwise_left_shift(const OpContext& ctx, const Meta& x, const Meta& y, bool is_arithmetic);
+Meta bitwise_right_shift(const OpContext& ctx, const Meta& x, const Meta& y, bool is_arithmetic);
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -63,4 +72,19 @@ DenseTensor logical_xor(const OpContext& ctx, const Meta& out_meta, const DenseT
 void logical_xor_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
 DenseTensor logical_not(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
 void logical_not_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x);
+DenseTensor isnan(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+DenseTensor isinf(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+DenseTensor isfinite(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+DenseTensor isclose(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y, const Scalar& rtol, const Scalar& atol, bool equal_nan);
+DenseTensor allclose(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y, const Scalar& rtol, const Scalar& atol, bool equal_nan);
+DenseTensor bitwise_left_shift(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y, bool is_arithmetic);
+void bitwise_left_shift_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const DenseTensor& y, bool is_arithmetic);
+DenseTensor bitwise_right_shift(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y, bool is_arithmetic);
+void bitwise_right_shift_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const DenseTensor& y, bool is_arithmetic);
 }  // namespace shard::dense

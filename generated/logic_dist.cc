@@ -213,4 +213,65 @@ Tensor& logical_not_(Tensor& x) {
   return x;
 }
 
+Tensor isnan(const Tensor& x) {
+  call::DistCall call(ops::isnan, x);
+  return call.run(infer::isnan, [&] { return dense::isnan(call, call.meta(0), call[0]); });
+}
+
+Tensor isinf(const Tensor& x) {
+  call::DistCall call(ops::isinf, x);
+  return call.run(infer::isinf, [&] { return dense::isinf(call, call.meta(0), call[0]); });
+}
+
+Tensor isfinite(const Tensor& x) {
+  call::DistCall call(ops::isfinite, x);
+  return call.run(infer::isfinite, [&] { return dense::isfinite(call, call.meta(0), call[0]); });
+}
+
+Tensor isclose(const Tensor& x, const Tensor& y, const Scalar& rtol, const Scalar& atol,
+    bool equal_nan) {
+  call::DistCall call(ops::isclose, x, y, rtol, atol, equal_nan);
+  return call.run(infer::isclose, [&] {
+    return dense::isclose(call, call.meta(0), call[0], call[1], rtol, atol, equal_nan);
+  });
+}
+
+Tensor allclose(const Tensor& x, const Tensor& y, const Scalar& rtol, const Scalar& atol,
+    bool equal_nan) {
+  call::DistCall call(ops::allclose, x, y, rtol, atol, equal_nan);
+  return call.run(infer::allclose, [&] {
+    return dense::allclose(call, call.meta(0), call[0], call[1], rtol, atol, equal_nan);
+  });
+}
+
+Tensor bitwise_left_shift(const Tensor& x, const Tensor& y, bool is_arithmetic) {
+  call::DistCall call(ops::bitwise_left_shift, x, y, is_arithmetic);
+  return call.run(infer::bitwise_left_shift, [&] {
+    return dense::bitwise_left_shift(call, call.meta(0), call[0], call[1], is_arithmetic);
+  });
+}
+
+Tensor& bitwise_left_shift_(Tensor& x, const Tensor& y, bool is_arithmetic) {
+  call::DistCall call(call::inplace, ops::bitwise_left_shift, x, y, is_arithmetic);
+  call.run(infer::bitwise_left_shift, [&] {
+    dense::bitwise_left_shift_(call, call.meta(0), call.target(0), call[1], is_arithmetic);
+  });
+  return x;
+}
+
+Tensor bitwise_right_shift(const Tensor& x, const Tensor& y, bool is_arithmetic) {
+  call::DistCall call(ops::bitwise_right_shift, x, y, is_arithmetic);
+  return call.run(infer::bitwise_right_shift, [&] {
+    return dense::bitwise_right_shift(call, call.meta(0), call[0], call[1], is_arithmetic);
+  });
+}
+
+Tensor& bitwise_right_shift_(Tensor& x, const Tensor& y, bool is_arithmetic) {
+  call::DistCall call(call::inplace, ops::bitwise_right_shift, x, y, is_arithmetic);
+  call.run(infer::bitwise_right_shift, [&] {
+    dense::bitwise_right_shift_(call, call.meta(0), call.target(0), call[1], is_arithmetic);
+  });
+  return x;
+}
+
 }  // namespace shard::dist

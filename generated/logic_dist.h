@@ -33,4 +33,13 @@ decltype(shard::logical_xor) logical_xor;
 Tensor& logical_xor_(Tensor& x, const Tensor& y);
 decltype(shard::logical_not) logical_not;
 Tensor& logical_not_(Tensor& x);
+decltype(shard::isnan) isnan;
+decltype(shard::isinf) isinf;
+decltype(shard::isfinite) isfinite;
+decltype(shard::isclose) isclose;
+decltype(shard::allclose) allclose;
+decltype(shard::bitwise_left_shift) bitwise_left_shift;
+Tensor& bitwise_left_shift_(Tensor& x, const Tensor& y, bool is_arithmetic);
+decltype(shard::bitwise_right_shift) bitwise_right_shift;
+Tensor& bitwise_right_shift_(Tensor& x, const Tensor& y, bool is_arithmetic);
 }  // namespace shard::dist

@@ -65,4 +65,33 @@ inline constexpr OpDef logical_not = {.name = "logical_not", .inplace_name = "lo
     .location = "logic.yaml", .inputs = slots<"x">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true,
     .pointwise = true, .kernel = "logical_not", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef isnan = {.name = "isnan", .location = "logic.yaml", .inputs = slots<"x">,
+    .outputs = slots<"out">, .rule = "... -> ...", .elementwise = true, .pointwise = true,
+    .kernel = "isnan", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef isinf = {.name = "isinf", .location = "logic.yaml", .inputs = slots<"x">,
+    .outputs = slots<"out">, .rule = "... -> ...", .elementwise = true, .pointwise = true,
+    .kernel = "isinf", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef isfinite = {.name = "isfinite", .location = "logic.yaml",
+    .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> ...", .elementwise = true,
+    .pointwise = true, .kernel = "isfinite", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef isclose = {.name = "isclose", .location = "logic.yaml",
+    .inputs = slots<"x", "y">, .attrs = names<"rtol", "atol", "equal_nan">, .outputs = slots<"out">,
+    .rule = "..., ... -> ...", .elementwise = true, .pointwise = true, .kernel = "isclose",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef allclose = {.name = "allclose", .location = "logic.yaml",
+    .inputs = slots<"x", "y">, .attrs = names<"rtol", "atol", "equal_nan">, .outputs = slots<"out">,
+    .rule = "AllCloseInferSpmd", .kernel = "allclose",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef bitwise_left_shift = {.name = "bitwise_left_shift",
+    .inplace_name = "bitwise_left_shift_", .location = "logic.yaml", .inputs = slots<"x", "y">,
+    .attrs = names<"is_arithmetic">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true,
+    .pointwise = true, .kernel = "bitwise_left_shift",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef bitwise_right_shift = {.name = "bitwise_right_shift",
+    .inplace_name = "bitwise_right_shift_", .location = "logic.yaml", .inputs = slots<"x", "y">,
+    .attrs = names<"is_arithmetic">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true,
+    .pointwise = true, .kernel = "bitwise_right_shift",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

@@ -29,6 +29,17 @@ void register_api_logic([[maybe_unused]] OpTable& table) {
       op_entry(ops::logical_xor, infer::logical_xor, dense::logical_xor, dense::logical_xor_));
   table.add(
       op_entry(ops::logical_not, infer::logical_not, dense::logical_not, dense::logical_not_));
+  table.add(op_entry(ops::isnan, infer::isnan, dense::isnan));
+  table.add(op_entry(ops::isinf, infer::isinf, dense::isinf));
+  table.add(op_entry(ops::isfinite, infer::isfinite, dense::isfinite));
+  table.add(op_entry(ops::isclose, infer::isclose, dense::isclose));
+  table.add(op_entry(ops::allclose, infer::allclose, dense::allclose));
+  table.add(
+      op_entry(ops::bitwise_left_shift, infer::bitwise_left_shift, dense::bitwise_left_shift,
+      dense::bitwise_left_shift_));
+  table.add(
+      op_entry(ops::bitwise_right_shift, infer::bitwise_right_shift, dense::bitwise_right_shift,
+      dense::bitwise_right_shift_));
 }
 
 }  // namespace shard::program

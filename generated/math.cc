@@ -318,6 +318,91 @@ Tensor add_n(const std::vector<Tensor>& inputs, CallSite site) {
   return call::dispatch(ops::add_n, dist::add_n, infer::add_n, dense::add_n, inputs);
 }
 
+Tensor remainder(const Tensor& x, const Tensor& y) {
+  return autograd::unlinked(ops::remainder,
+      call::dispatch(ops::remainder, dist::remainder, infer::remainder, dense::remainder, x, y), x,
+      y);
+}
+
+Tensor& remainder_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
+  const autograd::UnlinkedWrite write(ops::remainder, x, y);
+  call::dispatch_inplace(ops::remainder, dist::remainder_, infer::remainder, dense::remainder_, x,
+      y);
+  return x;
+}
+
+Tensor floor_divide(const Tensor& x, const Tensor& y) {
+  return call::dispatch(ops::floor_divide, dist::floor_divide, infer::floor_divide,
+      dense::floor_divide, x, y);
+}
+
+Tensor& floor_divide_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
+  const autograd::UnlinkedWrite write(ops::floor_divide, x, y);
+  call::dispatch_inplace(ops::floor_divide, dist::floor_divide_, infer::floor_divide,
+      dense::floor_divide_, x, y);
+  return x;
+}
+
+Tensor fmax(const Tensor& x, const Tensor& y, CallSite site) {
+  if (autograd::records(x, y)) return autograd::fmax(x, y, site);
+  return call::dispatch(ops::fmax, dist::fmax, infer::fmax, dense::fmax, x, y);
+}
+
+Tensor fmin(const Tensor& x, const Tensor& y, CallSite site) {
+  if (autograd::records(x, y)) return autograd::fmin(x, y, site);
+  return call::dispatch(ops::fmin, dist::fmin, infer::fmin, dense::fmin, x, y);
+}
+
+Tensor atan2(const Tensor& x, const Tensor& y, CallSite site) {
+  if (autograd::records(x, y)) return autograd::atan2(x, y, site);
+  return call::dispatch(ops::atan2, dist::atan2, infer::atan2, dense::atan2, x, y);
+}
+
+Tensor copysign(const Tensor& x, const Tensor& y, CallSite site) {
+  if (autograd::records(x, y)) return autograd::copysign(x, y, site);
+  return call::dispatch(ops::copysign, dist::copysign, infer::copysign, dense::copysign, x, y);
+}
+
+Tensor& copysign_(Tensor& x, const Tensor& y, CallSite site) {
+  const Writing writing(site, x);
+  if (autograd::records(x, y)) return autograd::copysign_(x, y, site);
+  call::dispatch_inplace(ops::copysign, dist::copysign_, infer::copysign, dense::copysign_, x, y);
+  return x;
+}
+
+Tensor heaviside(const Tensor& x, const Tensor& y, CallSite site) {
+  if (autograd::records(x, y)) return autograd::heaviside(x, y, site);
+  return call::dispatch(ops::heaviside, dist::heaviside, infer::heaviside, dense::heaviside, x, y);
+}
+
+Tensor lerp(const Tensor& x, const Tensor& y, const Tensor& weight, CallSite site) {
+  if (autograd::records(x, y, weight)) return autograd::lerp(x, y, weight, site);
+  return call::dispatch(ops::lerp, dist::lerp, infer::lerp, dense::lerp, x, y, weight);
+}
+
+Tensor& lerp_(Tensor& x, const Tensor& y, const Tensor& weight, CallSite site) {
+  const Writing writing(site, x);
+  if (autograd::records(x, y, weight)) return autograd::lerp_(x, y, weight, site);
+  call::dispatch_inplace(ops::lerp, dist::lerp_, infer::lerp, dense::lerp_, x, y, weight);
+  return x;
+}
+
+Tensor increment(const Tensor& x, float value) {
+  return autograd::unlinked(ops::increment,
+      call::dispatch(ops::increment, dist::increment, infer::increment, dense::increment, x, value),
+      x);
+}
+
+Tensor& increment_(Tensor& x, float value, CallSite site) {
+  const Writing writing(site, x);
+  const autograd::UnlinkedWrite write(ops::increment, x);
+  call::dispatch_inplace(ops::increment, dist::increment_, infer::increment, dense::increment_, x,
+      value);
+  return x;
+}
+
 Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y, CallSite site) {
   if (autograd::records(condition, x, y)) return autograd::where(condition, x, y, site);
   return call::dispatch(ops::where, dist::where, infer::where, dense::where, condition, x, y);
@@ -716,6 +801,36 @@ std::tuple<Tensor, Tensor> swiglu_grad(const Tensor& x, const Tensor& y, const T
   if (autograd::records(x, y, out_grad)) return external::swiglu_grad(x, y, out_grad);
   return call::dispatch(ops::swiglu_grad, dist::swiglu_grad, infer::swiglu_grad, dense::swiglu_grad,
       x, y, out_grad);
+}
+
+std::tuple<Tensor, Tensor> fmax_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    GradMask wanted) {
+  return external::fmax_grad(x, y, out_grad, wanted);
+}
+
+std::tuple<Tensor, Tensor> fmin_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    GradMask wanted) {
+  return external::fmin_grad(x, y, out_grad, wanted);
+}
+
+std::tuple<Tensor, Tensor> atan2_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    GradMask wanted) {
+  return external::atan2_grad(x, y, out_grad, wanted);
+}
+
+std::tuple<Tensor, Tensor> copysign_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    GradMask wanted) {
+  return external::copysign_grad(x, y, out_grad, wanted);
+}
+
+std::tuple<Tensor, Tensor> heaviside_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad,
+    GradMask wanted) {
+  return external::heaviside_grad(x, y, out_grad, wanted);
+}
+
+std::tuple<Tensor, Tensor> lerp_grad(const Tensor& x, const Tensor& y, const Tensor& weight,
+    const Tensor& out_grad, GradMask wanted) {
+  return external::lerp_grad(x, y, weight, out_grad, wanted);
 }
 
 }  // namespace shard

@@ -43,7 +43,7 @@ SHARD_API Tensor scale(const Tensor& x, const Scalar& scale = 1.0, const Scalar&
     bool bias_after_scale = true, CallSite site = CallSite::here());
 SHARD_API Tensor& scale_(Tensor& x, const Scalar& scale = 1.0, const Scalar& bias = 0.0,
     bool bias_after_scale = true, CallSite site = CallSite::here());
-/// x limited to [min, max], for every dtype but bool; NaN stays NaN, and min > max is an
+/// x clamped to [min, max], for every dtype but bool; NaN stays NaN, and min > max is an
 /// invalid_argument error.
 SHARD_API Tensor clip(const Tensor& x, const Scalar& min, const Scalar& max,
     CallSite site = CallSite::here());
@@ -105,6 +105,47 @@ SHARD_API Tensor elementwise_pow(const Tensor& x, const Tensor& y,
 SHARD_API Tensor swiglu(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 /// The sum of the tensors, of one shape and dtype, for every dtype but bool; there is at least one.
 SHARD_API Tensor add_n(const std::vector<Tensor>& inputs, CallSite site = CallSite::here());
+/// x - y * floor(x / y), element by element, for every dtype but bool: 0, or of the sign of y. An
+/// integer y with a zero in it is an invalid_argument error before anything is written. The shapes
+/// broadcast against each other and both dtypes must be equal (else shape_mismatch or
+/// dtype_mismatch).
+SHARD_API Tensor remainder(const Tensor& x, const Tensor& y);
+SHARD_API Tensor& remainder_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+/// x / y rounded down, element by element, for every dtype but bool. An integer y with a zero in it
+/// is an invalid_argument error before anything is written. The shapes broadcast against each other
+/// and both dtypes must be equal (else shape_mismatch or dtype_mismatch).
+SHARD_API Tensor floor_divide(const Tensor& x, const Tensor& y);
+SHARD_API Tensor& floor_divide_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+/// The larger of x and y, element by element, for every dtype but bool; a number wins over NaN. The
+/// shapes broadcast against each other and both dtypes must be equal (else shape_mismatch or
+/// dtype_mismatch).
+SHARD_API Tensor fmax(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+/// The smaller of x and y, element by element, for every dtype but bool; a number wins over NaN.
+/// The shapes broadcast against each other and both dtypes must be equal (else shape_mismatch or
+/// dtype_mismatch).
+SHARD_API Tensor fmin(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+/// The angle of the point (y, x) in radians from -pi to pi, element by element, for float dtypes.
+/// The shapes broadcast against each other and both dtypes must be equal (else shape_mismatch or
+/// dtype_mismatch).
+SHARD_API Tensor atan2(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+/// x with the sign of y, element by element, for float dtypes. The shapes broadcast against each
+/// other and both dtypes must be equal (else shape_mismatch or dtype_mismatch).
+SHARD_API Tensor copysign(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor& copysign_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+/// 0 where x < 0, y where x is 0, and 1 where x > 0, element by element, for every dtype but bool;
+/// 0 for NaN. The shapes broadcast against each other and both dtypes must be equal (else
+/// shape_mismatch or dtype_mismatch).
+SHARD_API Tensor heaviside(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+/// x + weight * (y - x), element by element, for float dtypes. The shapes broadcast against each
+/// other and all dtypes must be equal (else shape_mismatch or dtype_mismatch).
+SHARD_API Tensor lerp(const Tensor& x, const Tensor& y, const Tensor& weight,
+    CallSite site = CallSite::here());
+SHARD_API Tensor& lerp_(Tensor& x, const Tensor& y, const Tensor& weight,
+    CallSite site = CallSite::here());
+/// x + value, for x of one element (else invalid_argument) and of every dtype but bool; for
+/// integers value must be an integer (else dtype_mismatch).
+SHARD_API Tensor increment(const Tensor& x, float value = 1.0);
+SHARD_API Tensor& increment_(Tensor& x, float value = 1.0, CallSite site = CallSite::here());
 /// x where condition (bool) holds, else y; the three shapes broadcast, and x and y have one dtype
 /// (else shape_mismatch or dtype_mismatch).
 SHARD_API Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y,
@@ -288,4 +329,28 @@ SHARD_API std::tuple<Tensor, Tensor> gelu_double_grad(const Tensor& x, const Ten
 /// y_grad is absent.
 SHARD_API std::tuple<Tensor, Tensor> swiglu_grad(const Tensor& x, const Tensor& y,
     const Tensor& out_grad);
+/// The gradients of fmax: out_grad where the argument is the result; x gets it where both are
+/// equal, else 0. Summed over the dims along which the argument was broadcast.
+SHARD_API std::tuple<Tensor, Tensor> fmax_grad(const Tensor& x, const Tensor& y,
+    const Tensor& out_grad, GradMask wanted = {});
+/// The gradients of fmin: out_grad where the argument is the result; x gets it where both are
+/// equal, else 0. Summed over the dims along which the argument was broadcast.
+SHARD_API std::tuple<Tensor, Tensor> fmin_grad(const Tensor& x, const Tensor& y,
+    const Tensor& out_grad, GradMask wanted = {});
+/// The gradients of atan2: out_grad * y / (x^2 + y^2) and -out_grad * x / (x^2 + y^2). Summed over
+/// the dims along which the argument was broadcast.
+SHARD_API std::tuple<Tensor, Tensor> atan2_grad(const Tensor& x, const Tensor& y,
+    const Tensor& out_grad, GradMask wanted = {});
+/// The gradients of copysign: out_grad, with the other sign where that of x was changed, and 0
+/// where x is 0; and 0. Summed over the dims along which the argument was broadcast.
+SHARD_API std::tuple<Tensor, Tensor> copysign_grad(const Tensor& x, const Tensor& y,
+    const Tensor& out_grad, GradMask wanted = {});
+/// The gradients of heaviside: 0; and out_grad where x is 0, else 0. Summed over the dims along
+/// which the argument was broadcast.
+SHARD_API std::tuple<Tensor, Tensor> heaviside_grad(const Tensor& x, const Tensor& y,
+    const Tensor& out_grad, GradMask wanted = {});
+/// The gradients of lerp: out_grad * (1 - weight) and out_grad * weight. Summed over the dims along
+/// which the argument was broadcast.
+SHARD_API std::tuple<Tensor, Tensor> lerp_grad(const Tensor& x, const Tensor& y,
+    const Tensor& weight, const Tensor& out_grad, GradMask wanted = {});
 }  // namespace shard

@@ -549,6 +549,99 @@ Tensor add_n(const std::vector<Tensor>& inputs, CallSite site) {
       call::dispatch(ops::add_n, dist::add_n, infer::add_n, dense::add_n, inputs));
 }
 
+Tensor fmax(const Tensor& x, const Tensor& y, CallSite site) {
+  autograd::Recording record(site, ops::fmax, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](autograd::BackwardContext& context) {
+    context.set_grads<0, 1>(
+        shard::fmax_grad(x.input(context, 0), y.input(context, 1), context.grad(0),
+        context.needs_grads<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::fmax, dist::fmax, infer::fmax, dense::fmax, x, y));
+}
+
+Tensor fmin(const Tensor& x, const Tensor& y, CallSite site) {
+  autograd::Recording record(site, ops::fmin, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](autograd::BackwardContext& context) {
+    context.set_grads<0, 1>(
+        shard::fmin_grad(x.input(context, 0), y.input(context, 1), context.grad(0),
+        context.needs_grads<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::fmin, dist::fmin, infer::fmin, dense::fmin, x, y));
+}
+
+Tensor atan2(const Tensor& x, const Tensor& y, CallSite site) {
+  autograd::Recording record(site, ops::atan2, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](autograd::BackwardContext& context) {
+    context.set_grads<0, 1>(
+        shard::atan2_grad(x.input(context, 0), y.input(context, 1), context.grad(0),
+        context.needs_grads<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::atan2, dist::atan2, infer::atan2, dense::atan2, x, y));
+}
+
+Tensor copysign(const Tensor& x, const Tensor& y, CallSite site) {
+  autograd::Recording record(site, ops::copysign, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](autograd::BackwardContext& context) {
+    context.set_grads<0, 1>(
+        shard::copysign_grad(x.input(context, 0), y.input(context, 1), context.grad(0),
+        context.needs_grads<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::copysign, dist::copysign, infer::copysign, dense::copysign, x, y));
+}
+
+Tensor& copysign_(Tensor& x, const Tensor& y, CallSite site) {
+  autograd::Recording record(site, call::inplace, ops::copysign, x, y);
+  auto backward = [x = record.save(x), y = record.save(y)](autograd::BackwardContext& context) {
+    context.set_grads<0, 1>(
+        shard::copysign_grad(x.input(context, 0), y.input(context, 1), context.grad(0),
+        context.needs_grads<0, 1>()));
+  };
+  call::dispatch_inplace(ops::copysign, dist::copysign_, infer::copysign, dense::copysign_, x, y);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor heaviside(const Tensor& x, const Tensor& y, CallSite site) {
+  autograd::Recording record(site, ops::heaviside, x, y);
+  auto backward =
+      [x = record.save(x), y = record.save_shape(y)](autograd::BackwardContext& context) {
+    context.set_grads<0, 1>(
+        shard::heaviside_grad(x.input(context, 0), y.input(context, 1), context.grad(0),
+        context.needs_grads<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::heaviside, dist::heaviside, infer::heaviside, dense::heaviside, x, y));
+}
+
+Tensor lerp(const Tensor& x, const Tensor& y, const Tensor& weight, CallSite site) {
+  autograd::Recording record(site, ops::lerp, x, y, weight);
+  auto backward = [x = record.save_shape(x), y = record.save_shape(y),
+      weight = record.save(weight)](autograd::BackwardContext& context) {
+    context.set_grads<0, 1>(
+        shard::lerp_grad(x.input(context, 0), y.input(context, 1), weight.input(context, 2),
+        context.grad(0), context.needs_grads<0, 1>()));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::lerp, dist::lerp, infer::lerp, dense::lerp, x, y, weight));
+}
+
+Tensor& lerp_(Tensor& x, const Tensor& y, const Tensor& weight, CallSite site) {
+  autograd::Recording record(site, call::inplace, ops::lerp, x, y, weight);
+  auto backward = [x = record.save_shape(x), y = record.save_shape(y),
+      weight = record.save(weight)](autograd::BackwardContext& context) {
+    context.set_grads<0, 1>(
+        shard::lerp_grad(x.input(context, 0), y.input(context, 1), weight.input(context, 2),
+        context.grad(0), context.needs_grads<0, 1>()));
+  };
+  call::dispatch_inplace(ops::lerp, dist::lerp_, infer::lerp, dense::lerp_, x, y, weight);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
 Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y, CallSite site) {
   autograd::Recording record(site, ops::where, condition, x, y);
   auto backward = [condition = record.save(condition), x = record.save_shape(x),

@@ -170,6 +170,60 @@ Meta add_n(const OpContext& ctx, std::span<const Meta> inputs) {
   return out_meta;
 }
 
+Meta remainder(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta floor_divide(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta fmax(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta fmin(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta atan2(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta copysign(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta heaviside(const OpContext& ctx, const Meta& x, const Meta& y) {
+  Meta out_meta;
+  meta::ElementwiseInferMeta(ctx, x, y, out_meta);
+  return out_meta;
+}
+
+Meta lerp(const OpContext& ctx, const Meta& x, const Meta& y, const Meta& weight) {
+  Meta out_meta;
+  meta::LerpInferMeta(ctx, x, y, weight, out_meta);
+  return out_meta;
+}
+
+Meta increment(const OpContext& ctx, const Meta& x, float value) {
+  Meta out_meta;
+  meta::IncrementInferMeta(ctx, x, value, out_meta);
+  return out_meta;
+}
+
 Meta where(const OpContext& ctx, const Meta& condition, const Meta& x, const Meta& y) {
   Meta out_meta;
   meta::WhereInferMeta(ctx, condition, x, y, out_meta);
@@ -509,6 +563,75 @@ DenseTensor swiglu(const OpContext& ctx, const Meta& out_meta, const DenseTensor
 
 DenseTensor add_n(const OpContext& ctx, const Meta& out_meta, std::span<const DenseTensor> inputs) {
   return call::compute(ctx, kernels<"add_n">(), inputs.front().dtype(), out_meta, inputs);
+}
+
+DenseTensor remainder(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
+  return call::compute(ctx, kernels<"remainder">(), x.dtype(), out_meta, x, y);
+}
+
+void remainder_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y) {
+  call::compute_inplace(ctx, ops::remainder, kernels<"remainder">(), x.dtype(), x, out_meta, x, y);
+}
+
+DenseTensor floor_divide(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
+  return call::compute(ctx, kernels<"floor_divide">(), x.dtype(), out_meta, x, y);
+}
+
+void floor_divide_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const DenseTensor& y) {
+  call::compute_inplace(ctx, ops::floor_divide, kernels<"floor_divide">(), x.dtype(), x, out_meta,
+      x, y);
+}
+
+DenseTensor fmax(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
+  return call::compute(ctx, kernels<"fmax">(), x.dtype(), out_meta, x, y);
+}
+
+DenseTensor fmin(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
+  return call::compute(ctx, kernels<"fmin">(), x.dtype(), out_meta, x, y);
+}
+
+DenseTensor atan2(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
+  return call::compute(ctx, kernels<"atan2">(), x.dtype(), out_meta, x, y);
+}
+
+DenseTensor copysign(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
+  return call::compute(ctx, kernels<"copysign">(), x.dtype(), out_meta, x, y);
+}
+
+void copysign_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y) {
+  call::compute_inplace(ctx, ops::copysign, kernels<"copysign">(), x.dtype(), x, out_meta, x, y);
+}
+
+DenseTensor heaviside(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y) {
+  return call::compute(ctx, kernels<"heaviside">(), x.dtype(), out_meta, x, y);
+}
+
+DenseTensor lerp(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y, const DenseTensor& weight) {
+  return call::compute(ctx, kernels<"lerp">(), x.dtype(), out_meta, x, y, weight);
+}
+
+void lerp_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y,
+    const DenseTensor& weight) {
+  call::compute_inplace(ctx, ops::lerp, kernels<"lerp">(), x.dtype(), x, out_meta, x, y, weight);
+}
+
+DenseTensor increment(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    float value) {
+  return call::compute(ctx, kernels<"increment">(), x.dtype(), out_meta, x, value);
+}
+
+void increment_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, float value) {
+  call::compute_inplace(ctx, ops::increment, kernels<"increment">(), x.dtype(), x, out_meta, x,
+      value);
 }
 
 DenseTensor where(const OpContext& ctx, const Meta& out_meta, const DenseTensor& condition,

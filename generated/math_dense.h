@@ -32,6 +32,15 @@ Meta abs(const OpContext& ctx, const Meta& x);
 Meta elementwise_pow(const OpContext& ctx, const Meta& x, const Meta& y);
 Meta swiglu(const OpContext& ctx, const Meta& x, const Meta* y);
 Meta add_n(const OpContext& ctx, std::span<const Meta> inputs);
+Meta remainder(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta floor_divide(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta fmax(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta fmin(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta atan2(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta copysign(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta heaviside(const OpContext& ctx, const Meta& x, const Meta& y);
+Meta lerp(const OpContext& ctx, const Meta& x, const Meta& y, const Meta& weight);
+Meta increment(const OpContext& ctx, const Meta& x, float value);
 Meta where(const OpContext& ctx, const Meta& condition, const Meta& x, const Meta& y);
 Meta matmul(const OpContext& ctx, const Meta& x, const Meta& y, bool transpose_x, bool transpose_y);
 Meta cumsum(const OpContext& ctx, const Meta& x, const Scalar& axis, bool flatten, bool exclusive,
@@ -121,6 +130,31 @@ DenseTensor elementwise_pow(const OpContext& ctx, const Meta& out_meta, const De
 DenseTensor swiglu(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
     const DenseTensor& y);
 DenseTensor add_n(const OpContext& ctx, const Meta& out_meta, std::span<const DenseTensor> inputs);
+DenseTensor remainder(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void remainder_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor floor_divide(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void floor_divide_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x,
+    const DenseTensor& y);
+DenseTensor fmax(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+DenseTensor fmin(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+DenseTensor atan2(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+DenseTensor copysign(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+void copysign_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y);
+DenseTensor heaviside(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y);
+DenseTensor lerp(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& y, const DenseTensor& weight);
+void lerp_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, const DenseTensor& y,
+    const DenseTensor& weight);
+DenseTensor increment(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    float value);
+void increment_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, float value);
 DenseTensor where(const OpContext& ctx, const Meta& out_meta, const DenseTensor& condition,
     const DenseTensor& x, const DenseTensor& y);
 void where_(const OpContext& ctx, const Meta& out_meta, const DenseTensor& condition,

@@ -314,6 +314,99 @@ Tensor add_n(const std::vector<Tensor>& inputs) {
   return call.run(infer::add_n, [&] { return dense::add_n(call, call.meta(0), call.locals(0)); });
 }
 
+Tensor remainder(const Tensor& x, const Tensor& y) {
+  call::DistCall call(ops::remainder, x, y);
+  return call.run(infer::remainder, [&] {
+    return dense::remainder(call, call.meta(0), call[0], call[1]);
+  });
+}
+
+Tensor& remainder_(Tensor& x, const Tensor& y) {
+  call::DistCall call(call::inplace, ops::remainder, x, y);
+  call.run(infer::remainder, [&] {
+    dense::remainder_(call, call.meta(0), call.target(0), call[1]);
+  });
+  return x;
+}
+
+Tensor floor_divide(const Tensor& x, const Tensor& y) {
+  call::DistCall call(ops::floor_divide, x, y);
+  return call.run(infer::floor_divide, [&] {
+    return dense::floor_divide(call, call.meta(0), call[0], call[1]);
+  });
+}
+
+Tensor& floor_divide_(Tensor& x, const Tensor& y) {
+  call::DistCall call(call::inplace, ops::floor_divide, x, y);
+  call.run(infer::floor_divide, [&] {
+    dense::floor_divide_(call, call.meta(0), call.target(0), call[1]);
+  });
+  return x;
+}
+
+Tensor fmax(const Tensor& x, const Tensor& y) {
+  call::DistCall call(ops::fmax, x, y);
+  return call.run(infer::fmax, [&] { return dense::fmax(call, call.meta(0), call[0], call[1]); });
+}
+
+Tensor fmin(const Tensor& x, const Tensor& y) {
+  call::DistCall call(ops::fmin, x, y);
+  return call.run(infer::fmin, [&] { return dense::fmin(call, call.meta(0), call[0], call[1]); });
+}
+
+Tensor atan2(const Tensor& x, const Tensor& y) {
+  call::DistCall call(ops::atan2, x, y);
+  return call.run(infer::atan2, [&] { return dense::atan2(call, call.meta(0), call[0], call[1]); });
+}
+
+Tensor copysign(const Tensor& x, const Tensor& y) {
+  call::DistCall call(ops::copysign, x, y);
+  return call.run(infer::copysign, [&] {
+    return dense::copysign(call, call.meta(0), call[0], call[1]);
+  });
+}
+
+Tensor& copysign_(Tensor& x, const Tensor& y) {
+  call::DistCall call(call::inplace, ops::copysign, x, y);
+  call.run(infer::copysign, [&] { dense::copysign_(call, call.meta(0), call.target(0), call[1]); });
+  return x;
+}
+
+Tensor heaviside(const Tensor& x, const Tensor& y) {
+  call::DistCall call(ops::heaviside, x, y);
+  return call.run(infer::heaviside, [&] {
+    return dense::heaviside(call, call.meta(0), call[0], call[1]);
+  });
+}
+
+Tensor lerp(const Tensor& x, const Tensor& y, const Tensor& weight) {
+  call::DistCall call(ops::lerp, x, y, weight);
+  return call.run(infer::lerp, [&] {
+    return dense::lerp(call, call.meta(0), call[0], call[1], call[2]);
+  });
+}
+
+Tensor& lerp_(Tensor& x, const Tensor& y, const Tensor& weight) {
+  call::DistCall call(call::inplace, ops::lerp, x, y, weight);
+  call.run(infer::lerp, [&] {
+    dense::lerp_(call, call.meta(0), call.target(0), call[1], call[2]);
+  });
+  return x;
+}
+
+Tensor increment(const Tensor& x, float value) {
+  call::DistCall call(ops::increment, x, value);
+  return call.run(infer::increment, [&] {
+    return dense::increment(call, call.meta(0), call[0], value);
+  });
+}
+
+Tensor& increment_(Tensor& x, float value) {
+  call::DistCall call(call::inplace, ops::increment, x, value);
+  call.run(infer::increment, [&] { dense::increment_(call, call.meta(0), call.target(0), value); });
+  return x;
+}
+
 Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y) {
   call::DistCall call(ops::where, condition, x, y);
   return call.run(infer::where, [&] {

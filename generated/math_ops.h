@@ -42,6 +42,13 @@ Tensor silu_grad(const Tensor&, const Tensor&);
 std::tuple<Tensor, Tensor> gelu_double_grad(const Tensor&, const Tensor&, const Tensor&, bool,
     GradMask);
 std::tuple<Tensor, Tensor> swiglu_grad(const Tensor&, const Tensor&, const Tensor&);
+std::tuple<Tensor, Tensor> fmax_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> fmin_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> atan2_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> copysign_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> heaviside_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
+std::tuple<Tensor, Tensor> lerp_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+    GradMask);
 }  // namespace shard::external
 
 namespace shard::ops {
@@ -171,6 +178,40 @@ inline constexpr OpDef add_n = {.name = "add_n", .location = "math.yaml",
     .inputs = slots<"inputs[]">, .outputs = slots<"out">, .rule = "[...] -> ...",
     .commutes = Commutes::jointly, .commute_types = 0x11, .kernel = "add_n",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef remainder = {.name = "remainder", .inplace_name = "remainder_",
+    .location = "math.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true,
+    .pointwise = true, .kernel = "remainder", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef floor_divide = {.name = "floor_divide", .inplace_name = "floor_divide_",
+    .location = "math.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true,
+    .pointwise = true, .kernel = "floor_divide", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef fmax = {.name = "fmax", .location = "math.yaml", .inputs = slots<"x", "y">,
+    .outputs = slots<"out">, .rule = "..., ... -> ...", .elementwise = true, .pointwise = true,
+    .exact = true, .kernel = "fmax", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef fmin = {.name = "fmin", .location = "math.yaml", .inputs = slots<"x", "y">,
+    .outputs = slots<"out">, .rule = "..., ... -> ...", .elementwise = true, .pointwise = true,
+    .exact = true, .kernel = "fmin", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef atan2 = {.name = "atan2", .location = "math.yaml", .inputs = slots<"x", "y">,
+    .outputs = slots<"out">, .rule = "..., ... -> ...", .elementwise = true, .pointwise = true,
+    .kernel = "atan2", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef copysign = {.name = "copysign", .inplace_name = "copysign_",
+    .location = "math.yaml", .inputs = slots<"x", "y">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ... -> ...", .elementwise = true,
+    .pointwise = true, .exact = true, .kernel = "copysign",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef heaviside = {.name = "heaviside", .location = "math.yaml",
+    .inputs = slots<"x", "y">, .outputs = slots<"out">, .rule = "..., ... -> ...",
+    .elementwise = true, .pointwise = true, .exact = true, .kernel = "heaviside",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef lerp = {.name = "lerp", .inplace_name = "lerp_", .location = "math.yaml",
+    .inputs = slots<"x", "y", "weight">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "..., ..., ... -> ...", .elementwise = true,
+    .pointwise = true, .kernel = "lerp", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef increment = {.name = "increment", .inplace_name = "increment_",
+    .location = "math.yaml", .inputs = slots<"x">, .attrs = names<"value">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true,
+    .pointwise = true, .kernel = "increment", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef where = {.name = "where", .inplace_name = "where_", .location = "math.yaml",
     .inputs = slots<"condition", "x", "y">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 1)>, .rule = "..., ..., ... -> ...", .elementwise = true,

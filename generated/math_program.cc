@@ -33,6 +33,16 @@ void register_api_math([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::elementwise_pow, infer::elementwise_pow, dense::elementwise_pow));
   table.add(op_entry(ops::swiglu, infer::swiglu, dense::swiglu));
   table.add(op_entry(ops::add_n, infer::add_n, dense::add_n));
+  table.add(op_entry(ops::remainder, infer::remainder, dense::remainder, dense::remainder_));
+  table.add(
+      op_entry(ops::floor_divide, infer::floor_divide, dense::floor_divide, dense::floor_divide_));
+  table.add(op_entry(ops::fmax, infer::fmax, dense::fmax));
+  table.add(op_entry(ops::fmin, infer::fmin, dense::fmin));
+  table.add(op_entry(ops::atan2, infer::atan2, dense::atan2));
+  table.add(op_entry(ops::copysign, infer::copysign, dense::copysign, dense::copysign_));
+  table.add(op_entry(ops::heaviside, infer::heaviside, dense::heaviside));
+  table.add(op_entry(ops::lerp, infer::lerp, dense::lerp, dense::lerp_));
+  table.add(op_entry(ops::increment, infer::increment, dense::increment, dense::increment_));
   table.add(op_entry(ops::where, infer::where, dense::where, dense::where_));
   table.add(op_entry(ops::matmul, infer::matmul, dense::matmul));
   table.add(op_entry(ops::cumsum, infer::cumsum, dense::cumsum, dense::cumsum_));

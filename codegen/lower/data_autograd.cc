@@ -35,7 +35,7 @@ std::string condition_of(const Op& op, const Gradient& gradient, const GradientA
     const Signature& backward = gradient.op->signature;
     if (term.kind == Condition::Term::Kind::wanted) {
       return fmt::format("{}.needs_grad({})", locals.record,
-                         gradient.gives[static_cast<size_t>(find_output(backward, term.name.text))]);
+                         gradient.forward_inputs[static_cast<size_t>(find_output(backward, term.name.text))]);
     }
     const auto is_term = [&](const ArgRef& each) { return name_of(backward, each).text == term.name.text; };
     const auto place = std::find_if(backward.args.begin(), backward.args.end(), is_term);
@@ -110,7 +110,7 @@ Json function_data(const LowerContext& context, const Op& op, const Gradient& gr
       keeps.push_back({{"record", locals.record}, {"keep", saving(op, gradient, gradient.args[i], locals)}});
   }
   if (takes_mask(context, *gradient.op))
-    args.push_back(fmt::format("{}.needs_grads<{}>()", locals.context, numbers(gradient.gives)));
+    args.push_back(fmt::format("{}.needs_grads<{}>()", locals.context, numbers(gradient.forward_inputs)));
   Json written = false;
   if (inplace) {
     Texts targets;
@@ -129,7 +129,7 @@ Json function_data(const LowerContext& context, const Op& op, const Gradient& gr
           {"recorded", join(recorded)},
           {"keeps", std::move(keeps)},
           {"captures", join(captures(op, gradient, locals))},
-          {"gives", numbers(gradient.gives)},
+          {"forward_inputs", numbers(gradient.forward_inputs)},
           {"gradient", rt("api") + "::" + cpp_name(*gradient.op)},
           {"gradient_args", join(args)},
           {"differentiable", numbers(gradient.differentiable)},

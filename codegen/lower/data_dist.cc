@@ -13,7 +13,7 @@ std::string dense_arg(const Op& op, const std::string& call, Form form, ArgRef a
     const std::string& name = op.signature.attrs[arg.index].name.text;
     const bool is_local_shape = op.infer_meta->local_shape && op.infer_meta->local_shape->text == name;
     if (is_local_shape) return fmt::format("{}.local_shape({})", call, local_shape_output(op));
-    // A kernel of arguments that are held in float32 gives its result so, too.
+    // A kernel of arguments that are held in float32 returns float32 results.
     const bool is_dtype = !op.signature.inputs.empty() && op.signature.attrs[arg.index].type == AttrType::dtype;
     return is_dtype ? fmt::format("{}.local_dtype({})", call, name) : name;
   }

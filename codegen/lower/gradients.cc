@@ -79,7 +79,7 @@ std::optional<Gradient> gradient_of(const LowerContext& context, const Op& op) {
   for (const Output& output : backward->signature.outputs) {
     const int input = owner_of(forward.inputs, output.name.text);
     if (input < 0 || output.list != forward.inputs[input].list) return std::nullopt;
-    gradient.gives.push_back(input);
+    gradient.forward_inputs.push_back(input);
   }
   if (gradient.differentiable.empty()) return std::nullopt;
   return gradient;

@@ -25,7 +25,7 @@ struct GradientArg {
 struct Gradient {
   const Op* op = nullptr;           // the backward op
   std::vector<GradientArg> args;    // in the order of the backward op
-  std::vector<int> gives;           // for each output of the backward op, the forward input whose gradient it is
+  std::vector<int> forward_inputs;  // for each output of the backward op, the forward input whose gradient it is
   std::vector<int> differentiable;  // the forward outputs whose gradients it reads
 };
 

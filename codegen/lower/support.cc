@@ -49,7 +49,7 @@ std::string reason_against(const Op& op, const Runtime& runtime) {
   if (views_lists(op)) return "its views are of lists of tensors";
   if (op.signature.inputs.empty() && op.kernel &&
       (op.kernel->data_type.candidates.empty() || op.kernel->backend.candidates.empty())) {
-    return "nothing gives its dtype and device";
+    return "nothing determines its dtype and device";
   }
   if (has_body(op) && (!op.infer_meta || !op.infer_meta->func)) return "it has no 'infer_meta.func'";
   return "";

@@ -54,8 +54,19 @@ TEST_CASE("differences from Paddle: NaN and infinities") {
   CHECK(std::isnan(of(relu(reals({kNaN})))[0]));
   CHECK(of(argmax(reals({1, kNaN, 3, kNaN}), 0)) == Values{1});
   error_of([] { argmax(zeros({0}), 0); }, ErrorCode::invalid_argument);
-  for (const Tensor& limit : {gelu(reals({-kInfinity})), gelu(reals({-kInfinity}), true), silu(reals({-kInfinity}))})
+  const Tensor lowest = reals({-kInfinity}), both = reals({kInfinity, -kInfinity});
+  for (const Tensor& limit : {gelu(lowest), gelu(lowest, true), silu(lowest), hardswish(lowest), mish(lowest, 20),
+                              swish(lowest), thresholded_relu(lowest)})
     CHECK(of(limit) == Values{0});
+  CHECK(of(softsign(both)) == Values{1, -1});
+  CHECK(of(softshrink(both)) == Values{kInfinity, -kInfinity});
+  CHECK(of(i0(both)) == Values{kInfinity, kInfinity});
+  CHECK(of(i1(both)) == Values{kInfinity, -kInfinity});
+  CHECK(of(logsigmoid(lowest)) == Values{-kInfinity});
+  CHECK(std::isnan(of(erfinv(reals({1.5})))[0]));
+  CHECK(of(hardshrink(reals({0.5, -0.5}), 0.5f)) == Values{0, 0});
+  CHECK(of(isclose(reals({0}), reals({1e-16}), 0.0, 0.0)) == Values{0});
+  CHECK(of(isclose(reals({1, kInfinity}), both)) == Values{0, 0});
   constexpr double kTop = std::numeric_limits<int32_t>::max(), kBottom = std::numeric_limits<int32_t>::lowest();
   CHECK(of(cast(reals({kNaN, 1e20, -1e20, kInfinity}), DType::int32)) == Values{0, kTop, kBottom, kTop});
   CHECK(of(full({1}, 3e10, DType::int32)) == Values{kTop});
@@ -85,6 +96,8 @@ TEST_CASE("differences from Paddle: errors where it computes") {
   error_of([] { uniform({2}, DType::float32, 1.0, 0.0); }, ErrorCode::invalid_argument);
   error_of([] { gaussian({2}, 0.0f, -1.0f); }, ErrorCode::invalid_argument);
   error_of([] { scale(ints({3}), 2.7); }, ErrorCode::dtype_mismatch);
+  error_of([] { increment(ints({5}), 1.5f); }, ErrorCode::dtype_mismatch);
+  error_of([] { softshrink(reals({3}), -1); }, ErrorCode::invalid_argument);
 }
 
 TEST_CASE("reshape without elements returns the shape that is asked for, as Paddle does, and its gradient comes back") {

@@ -87,6 +87,7 @@ const std::vector<Constant> kConstantInputs = {
     {"fused_rotary_position_embedding_grad", {2, 3}, "table"},
     {"fused_rotary_position_embedding_grad", {1, 2}, "table and ids, sequence first"},
     {"label_smooth", {1}},  // the prior
+    {"lerp", {2}},          // the weight
 };
 const std::vector<Constant> kConstantOutputs = {
     {"batch_norm", {1, 2, 3, 4, 5, 6}},  // statistics

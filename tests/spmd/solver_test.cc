@@ -1,10 +1,14 @@
 // Placement rules without ranks: layouts of the inputs -> layouts wanted -> layouts of the outputs, as text.
 #include <catch2/catch.hpp>
 
+#include "shard/ops/activation_ops.h"
+#include "shard/ops/elementary_ops.h"
+#include "shard/ops/logic_ops.h"
 #include "shard/ops/math_ops.h"
 #include "shard/ops/nn_ops.h"
 #include "shard/ops/reduce_ops.h"
 #include "shard/ops/shape_ops.h"
+#include "shard/ops/special_ops.h"
 #include "shard/spmd/notation.h"
 #include "spmd/rule_case.h"
 
@@ -94,6 +98,12 @@ TEST_CASE("elementwise ops: replicated arguments follow, broadcast dims stay who
       {ops::add, {{d, "a, -"}, {{}, ""}}, {}, {d}, "[a, -], [] -> [a, -]"},
       {ops::add, {{{1, 1}, "a, -"}, {{1, 1}, "-, -"}}, {}, {{1, 1}}, "[a, -], [a, -] -> [a, -]"},
       {ops::where, {{d, "a, -"}, {d, "-, -"}, {{4}, "b"}}, {}, {d}, "[a, b], [a, b], [b] -> [a, b]"},
+      {ops::lerp, {{d, "a, -"}, {d, "-, -"}, {{4}, "b"}}, {}, {d}, "[a, b], [a, b], [b] -> [a, b]"},
+      {ops::allclose,
+       {{d, "a, -"}, {d, "-, b"}},
+       {Scalar(0.0), Scalar(0.0), kNo},
+       {{}},
+       "[a, b], [a, b] -> [] all(a) all(b)"},
       {ops::relu, {{d, "b+a, -"}}, {}, {d}, "[b+a, -] -> [b+a, -]"},
   });
 }
@@ -145,6 +155,15 @@ TEST_CASE("pending reductions: kept where all arguments have them or can, else d
       {ops::divide, {{d, "-, - | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, -], [-, -] -> [-, -]"},
       {ops::relu, {{d, "-, - | sum(a)"}}, {}, {d}, "[-, -] -> [-, -]"},
       {ops::relu, {{d, "-, - | max(a)"}}, {}, {d}, "[-, -] max(a) -> [-, -] max(a)"},
+      {ops::leaky_relu, {{d, "-, b | max(a)"}}, {0.25}, {d}, "[-, b] max(a) -> [-, b] max(a)"},
+      {ops::leaky_relu, {{d, "-, b | max(a)"}}, {-0.25}, {d}, "[-, b] -> [-, b]"},  // falls below 0
+      {ops::leaky_relu, {{d, "-, b | max(a)"}}, {0.0}, {d}, "[-, b] -> [-, b]"},    // NaN at -inf
+      {ops::thresholded_relu, {{d, "-, b | max(a)"}}, {0.0}, {d}, "[-, b] max(a) -> [-, b] max(a)"},
+      {ops::softplus, {{d, "-, b | max(a)"}}, {1.0, 20.0}, {d}, "[-, b] -> [-, b]"},  // falls at the threshold
+      {ops::fmax, {{d, "-, b | max(a)"}, {d, "-, b | max(a)"}}, {}, {d}, "[-, b], [-, b] -> [-, b]"},  // NaN
+      {ops::log1p, {{d, "-, - | min(a)"}}, {}, {d}, "[-, -] min(a) -> [-, -] min(a)"},
+      {ops::log1p, {{d, "-, - | max(a)"}}, {}, {d}, "[-, -] -> [-, -]"},
+      {ops::digamma, {{d, "-, - | max(a)"}}, {}, {d}, "[-, -] -> [-, -]"},
       {ops::scale, {{d, "- , - | sum(a)"}}, {Scalar(2.0), Scalar(0.0), kYes}, {d}, "[-, -] sum(a) -> [-, -] sum(a)"},
       {ops::scale, {{d, "- , - | sum(a)"}}, {Scalar(2.0), Scalar(1.0), kYes}, {d}, "[-, -] -> [-, -]"},
       {ops::transpose, {{d, "-, b | prod(a)"}}, {IntArray{1, 0}}, {{4, 6}}, "[-, b] prod(a) -> [b, -] prod(a)"},

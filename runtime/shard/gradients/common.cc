@@ -33,6 +33,8 @@ Tensor widened(const Tensor& x) { return narrowed(x, compute_dtype(x.dtype())); 
 
 Tensor narrowed(const Tensor& grad, DType dtype) { return grad.dtype() == dtype ? grad : cast(grad, dtype); }
 
+Tensor times(const Tensor& grad, const Tensor& slope) { return narrowed(multiply(widened(grad), slope), grad.dtype()); }
+
 Tensor softmax_argument_grad(const Tensor& out, const Tensor& out_grad, int axis) {
   const Tensor product = multiply(out, out_grad);
   return subtract(product, multiply(out, sum(product, {axis}, /*keepdim=*/true)));

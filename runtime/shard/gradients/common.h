@@ -20,6 +20,9 @@ Tensor widened(const Tensor& x);
 /// `grad`, which was computed from widened tensors, in `dtype`.
 Tensor narrowed(const Tensor& grad, DType dtype);
 
+/// `grad` times the widened `slope`, in the dtype of grad.
+Tensor times(const Tensor& grad, const Tensor& slope);
+
 /// The gradient of the argument of a softmax along `axis` that returned `out`, both widened.
 Tensor softmax_argument_grad(const Tensor& out, const Tensor& out_grad, int axis);
 

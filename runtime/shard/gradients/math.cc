@@ -83,6 +83,40 @@ Pair where_grad(const Tensor& condition, const Tensor& x, const Tensor& y, const
   return choose(condition, x, y, out_grad, wanted);
 }
 
+Pair fmax_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
+  return choose(logical_or(greater_equal(x, y), isnan(y)), x, y, out_grad, wanted);
+}
+
+Pair fmin_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
+  return choose(logical_or(less_equal(x, y), isnan(y)), x, y, out_grad, wanted);
+}
+
+Pair atan2_grad(const Tensor& given_x, const Tensor& given_y, const Tensor& out_grad, GradMask wanted) {
+  const Tensor x = widened(given_x), y = widened(given_y);
+  const Tensor per_square = divide(widened(out_grad), add(square(x), square(y)));
+  const DType dtype = out_grad.dtype();
+  return {wanted[0] ? narrowed(sum_to(multiply(per_square, y), x.dims()), dtype) : Tensor(),
+          wanted[1] ? narrowed(negative(sum_to(multiply(per_square, x), y.dims())), dtype) : Tensor()};
+}
+
+Pair copysign_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
+  const Tensor one = full_like(x, 1);
+  const Tensor sign_of_x = copysign(where(logical_not(x), full_like(x, 0), one), x), sign_of_y = copysign(one, y);
+  return {wanted[0] ? sum_to(multiply(out_grad, multiply(sign_of_x, sign_of_y)), x.dims()) : Tensor(),
+          wanted[1] ? sum_to(full_like(out_grad, 0), y.dims()) : Tensor()};
+}
+
+Pair heaviside_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
+  const Tensor zero = full_like(out_grad, 0);
+  return {wanted[0] ? sum_to(zero, x.dims()) : Tensor(),
+          wanted[1] ? sum_to(where(logical_not(x), out_grad, zero), y.dims()) : Tensor()};
+}
+
+Pair lerp_grad(const Tensor& x, const Tensor& y, const Tensor& weight, const Tensor& out_grad, GradMask wanted) {
+  return {wanted[0] ? sum_to(multiply(out_grad, scale(weight, -1, 1)), x.dims()) : Tensor(),
+          wanted[1] ? sum_to(multiply(out_grad, weight), y.dims()) : Tensor()};
+}
+
 Pair elementwise_pow_grad(const Tensor& x, const Tensor& y, const Tensor& out_grad, GradMask wanted) {
   Pair grads;
   if (wanted[0]) {

@@ -116,6 +116,45 @@ void ClipInferMeta(const OpContext& ctx, const Meta& x, const Scalar& min, const
   out = x;
 }
 
+void AllValueCompareInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out) {
+  check_same_dtype(ctx, "x", x, "y", y);
+  if (x.dims != y.dims) {
+    fail(ErrorCode::shape_mismatch, "[{}] x is {} and y is {}, but their shapes must be equal; expand one of them",
+         ctx.op, to_string(x), to_string(y));
+  }
+  out = {Dims{}, DType::boolean};
+}
+
+void LerpInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, const Meta& weight, Meta& out) {
+  check_same_dtype(ctx, "x", x, "y", y);
+  check_same_dtype(ctx, "x", x, "weight", weight);
+  out = {broadcast(ctx, "weight", weight.dims, "x with y", broadcast(ctx, "x", x.dims, "y", y.dims)), x.dtype};
+  check_size(ctx, out.dims, out.dtype);
+}
+
+void IncrementInferMeta(const OpContext& ctx, const Meta& x, float value, Meta& out) {
+  check_fits(ctx, "value", x, value);
+  if (ctx.local == nullptr && x.dims.numel() != 1)
+    fail(ErrorCode::invalid_argument, "[{}] x is {}, but must have one element; use scale", ctx.op, to_string(x));
+  out = x;
+}
+
+void PolygammaInferMeta(const OpContext& ctx, const Meta& x, int n, Meta& out) {
+  if (n < 0) fail(ErrorCode::invalid_argument, "[{}] n is {}, but must not be negative", ctx.op, n);
+  out = x;
+}
+
+void CeluInferMeta(const OpContext& ctx, const Meta& x, float alpha, Meta& out) {
+  if (alpha == 0) fail(ErrorCode::invalid_argument, "[{}] alpha is 0, but x is divided by it; use relu", ctx.op);
+  out = x;
+}
+
+void SoftshrinkInferMeta(const OpContext& ctx, const Meta& x, float threshold, Meta& out) {
+  if (!(threshold >= 0))
+    fail(ErrorCode::invalid_argument, "[{}] threshold is {}, but must not be negative", ctx.op, threshold);
+  out = x;
+}
+
 void WhereInferMeta(const OpContext& ctx, const Meta& condition, const Meta& x, const Meta& y, Meta& out) {
   if (condition.dtype != DType::boolean) {
     fail(ErrorCode::dtype_mismatch, "[{}] condition is {}, but must be bool; cast it first", ctx.op,

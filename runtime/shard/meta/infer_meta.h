@@ -33,6 +33,18 @@ SHARD_API void ScaleInferMeta(const OpContext& ctx, const Meta& x, const Scalar&
 SHARD_API void PowInferMeta(const OpContext& ctx, const Meta& x, const Scalar& y, Meta& out);
 /// Throws invalid_argument when min > max.
 SHARD_API void ClipInferMeta(const OpContext& ctx, const Meta& x, const Scalar& min, const Scalar& max, Meta& out);
+/// Equal shapes and dtypes; a bool without dims.
+SHARD_API void AllValueCompareInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
+/// Three tensors that broadcast against each other, of one dtype.
+SHARD_API void LerpInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, const Meta& weight, Meta& out);
+/// x, of one element (invalid_argument).
+SHARD_API void IncrementInferMeta(const OpContext& ctx, const Meta& x, float value, Meta& out);
+/// x, for an order that is not negative (invalid_argument).
+SHARD_API void PolygammaInferMeta(const OpContext& ctx, const Meta& x, int n, Meta& out);
+/// x, for an alpha that is not 0 (invalid_argument).
+SHARD_API void CeluInferMeta(const OpContext& ctx, const Meta& x, float alpha, Meta& out);
+/// x, for a threshold that is not negative (invalid_argument).
+SHARD_API void SoftshrinkInferMeta(const OpContext& ctx, const Meta& x, float threshold, Meta& out);
 /// condition must be bool; x and y agree in dtype; all three broadcast.
 SHARD_API void WhereInferMeta(const OpContext& ctx, const Meta& condition, const Meta& x, const Meta& y, Meta& out);
 

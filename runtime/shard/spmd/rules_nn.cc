@@ -1,5 +1,6 @@
 // Rules of neural-network ops that an axis expression cannot say, of optimisers, and the guards
 // that ops_yaml names.
+#include <algorithm>
 #include <cmath>
 
 #include "shard/spmd/builtin_rules.h"
@@ -142,6 +143,18 @@ bool only_out_grad_is_pending(const RuleArgs& args) {
   return true;
 }
 
+/// Activations rise with x where their numbers are not negative. A factor of 0 would make NaN of an
+/// infinity, as would a number that is not finite.
+bool factors_are_positive(const RuleArgs& args) {
+  for (size_t i = 0; i < args.attrs.size(); ++i) {
+    const auto* number = std::get_if<double>(&args.attrs[i]);
+    if (number == nullptr) continue;
+    const bool may_be_0 = args.op.attrs[i] == "threshold" || args.op.attrs[i] == "offset";
+    if (!std::isfinite(*number) || *number < 0 || (*number == 0 && !may_be_0)) return false;
+  }
+  return true;
+}
+
 /// Also requires a finite factor: contributions of 0 would become NaN where the sum becomes
 /// infinite.
 bool scale_has_no_bias(const RuleArgs& args) {
@@ -179,6 +192,7 @@ void register_nn_rules() {
   register_rule("SwiGLUGradInferSpmd", swiglu_grad);
   register_guard("SwiGLUIsLinear", swiglu_is_linear);
   register_guard("OnlyOutGradIsPending", only_out_grad_is_pending);
+  register_guard("FactorsArePositive", factors_are_positive);
   register_guard("ScaleHasNoBias", scale_has_no_bias);
   register_guard("CastKeepsFloat", cast_keeps_float);
   register_guard("SumKeepsDType", sum_keeps_dtype);

@@ -1,4 +1,4 @@
-// Rules of argmax, cumsum, frobenius_norm and numel, and the names of the expressions of
+// Rules of allclose, argmax, cumsum, frobenius_norm and numel, and the names of the expressions of
 // reductions. Rules that move dims are in rules_shape.cc.
 #include "shard/spmd/builtin_rules.h"
 #include "shard/spmd/notation.h"
@@ -24,6 +24,16 @@ RuleResult argmax(const RuleArgs& args) {
   }
   // A flattened result may have fewer dims.
   n.outputs[0].resize(static_cast<size_t>(args.outputs[0].dims.rank()), kNoLetter);
+  return solve(args, n);
+}
+
+/// An expression reduces the dims that an attribute names: here all of them are.
+RuleResult allclose(const RuleArgs& args) {
+  Notation n;
+  n.inputs = {fresh_letters(n, args.tensors[0].meta.dims, Letter::Role::reduce)};
+  for (Letter& letter : n.letters) letter.type = ReduceType::all;
+  n.inputs.push_back(n.inputs[0]);
+  n.outputs = {{}};
   return solve(args, n);
 }
 
@@ -84,6 +94,7 @@ void register_reduction_rules() {
   register_rule("ReductionProdInferSpmd", "...{axis:prod} -> ...{-axis?keepdim}");
   register_rule("ReductionAllInferSpmd", "...{axis:all} -> ...{-axis?keepdim}");
   register_rule("ReductionAnyInferSpmd", "...{axis:any} -> ...{-axis?keepdim}");
+  register_rule("AllCloseInferSpmd", allclose);
   register_rule("ArgMaxInferSpmd", argmax);
   register_rule("CumsumInferSpmd", cumsum);
   register_rule("FrobeniusNormInferSpmd", frobenius_norm);

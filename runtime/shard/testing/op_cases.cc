@@ -55,6 +55,8 @@ void add_binary(OpCases& cases, const std::string& op, const std::vector<DType>&
 OpCases op_cases() {
   OpCases cases;
   add_math_cases(cases);
+  add_elementary_cases(cases);
+  add_activation_cases(cases);
   add_logic_cases(cases);
   add_reduce_cases(cases);
   add_shape_cases(cases);

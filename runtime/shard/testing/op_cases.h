@@ -114,14 +114,16 @@ using BinaryInplace = Function<Tensor&, Tensor&, const Tensor&>;
 SHARD_API void add_binary(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, Binary f,
                           BinaryInplace f_, int64_t low = -3, int64_t high = 3);
 
-SHARD_API void add_math_cases(OpCases& cases);     // op_cases_math.cc
-SHARD_API void add_logic_cases(OpCases& cases);    // op_cases_logic.cc
-SHARD_API void add_reduce_cases(OpCases& cases);   // op_cases_reduce.cc
-SHARD_API void add_shape_cases(OpCases& cases);    // op_cases_shape.cc
-SHARD_API void add_nn_cases(OpCases& cases);       // op_cases_nn.cc
-SHARD_API void add_nn_grad_cases(OpCases& cases);  // op_cases_nn_grad.cc
-SHARD_API void add_optim_cases(OpCases& cases);    // op_cases_optim.cc
-SHARD_API void add_dynamic_cases(OpCases& cases);  // op_cases_dynamic.cc
-SHARD_API void add_random_cases(OpCases& cases);   // op_cases_dynamic.cc
+SHARD_API void add_math_cases(OpCases& cases);        // op_cases_math.cc
+SHARD_API void add_elementary_cases(OpCases& cases);  // op_cases_elementary.cc
+SHARD_API void add_activation_cases(OpCases& cases);  // op_cases_elementary.cc
+SHARD_API void add_logic_cases(OpCases& cases);       // op_cases_logic.cc
+SHARD_API void add_reduce_cases(OpCases& cases);      // op_cases_reduce.cc
+SHARD_API void add_shape_cases(OpCases& cases);       // op_cases_shape.cc
+SHARD_API void add_nn_cases(OpCases& cases);          // op_cases_nn.cc
+SHARD_API void add_nn_grad_cases(OpCases& cases);     // op_cases_nn_grad.cc
+SHARD_API void add_optim_cases(OpCases& cases);       // op_cases_optim.cc
+SHARD_API void add_dynamic_cases(OpCases& cases);     // op_cases_dynamic.cc
+SHARD_API void add_random_cases(OpCases& cases);      // op_cases_dynamic.cc
 
 }  // namespace shard::testing

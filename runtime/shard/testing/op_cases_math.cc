@@ -171,6 +171,23 @@ void add_math_cases(OpCases& cases) {
   add_binary(cases, "divide", kNumbers, divide, divide_, 1, 4);
   add_binary(cases, "maximum", with_bool, maximum, maximum_);
   add_binary(cases, "minimum", with_bool, minimum, minimum_);
+  add_binary(cases, "remainder", kNumbers, remainder, remainder_, 1, 4);
+  add_binary(cases, "floor_divide", kNumbers, floor_divide, floor_divide_, 1, 4);
+  add_binary(cases, "fmax", kNumbers, fmax, nullptr);
+  add_binary(cases, "fmin", kNumbers, fmin, nullptr);
+  // The sign of a 0 decides their results, and is lost in reductions.
+  const auto above_0 = [](auto run) {
+    return [=](Draw& draw) {
+      const CaseInput x = draw.input(draw.dims(2)).between(1, 3);
+      return CaseCall{{x, x}, run};
+    };
+  };
+  cases.push_back({"atan2", "of two dims", kFloats, above_0([](Tensors& t) { return Tensors{atan2(t[0], t[1])}; })});
+  cases.push_back(
+      {"copysign", "of two dims", kFloats, above_0([](Tensors& t) { return Tensors{copysign(t[0], t[1])}; })});
+  cases.push_back(
+      {"copysign_", "of two dims", kFloats, above_0([](Tensors& t) { return Tensors{copysign_(t[0], t[1])}; })});
+  add_binary(cases, "heaviside", kNumbers, heaviside, nullptr);
   add_unary(cases, "assign", kAnyDType, assign, assign_);
   add_unary(cases, "sin", kFloats, sin, sin_);
   add_unary(cases, "cos", kFloats, cos, cos_);
@@ -215,6 +232,21 @@ void add_math_cases(OpCases& cases) {
                      const CaseInput x = draw.input(draw.dims(2));
                      return CaseCall{{x, x, x}, [](Tensors& t) { return Tensors{add_n(t)}; }};
                    }});
+  const auto add_lerp = [&](const char* name, bool wide_weight) {
+    const auto make = [=](auto run) {
+      return [=](Draw& draw) {
+        const Dims wide = draw.dims(2);
+        return CaseCall{{draw.input(wide), draw.input(wide), draw.input(wide_weight ? wide : Dims{wide[1]})}, run};
+      };
+    };
+    cases.push_back({"lerp", name, kFloats, make([](Tensors& t) { return Tensors{lerp(t[0], t[1], t[2])}; })});
+    cases.push_back({"lerp_", name, kFloats, make([](Tensors& t) { return Tensors{lerp_(t[0], t[1], t[2])}; })});
+  };
+  add_lerp("all [m, n]", true);
+  add_lerp("a weight [n]", false);
+  const auto single = [](auto run) { return [=](Draw& draw) { return CaseCall{{draw.input({1})}, run}; }; };
+  cases.push_back({"increment", "by 2", kNumbers, single([](Tensors& t) { return Tensors{increment(t[0], 2)}; })});
+  cases.push_back({"increment_", "by 2", kNumbers, single([](Tensors& t) { return Tensors{increment_(t[0], 2)}; })});
   add_casts(cases);
   add_scales(cases);
   add_wheres(cases);
