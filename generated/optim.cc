@@ -49,4 +49,129 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adam_(Tensor& p
   return {param, moment1, moment2, beta1_pow, beta2_pow, master_param};
 }
 
+std::tuple<Tensor&, Tensor&, Tensor&> momentum_(Tensor& param, const Tensor& grad, Tensor& velocity,
+    const Tensor& learning_rate, Tensor& master_param, float mu, bool use_nesterov,
+    const std::string& regularization_method, float regularization_coeff, bool multi_precision,
+    float rescale_grad, CallSite site) {
+  const Writing writing(site, param, velocity, master_param);
+  const autograd::UnlinkedWrite write(ops::momentum_, param, grad, velocity, learning_rate,
+      master_param);
+  call::dispatch_inplace(ops::momentum_, dist::momentum_, infer::momentum_, dense::momentum_, param,
+      grad, velocity, learning_rate, master_param, mu, use_nesterov, regularization_method,
+      regularization_coeff, multi_precision, rescale_grad);
+  return {param, velocity, master_param};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> rmsprop_(Tensor& param, Tensor& mean_square,
+    const Tensor& grad, Tensor& moment, const Tensor& learning_rate, Tensor& mean_grad,
+    Tensor& master_param, float epsilon, float decay, float momentum, bool centered,
+    bool multi_precision, CallSite site) {
+  const Writing writing(site, param, mean_square, moment, mean_grad, master_param);
+  const autograd::UnlinkedWrite write(ops::rmsprop_, param, mean_square, grad, moment,
+      learning_rate, mean_grad, master_param);
+  call::dispatch_inplace(ops::rmsprop_, dist::rmsprop_, infer::rmsprop_, dense::rmsprop_, param,
+      mean_square, grad, moment, learning_rate, mean_grad, master_param, epsilon, decay, momentum,
+      centered, multi_precision);
+  return {param, moment, mean_square, mean_grad, master_param};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&> adagrad_(Tensor& param, const Tensor& grad, Tensor& moment,
+    const Tensor& learning_rate, Tensor& master_param, float epsilon, bool multi_precision,
+    CallSite site) {
+  const Writing writing(site, param, moment, master_param);
+  const autograd::UnlinkedWrite write(ops::adagrad_, param, grad, moment, learning_rate,
+      master_param);
+  call::dispatch_inplace(ops::adagrad_, dist::adagrad_, infer::adagrad_, dense::adagrad_, param,
+      grad, moment, learning_rate, master_param, epsilon, multi_precision);
+  return {param, moment, master_param};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> adadelta_(Tensor& param, const Tensor& grad,
+    Tensor& avg_squared_grad, Tensor& avg_squared_update, const Tensor& learning_rate,
+    Tensor& master_param, float rho, float epsilon, bool multi_precision, CallSite site) {
+  const Writing writing(site, param, avg_squared_grad, avg_squared_update, master_param);
+  const autograd::UnlinkedWrite write(ops::adadelta_, param, grad, avg_squared_grad,
+      avg_squared_update, learning_rate, master_param);
+  call::dispatch_inplace(ops::adadelta_, dist::adadelta_, infer::adadelta_, dense::adadelta_, param,
+      grad, avg_squared_grad, avg_squared_update, learning_rate, master_param, rho, epsilon,
+      multi_precision);
+  return {param, avg_squared_grad, avg_squared_update, master_param};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> adamax_(Tensor& param, const Tensor& grad,
+    const Tensor& learning_rate, Tensor& moment, Tensor& inf_norm, const Tensor& beta1_pow,
+    Tensor& master_param, float beta1, float beta2, float epsilon, bool multi_precision,
+    CallSite site) {
+  const Writing writing(site, param, moment, inf_norm, master_param);
+  const autograd::UnlinkedWrite write(ops::adamax_, param, grad, learning_rate, moment, inf_norm,
+      beta1_pow, master_param);
+  call::dispatch_inplace(ops::adamax_, dist::adamax_, infer::adamax_, dense::adamax_, param, grad,
+      learning_rate, moment, inf_norm, beta1_pow, master_param, beta1, beta2, epsilon,
+      multi_precision);
+  return {param, moment, inf_norm, master_param};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> asgd_(Tensor& param, const Tensor& grad,
+    const Tensor& learning_rate, Tensor& d, Tensor& y, const Tensor& n, Tensor& master_param,
+    bool multi_precision, CallSite site) {
+  const Writing writing(site, param, d, y, master_param);
+  const autograd::UnlinkedWrite write(ops::asgd_, param, grad, learning_rate, d, y, n,
+      master_param);
+  call::dispatch_inplace(ops::asgd_, dist::asgd_, infer::asgd_, dense::asgd_, param, grad,
+      learning_rate, d, y, n, master_param, multi_precision);
+  return {param, d, y, master_param};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> rprop_(Tensor& param, const Tensor& grad,
+    Tensor& prev, Tensor& learning_rate, Tensor& master_param, const Tensor& learning_rate_range,
+    const Tensor& etas, bool multi_precision, CallSite site) {
+  const Writing writing(site, param, prev, learning_rate, master_param);
+  const autograd::UnlinkedWrite write(ops::rprop_, param, grad, prev, learning_rate, master_param,
+      learning_rate_range, etas);
+  call::dispatch_inplace(ops::rprop_, dist::rprop_, infer::rprop_, dense::rprop_, param, grad, prev,
+      learning_rate, master_param, learning_rate_range, etas, multi_precision);
+  return {param, prev, learning_rate, master_param};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> lamb_(Tensor& param,
+    const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
+    Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
+    float weight_decay, float beta1, float beta2, float epsilon, bool always_adapt,
+    bool multi_precision, CallSite site) {
+  const Writing writing(site, param, moment1, moment2, beta1_pow, beta2_pow, master_param);
+  const autograd::UnlinkedWrite write(ops::lamb_, param, grad, learning_rate, moment1, moment2,
+      beta1_pow, beta2_pow, master_param, skip_update);
+  call::dispatch_inplace(ops::lamb_, dist::lamb_, infer::lamb_, dense::lamb_, param, grad,
+      learning_rate, moment1, moment2, beta1_pow, beta2_pow, master_param, skip_update,
+      weight_decay, beta1, beta2, epsilon, always_adapt, multi_precision);
+  return {param, moment1, moment2, beta1_pow, beta2_pow, master_param};
+}
+
+Tensor clip_by_norm(const Tensor& x, float max_norm) { return external::clip_by_norm(x, max_norm); }
+
+std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,
+    const Tensor& scale, CallSite site) {
+  const Writing writing(site, x);
+  const autograd::UnlinkedWrite write(ops::check_finite_and_unscale_, x, scale);
+  auto found_infinite = call::dispatch_inplace(ops::check_finite_and_unscale_,
+      dist::check_finite_and_unscale_, infer::check_finite_and_unscale_,
+      dense::check_finite_and_unscale_, x, scale);
+  return {x, std::move(found_infinite)};
+}
+
+std::tuple<std::vector<Tensor>&, Tensor&, Tensor&, Tensor&> update_loss_scaling_(
+    std::vector<Tensor>& x, const Tensor& found_infinite, Tensor& prev_loss_scaling,
+    Tensor& in_good_steps, Tensor& in_bad_steps, int incr_every_n_steps,
+    int decr_every_n_nan_or_inf, float incr_ratio, float decr_ratio, const Scalar& stop_update,
+    CallSite site) {
+  const Writing writing(site, x, prev_loss_scaling, in_good_steps, in_bad_steps);
+  const autograd::UnlinkedWrite write(ops::update_loss_scaling_, x, found_infinite,
+      prev_loss_scaling, in_good_steps, in_bad_steps);
+  call::dispatch_inplace(ops::update_loss_scaling_, dist::update_loss_scaling_,
+      infer::update_loss_scaling_, dense::update_loss_scaling_, x, found_infinite,
+      prev_loss_scaling, in_good_steps, in_bad_steps, incr_every_n_steps, decr_every_n_nan_or_inf,
+      incr_ratio, decr_ratio, stop_update);
+  return {x, prev_loss_scaling, in_good_steps, in_bad_steps};
+}
+
 }  // namespace shard

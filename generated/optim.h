@@ -30,4 +30,93 @@ SHARD_API std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adam_
     bool lazy_mode = false, int64_t min_row_size_to_use_multithread = 1000,
     bool multi_precision = false, bool use_global_beta_pow = false,
     CallSite site = CallSite::here());
+/// One step of stochastic gradient descent with momentum: g = rescale_grad * grad, plus
+/// regularization_coeff * param where regularization_method is "l2_decay" (else it is ""); velocity
+/// = mu * velocity + g; param -= learning_rate * velocity, or learning_rate * (g + mu * velocity)
+/// with use_nesterov. param, grad and velocity agree in shape, grad has the dtype of param (float),
+/// velocity that or float32, and learning_rate is [1] of any float dtype. With multi_precision the
+/// float32 master_param is updated and param is its rounded copy.
+SHARD_API std::tuple<Tensor&, Tensor&, Tensor&> momentum_(Tensor& param, const Tensor& grad,
+    Tensor& velocity, const Tensor& learning_rate, Tensor& master_param, float mu,
+    bool use_nesterov = false, const std::string& regularization_method = "",
+    float regularization_coeff = 0.0f, bool multi_precision = false, float rescale_grad = 1.0f,
+    CallSite site = CallSite::here());
+/// One RMSProp step: mean_square = decay * mean_square + (1 - decay) * grad^2; moment = momentum *
+/// moment + learning_rate * grad / sqrt(mean_square + epsilon); param -= moment. With centered,
+/// mean_grad, which it needs, is the running mean of grad, and its square is subtracted from
+/// mean_square in the root. The states have the shape of param and its dtype or float32; grad,
+/// learning_rate and master_param are as in momentum_.
+SHARD_API std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> rmsprop_(Tensor& param,
+    Tensor& mean_square, const Tensor& grad, Tensor& moment, const Tensor& learning_rate,
+    Tensor& mean_grad, Tensor& master_param, float epsilon = 1e-10f, float decay = 0.9f,
+    float momentum = 0.0f, bool centered = false, bool multi_precision = false,
+    CallSite site = CallSite::here());
+/// One AdaGrad step: moment += grad^2; param -= learning_rate * grad / (sqrt(moment) + epsilon).
+/// moment has the shape of param and its dtype or float32; grad, learning_rate and master_param are
+/// as in momentum_.
+SHARD_API std::tuple<Tensor&, Tensor&, Tensor&> adagrad_(Tensor& param, const Tensor& grad,
+    Tensor& moment, const Tensor& learning_rate, Tensor& master_param, float epsilon = 1e-06f,
+    bool multi_precision = false, CallSite site = CallSite::here());
+/// One Adadelta step: avg_squared_grad = rho * avg_squared_grad + (1 - rho) * grad^2; update = grad
+/// * sqrt((avg_squared_update + epsilon) / (avg_squared_grad + epsilon)); avg_squared_update = rho
+/// * avg_squared_update + (1 - rho) * update^2; param -= learning_rate * update. The states have
+/// the shape of param and its dtype or float32; grad, learning_rate and master_param are as in
+/// momentum_.
+SHARD_API std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> adadelta_(Tensor& param,
+    const Tensor& grad, Tensor& avg_squared_grad, Tensor& avg_squared_update,
+    const Tensor& learning_rate, Tensor& master_param, float rho, float epsilon,
+    bool multi_precision, CallSite site = CallSite::here());
+/// One Adamax step: moment = beta1 * moment + (1 - beta1) * grad; inf_norm = max(|grad|, beta2 *
+/// inf_norm + epsilon); param -= learning_rate / (1 - beta1_pow) * moment / inf_norm. beta1_pow,
+/// [1] of a float dtype, is beta1 to the power of the number of steps so far, this one included;
+/// the caller updates it. The states have the shape of param and its dtype or float32; grad,
+/// learning_rate and master_param are as in momentum_.
+SHARD_API std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> adamax_(Tensor& param, const Tensor& grad,
+    const Tensor& learning_rate, Tensor& moment, Tensor& inf_norm, const Tensor& beta1_pow,
+    Tensor& master_param, float beta1 = 0.9f, float beta2 = 0.999f, float epsilon = 1e-08f,
+    bool multi_precision = false, CallSite site = CallSite::here());
+/// One step of stochastic average gradient descent: d += grad - y; y = grad; param -= learning_rate
+/// / n * d. y is the gradient of this batch in the previous pass over the data, d the sum of the
+/// latest gradients of all batches, and n, [1] of a float dtype, their number. The states have the
+/// shape of param and its dtype or float32; grad, learning_rate and master_param are as in
+/// momentum_.
+SHARD_API std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> asgd_(Tensor& param, const Tensor& grad,
+    const Tensor& learning_rate, Tensor& d, Tensor& y, const Tensor& n, Tensor& master_param,
+    bool multi_precision = false, CallSite site = CallSite::here());
+/// One step of resilient backpropagation. Each element has a learning_rate of its own: where grad
+/// has the sign of prev, the previous gradient, it is multiplied by etas[1], up to
+/// learning_rate_range[1]; where the sign changed, it is multiplied by etas[0], down to
+/// learning_rate_range[0], and grad counts as 0. Then param -= sign(grad) * learning_rate, and prev
+/// = grad. prev and learning_rate have the shape of param and its dtype or float32; etas and
+/// learning_rate_range are [2] of a float dtype; grad and master_param are as in momentum_.
+SHARD_API std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> rprop_(Tensor& param, const Tensor& grad,
+    Tensor& prev, Tensor& learning_rate, Tensor& master_param, const Tensor& learning_rate_range,
+    const Tensor& etas, bool multi_precision = false, CallSite site = CallSite::here());
+/// One LAMB step: the step of adamw_, plus weight_decay * param, is u = m / (sqrt(v) + epsilon) +
+/// weight_decay * param for the unbiased moments m and v; then param -= learning_rate * ratio * u,
+/// where ratio is |param| / |u|, in Euclidean norms of the whole parameter. ratio is 1 where a norm
+/// is 0, and where weight_decay is 0 without always_adapt. Arguments are as in adamw_.
+SHARD_API std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> lamb_(Tensor& param,
+    const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
+    Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
+    float weight_decay, float beta1 = 0.9, float beta2 = 0.999, float epsilon = 1e-06f,
+    bool always_adapt = false, bool multi_precision = false, CallSite site = CallSite::here());
+/// x scaled down so that its Euclidean norm is at most max_norm, for float dtypes; max_norm must be
+/// positive (else invalid_argument).
+SHARD_API Tensor clip_by_norm(const Tensor& x, float max_norm);
+/// x / scale for each tensor of the list, and whether an element of one of them is infinite or NaN,
+/// as a bool [1]. The tensors have one float dtype, and scale is [1] of a float dtype.
+SHARD_API std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,
+    const Tensor& scale, CallSite site = CallSite::here());
+/// Dynamic loss scaling: with found_infinite, a bool [1], x is set to 0, the steps in_bad_steps are
+/// counted, and after decr_every_n_nan_or_inf of them in a row loss_scaling is multiplied by
+/// decr_ratio, but stays at least 1; without, in_good_steps are counted, and after
+/// incr_every_n_steps in a row it is multiplied by incr_ratio, unless it would become infinite.
+/// With stop_update only x is set. The tensors x have one float dtype, prev_loss_scaling is [1] of
+/// a float dtype, and the counts are int32 [1].
+SHARD_API std::tuple<std::vector<Tensor>&, Tensor&, Tensor&, Tensor&> update_loss_scaling_(
+    std::vector<Tensor>& x, const Tensor& found_infinite, Tensor& prev_loss_scaling,
+    Tensor& in_good_steps, Tensor& in_bad_steps, int incr_every_n_steps,
+    int decr_every_n_nan_or_inf, float incr_ratio, float decr_ratio,
+    const Scalar& stop_update = false, CallSite site = CallSite::here());
 }  // namespace shard

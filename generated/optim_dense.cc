@@ -44,6 +44,113 @@ std::tuple<Meta, Meta, Meta, Meta, Meta, Meta> adam_(const OpContext& ctx, const
       beta2_pow_out_meta, master_param_out_meta};
 }
 
+std::tuple<Meta, Meta, Meta> momentum_(const OpContext& ctx, const Meta& param, const Meta& grad,
+    const Meta& velocity, const Meta& learning_rate, const Meta* master_param, float /*mu*/,
+    bool /*use_nesterov*/, const std::string& regularization_method, float /*regularization_coeff*/,
+    bool multi_precision, float /*rescale_grad*/) {
+  Meta param_out_meta, velocity_out_meta, master_param_out_meta;
+  meta::MomentumInferMeta(ctx, param, grad, velocity, learning_rate, master_param,
+      regularization_method, multi_precision, param_out_meta, velocity_out_meta,
+      master_param_out_meta);
+  return {param_out_meta, velocity_out_meta, master_param_out_meta};
+}
+
+std::tuple<Meta, Meta, Meta, Meta, Meta> rmsprop_(const OpContext& ctx, const Meta& param,
+    const Meta& mean_square, const Meta& grad, const Meta& moment, const Meta& learning_rate,
+    const Meta* mean_grad, const Meta* master_param, float /*epsilon*/, float /*decay*/,
+    float /*momentum*/, bool centered, bool multi_precision) {
+  Meta param_out_meta, moment_out_meta, mean_square_out_meta, mean_grad_out_meta,
+      master_param_outs_meta;
+  meta::RmspropInferMeta(ctx, param, mean_square, grad, moment, learning_rate, mean_grad,
+      master_param, centered, multi_precision, param_out_meta, moment_out_meta,
+      mean_square_out_meta, mean_grad_out_meta, master_param_outs_meta);
+  return {param_out_meta, moment_out_meta, mean_square_out_meta, mean_grad_out_meta,
+      master_param_outs_meta};
+}
+
+std::tuple<Meta, Meta, Meta> adagrad_(const OpContext& ctx, const Meta& param, const Meta& grad,
+    const Meta& moment, const Meta& learning_rate, const Meta* master_param, float /*epsilon*/,
+    bool multi_precision) {
+  Meta param_out_meta, moment_out_meta, master_param_out_meta;
+  meta::AdagradInferMeta(ctx, param, grad, moment, learning_rate, master_param, multi_precision,
+      param_out_meta, moment_out_meta, master_param_out_meta);
+  return {param_out_meta, moment_out_meta, master_param_out_meta};
+}
+
+std::tuple<Meta, Meta, Meta, Meta> adadelta_(const OpContext& ctx, const Meta& param,
+    const Meta& grad, const Meta& avg_squared_grad, const Meta& avg_squared_update,
+    const Meta& learning_rate, const Meta* master_param, float /*rho*/, float /*epsilon*/,
+    bool multi_precision) {
+  Meta param_out_meta, moment_out_meta, inf_norm_out_meta, master_param_out_meta;
+  meta::AdadeltaInferMeta(ctx, param, grad, avg_squared_grad, avg_squared_update, learning_rate,
+      master_param, multi_precision, param_out_meta, moment_out_meta, inf_norm_out_meta,
+      master_param_out_meta);
+  return {param_out_meta, moment_out_meta, inf_norm_out_meta, master_param_out_meta};
+}
+
+std::tuple<Meta, Meta, Meta, Meta> adamax_(const OpContext& ctx, const Meta& param,
+    const Meta& grad, const Meta& learning_rate, const Meta& moment, const Meta& inf_norm,
+    const Meta& beta1_pow, const Meta* master_param, float /*beta1*/, float /*beta2*/,
+    float /*epsilon*/, bool multi_precision) {
+  Meta param_out_meta, moment_out_meta, inf_norm_out_meta, master_param_out_meta;
+  meta::AdamaxInferMeta(ctx, param, grad, learning_rate, moment, inf_norm, beta1_pow, master_param,
+      multi_precision, param_out_meta, moment_out_meta, inf_norm_out_meta, master_param_out_meta);
+  return {param_out_meta, moment_out_meta, inf_norm_out_meta, master_param_out_meta};
+}
+
+std::tuple<Meta, Meta, Meta, Meta> asgd_(const OpContext& ctx, const Meta& param, const Meta& grad,
+    const Meta& learning_rate, const Meta& d, const Meta& y, const Meta& n,
+    const Meta* master_param, bool multi_precision) {
+  Meta param_out_meta, d_out_meta, y_out_meta, master_param_out_meta;
+  meta::ASGDInferMeta(ctx, param, grad, learning_rate, d, y, n, master_param, multi_precision,
+      param_out_meta, d_out_meta, y_out_meta, master_param_out_meta);
+  return {param_out_meta, d_out_meta, y_out_meta, master_param_out_meta};
+}
+
+std::tuple<Meta, Meta, Meta, Meta> rprop_(const OpContext& ctx, const Meta& param, const Meta& grad,
+    const Meta& prev, const Meta& learning_rate, const Meta* master_param,
+    const Meta& learning_rate_range, const Meta& etas, bool multi_precision) {
+  Meta param_out_meta, prev_out_meta, learning_rate_out_meta, master_param_out_meta;
+  meta::RpropInferMeta(ctx, param, grad, prev, learning_rate, master_param, learning_rate_range,
+      etas, multi_precision, param_out_meta, prev_out_meta, learning_rate_out_meta,
+      master_param_out_meta);
+  return {param_out_meta, prev_out_meta, learning_rate_out_meta, master_param_out_meta};
+}
+
+std::tuple<Meta, Meta, Meta, Meta, Meta, Meta> lamb_(const OpContext& ctx, const Meta& param,
+    const Meta& grad, const Meta& learning_rate, const Meta& moment1, const Meta& moment2,
+    const Meta& beta1_pow, const Meta& beta2_pow, const Meta* master_param, const Meta* skip_update,
+    float /*weight_decay*/, float /*beta1*/, float /*beta2*/, float /*epsilon*/,
+    bool /*always_adapt*/, bool multi_precision) {
+  Meta param_out_meta, moment1_out_meta, moment2_out_meta, beta1_pow_out_meta, beta2_pow_out_meta,
+      master_param_outs_meta;
+  meta::AdamwInferMeta(ctx, param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow,
+      master_param, skip_update, multi_precision, param_out_meta, moment1_out_meta,
+      moment2_out_meta, beta1_pow_out_meta, beta2_pow_out_meta, master_param_outs_meta);
+  return {param_out_meta, moment1_out_meta, moment2_out_meta, beta1_pow_out_meta,
+      beta2_pow_out_meta, master_param_outs_meta};
+}
+
+std::tuple<std::vector<Meta>, Meta> check_finite_and_unscale_(const OpContext& ctx,
+    std::span<const Meta> x, const Meta& scale) {
+  Meta found_infinite_meta;
+  std::vector<Meta> out_metas;
+  meta::CheckFiniteAndUnscaleInferMeta(ctx, x, scale, out_metas, found_infinite_meta);
+  return {out_metas, found_infinite_meta};
+}
+
+std::tuple<std::vector<Meta>, Meta, Meta, Meta> update_loss_scaling_(const OpContext& ctx,
+    std::span<const Meta> x, const Meta& found_infinite, const Meta& prev_loss_scaling,
+    const Meta& in_good_steps, const Meta& in_bad_steps, int /*incr_every_n_steps*/,
+    int /*decr_every_n_nan_or_inf*/, float /*incr_ratio*/, float /*decr_ratio*/,
+    const Scalar& /*stop_update*/) {
+  Meta loss_scaling_meta, out_good_steps_meta, out_bad_steps_meta;
+  std::vector<Meta> out_metas;
+  meta::UpdateLossScalingInferMeta(ctx, x, found_infinite, prev_loss_scaling, in_good_steps,
+      in_bad_steps, out_metas, loss_scaling_meta, out_good_steps_meta, out_bad_steps_meta);
+  return {out_metas, loss_scaling_meta, out_good_steps_meta, out_bad_steps_meta};
+}
+
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -85,6 +192,131 @@ void adam_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment1
       beta2_pow_out_meta, master_param_out_meta), param, grad, learning_rate, moment1, moment2,
       beta1_pow, beta2_pow, master_param, skip_update, beta1, beta2, epsilon, lazy_mode,
       min_row_size_to_use_multithread, multi_precision, use_global_beta_pow);
+}
+
+void momentum_(const OpContext& ctx, const Meta& param_out_meta, const Meta& velocity_out_meta,
+    const Meta& master_param_out_meta, DenseTensor& param, const DenseTensor& grad,
+    DenseTensor& velocity, const DenseTensor& learning_rate, DenseTensor& master_param, float mu,
+    bool use_nesterov, const std::string& regularization_method, float regularization_coeff,
+    bool multi_precision, float rescale_grad) {
+  call::compute_inplace(ctx, ops::momentum_, kernels<"momentum">(), param.dtype(),
+      std::tie(param, velocity, master_param),
+      std::tie(param_out_meta, velocity_out_meta, master_param_out_meta), param, grad, velocity,
+      learning_rate, master_param, mu, use_nesterov, regularization_method, regularization_coeff,
+      multi_precision, rescale_grad);
+}
+
+void rmsprop_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment_out_meta,
+    const Meta& mean_square_out_meta, const Meta& mean_grad_out_meta,
+    const Meta& master_param_outs_meta, DenseTensor& param, DenseTensor& mean_square,
+    const DenseTensor& grad, DenseTensor& moment, const DenseTensor& learning_rate,
+    DenseTensor& mean_grad, DenseTensor& master_param, float epsilon, float decay, float momentum,
+    bool centered, bool multi_precision) {
+  call::compute_inplace(ctx, ops::rmsprop_, kernels<"rmsprop">(), param.dtype(),
+      std::tie(param, moment, mean_square, mean_grad, master_param),
+      std::tie(param_out_meta, moment_out_meta, mean_square_out_meta, mean_grad_out_meta,
+      master_param_outs_meta), param, mean_square, grad, moment, learning_rate, mean_grad,
+      master_param, epsilon, decay, momentum, centered, multi_precision);
+}
+
+void adagrad_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment_out_meta,
+    const Meta& master_param_out_meta, DenseTensor& param, const DenseTensor& grad,
+    DenseTensor& moment, const DenseTensor& learning_rate, DenseTensor& master_param, float epsilon,
+    bool multi_precision) {
+  call::compute_inplace(ctx, ops::adagrad_, kernels<"adagrad">(), param.dtype(),
+      std::tie(param, moment, master_param),
+      std::tie(param_out_meta, moment_out_meta, master_param_out_meta), param, grad, moment,
+      learning_rate, master_param, epsilon, multi_precision);
+}
+
+void adadelta_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment_out_meta,
+    const Meta& inf_norm_out_meta, const Meta& master_param_out_meta, DenseTensor& param,
+    const DenseTensor& grad, DenseTensor& avg_squared_grad, DenseTensor& avg_squared_update,
+    const DenseTensor& learning_rate, DenseTensor& master_param, float rho, float epsilon,
+    bool multi_precision) {
+  call::compute_inplace(ctx, ops::adadelta_, kernels<"adadelta">(), param.dtype(),
+      std::tie(param, avg_squared_grad, avg_squared_update, master_param),
+      std::tie(param_out_meta, moment_out_meta, inf_norm_out_meta, master_param_out_meta), param,
+      grad, avg_squared_grad, avg_squared_update, learning_rate, master_param, rho, epsilon,
+      multi_precision);
+}
+
+void adamax_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment_out_meta,
+    const Meta& inf_norm_out_meta, const Meta& master_param_out_meta, DenseTensor& param,
+    const DenseTensor& grad, const DenseTensor& learning_rate, DenseTensor& moment,
+    DenseTensor& inf_norm, const DenseTensor& beta1_pow, DenseTensor& master_param, float beta1,
+    float beta2, float epsilon, bool multi_precision) {
+  call::compute_inplace(ctx, ops::adamax_, kernels<"adamax">(), param.dtype(),
+      std::tie(param, moment, inf_norm, master_param),
+      std::tie(param_out_meta, moment_out_meta, inf_norm_out_meta, master_param_out_meta), param,
+      grad, learning_rate, moment, inf_norm, beta1_pow, master_param, beta1, beta2, epsilon,
+      multi_precision);
+}
+
+void asgd_(const OpContext& ctx, const Meta& param_out_meta, const Meta& d_out_meta,
+    const Meta& y_out_meta, const Meta& master_param_out_meta, DenseTensor& param,
+    const DenseTensor& grad, const DenseTensor& learning_rate, DenseTensor& d, DenseTensor& y,
+    const DenseTensor& n, DenseTensor& master_param, bool multi_precision) {
+  call::compute_inplace(ctx, ops::asgd_, kernels<"asgd">(), param.dtype(),
+      std::tie(param, d, y, master_param),
+      std::tie(param_out_meta, d_out_meta, y_out_meta, master_param_out_meta), param, grad,
+      learning_rate, d, y, n, master_param, multi_precision);
+}
+
+void rprop_(const OpContext& ctx, const Meta& param_out_meta, const Meta& prev_out_meta,
+    const Meta& learning_rate_out_meta, const Meta& master_param_out_meta, DenseTensor& param,
+    const DenseTensor& grad, DenseTensor& prev, DenseTensor& learning_rate,
+    DenseTensor& master_param, const DenseTensor& learning_rate_range, const DenseTensor& etas,
+    bool multi_precision) {
+  call::compute_inplace(ctx, ops::rprop_, kernels<"rprop">(), param.dtype(),
+      std::tie(param, prev, learning_rate, master_param),
+      std::tie(param_out_meta, prev_out_meta, learning_rate_out_meta, master_param_out_meta), param,
+      grad, prev, learning_rate, master_param, learning_rate_range, etas, multi_precision);
+}
+
+void lamb_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment1_out_meta,
+    const Meta& moment2_out_meta, const Meta& beta1_pow_out_meta, const Meta& beta2_pow_out_meta,
+    const Meta& master_param_outs_meta, DenseTensor& param, const DenseTensor& grad,
+    const DenseTensor& learning_rate, DenseTensor& moment1, DenseTensor& moment2,
+    DenseTensor& beta1_pow, DenseTensor& beta2_pow, DenseTensor& master_param,
+    const DenseTensor& skip_update, float weight_decay, float beta1, float beta2, float epsilon,
+    bool always_adapt, bool multi_precision) {
+  call::compute_inplace(ctx, ops::lamb_, kernels<"lamb">(), param.dtype(),
+      std::tie(param, moment1, moment2, beta1_pow, beta2_pow, master_param),
+      std::tie(param_out_meta, moment1_out_meta, moment2_out_meta, beta1_pow_out_meta,
+      beta2_pow_out_meta, master_param_outs_meta), param, grad, learning_rate, moment1, moment2,
+      beta1_pow, beta2_pow, master_param, skip_update, weight_decay, beta1, beta2, epsilon,
+      always_adapt, multi_precision);
+}
+
+DenseTensor check_finite_and_unscale_(const OpContext& ctx, std::span<const Meta> out_metas,
+    const Meta& found_infinite_meta, call::Targets x, const DenseTensor& scale) {
+  // 1. choose the kernel
+  const Device device = call::common_device(ctx, x, scale);
+  static const KernelTable& kernels = kernel_table("check_finite_and_unscale");
+  using Kernel = void(const OpContext&, std::span<const DenseTensor>, const DenseTensor&,
+      std::span<DenseTensor>, DenseTensor&);
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.front()->dtype());
+  // 2. the targets, and arguments that do not overlap them
+  call::InplaceWrite write(ctx, ops::check_finite_and_unscale_);
+  std::vector<DenseTensor> out = write.targets(x, out_metas);
+  DenseTensor found_infinite = call::allocate(ctx, device, found_infinite_meta);
+  const DenseTensor scale_safe = write.reader(scale);
+  // 3. run, then bump versions
+  write.run(kernel, ctx, call::values(x), scale_safe, out, found_infinite);
+  return found_infinite;
+}
+
+void update_loss_scaling_(const OpContext& ctx, std::span<const Meta> out_metas,
+    const Meta& loss_scaling_meta, const Meta& out_good_steps_meta, const Meta& out_bad_steps_meta,
+    call::Targets x, const DenseTensor& found_infinite, DenseTensor& prev_loss_scaling,
+    DenseTensor& in_good_steps, DenseTensor& in_bad_steps, int incr_every_n_steps,
+    int decr_every_n_nan_or_inf, float incr_ratio, float decr_ratio, const Scalar& stop_update) {
+  call::compute_inplace(ctx, ops::update_loss_scaling_, kernels<"update_loss_scaling">(),
+      x.front()->dtype(), std::tie(x, prev_loss_scaling, in_good_steps, in_bad_steps),
+      std::tie(out_metas, loss_scaling_meta, out_good_steps_meta, out_bad_steps_meta), x,
+      found_infinite, prev_loss_scaling, in_good_steps, in_bad_steps, incr_every_n_steps,
+      decr_every_n_nan_or_inf, incr_ratio, decr_ratio, stop_update);
 }
 
 }  // namespace shard::dense

@@ -16,6 +16,42 @@ std::tuple<Meta, Meta, Meta, Meta, Meta, Meta> adam_(const OpContext& ctx, const
     const Meta& beta1_pow, const Meta& beta2_pow, const Meta* master_param, const Meta* skip_update,
     const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, bool lazy_mode,
     int64_t min_row_size_to_use_multithread, bool multi_precision, bool use_global_beta_pow);
+std::tuple<Meta, Meta, Meta> momentum_(const OpContext& ctx, const Meta& param, const Meta& grad,
+    const Meta& velocity, const Meta& learning_rate, const Meta* master_param, float mu,
+    bool use_nesterov, const std::string& regularization_method, float regularization_coeff,
+    bool multi_precision, float rescale_grad);
+std::tuple<Meta, Meta, Meta, Meta, Meta> rmsprop_(const OpContext& ctx, const Meta& param,
+    const Meta& mean_square, const Meta& grad, const Meta& moment, const Meta& learning_rate,
+    const Meta* mean_grad, const Meta* master_param, float epsilon, float decay, float momentum,
+    bool centered, bool multi_precision);
+std::tuple<Meta, Meta, Meta> adagrad_(const OpContext& ctx, const Meta& param, const Meta& grad,
+    const Meta& moment, const Meta& learning_rate, const Meta* master_param, float epsilon,
+    bool multi_precision);
+std::tuple<Meta, Meta, Meta, Meta> adadelta_(const OpContext& ctx, const Meta& param,
+    const Meta& grad, const Meta& avg_squared_grad, const Meta& avg_squared_update,
+    const Meta& learning_rate, const Meta* master_param, float rho, float epsilon,
+    bool multi_precision);
+std::tuple<Meta, Meta, Meta, Meta> adamax_(const OpContext& ctx, const Meta& param,
+    const Meta& grad, const Meta& learning_rate, const Meta& moment, const Meta& inf_norm,
+    const Meta& beta1_pow, const Meta* master_param, float beta1, float beta2, float epsilon,
+    bool multi_precision);
+std::tuple<Meta, Meta, Meta, Meta> asgd_(const OpContext& ctx, const Meta& param, const Meta& grad,
+    const Meta& learning_rate, const Meta& d, const Meta& y, const Meta& n,
+    const Meta* master_param, bool multi_precision);
+std::tuple<Meta, Meta, Meta, Meta> rprop_(const OpContext& ctx, const Meta& param, const Meta& grad,
+    const Meta& prev, const Meta& learning_rate, const Meta* master_param,
+    const Meta& learning_rate_range, const Meta& etas, bool multi_precision);
+std::tuple<Meta, Meta, Meta, Meta, Meta, Meta> lamb_(const OpContext& ctx, const Meta& param,
+    const Meta& grad, const Meta& learning_rate, const Meta& moment1, const Meta& moment2,
+    const Meta& beta1_pow, const Meta& beta2_pow, const Meta* master_param, const Meta* skip_update,
+    float weight_decay, float beta1, float beta2, float epsilon, bool always_adapt,
+    bool multi_precision);
+std::tuple<std::vector<Meta>, Meta> check_finite_and_unscale_(const OpContext& ctx,
+    std::span<const Meta> x, const Meta& scale);
+std::tuple<std::vector<Meta>, Meta, Meta, Meta> update_loss_scaling_(const OpContext& ctx,
+    std::span<const Meta> x, const Meta& found_infinite, const Meta& prev_loss_scaling,
+    const Meta& in_good_steps, const Meta& in_bad_steps, int incr_every_n_steps,
+    int decr_every_n_nan_or_inf, float incr_ratio, float decr_ratio, const Scalar& stop_update);
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -37,4 +73,52 @@ void adam_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment1
     const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon,
     bool lazy_mode, int64_t min_row_size_to_use_multithread, bool multi_precision,
     bool use_global_beta_pow);
+void momentum_(const OpContext& ctx, const Meta& param_out_meta, const Meta& velocity_out_meta,
+    const Meta& master_param_out_meta, DenseTensor& param, const DenseTensor& grad,
+    DenseTensor& velocity, const DenseTensor& learning_rate, DenseTensor& master_param, float mu,
+    bool use_nesterov, const std::string& regularization_method, float regularization_coeff,
+    bool multi_precision, float rescale_grad);
+void rmsprop_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment_out_meta,
+    const Meta& mean_square_out_meta, const Meta& mean_grad_out_meta,
+    const Meta& master_param_outs_meta, DenseTensor& param, DenseTensor& mean_square,
+    const DenseTensor& grad, DenseTensor& moment, const DenseTensor& learning_rate,
+    DenseTensor& mean_grad, DenseTensor& master_param, float epsilon, float decay, float momentum,
+    bool centered, bool multi_precision);
+void adagrad_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment_out_meta,
+    const Meta& master_param_out_meta, DenseTensor& param, const DenseTensor& grad,
+    DenseTensor& moment, const DenseTensor& learning_rate, DenseTensor& master_param, float epsilon,
+    bool multi_precision);
+void adadelta_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment_out_meta,
+    const Meta& inf_norm_out_meta, const Meta& master_param_out_meta, DenseTensor& param,
+    const DenseTensor& grad, DenseTensor& avg_squared_grad, DenseTensor& avg_squared_update,
+    const DenseTensor& learning_rate, DenseTensor& master_param, float rho, float epsilon,
+    bool multi_precision);
+void adamax_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment_out_meta,
+    const Meta& inf_norm_out_meta, const Meta& master_param_out_meta, DenseTensor& param,
+    const DenseTensor& grad, const DenseTensor& learning_rate, DenseTensor& moment,
+    DenseTensor& inf_norm, const DenseTensor& beta1_pow, DenseTensor& master_param, float beta1,
+    float beta2, float epsilon, bool multi_precision);
+void asgd_(const OpContext& ctx, const Meta& param_out_meta, const Meta& d_out_meta,
+    const Meta& y_out_meta, const Meta& master_param_out_meta, DenseTensor& param,
+    const DenseTensor& grad, const DenseTensor& learning_rate, DenseTensor& d, DenseTensor& y,
+    const DenseTensor& n, DenseTensor& master_param, bool multi_precision);
+void rprop_(const OpContext& ctx, const Meta& param_out_meta, const Meta& prev_out_meta,
+    const Meta& learning_rate_out_meta, const Meta& master_param_out_meta, DenseTensor& param,
+    const DenseTensor& grad, DenseTensor& prev, DenseTensor& learning_rate,
+    DenseTensor& master_param, const DenseTensor& learning_rate_range, const DenseTensor& etas,
+    bool multi_precision);
+void lamb_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment1_out_meta,
+    const Meta& moment2_out_meta, const Meta& beta1_pow_out_meta, const Meta& beta2_pow_out_meta,
+    const Meta& master_param_outs_meta, DenseTensor& param, const DenseTensor& grad,
+    const DenseTensor& learning_rate, DenseTensor& moment1, DenseTensor& moment2,
+    DenseTensor& beta1_pow, DenseTensor& beta2_pow, DenseTensor& master_param,
+    const DenseTensor& skip_update, float weight_decay, float beta1, float beta2, float epsilon,
+    bool always_adapt, bool multi_precision);
+DenseTensor check_finite_and_unscale_(const OpContext& ctx, std::span<const Meta> out_metas,
+    const Meta& found_infinite_meta, call::Targets x, const DenseTensor& scale);
+void update_loss_scaling_(const OpContext& ctx, std::span<const Meta> out_metas,
+    const Meta& loss_scaling_meta, const Meta& out_good_steps_meta, const Meta& out_bad_steps_meta,
+    call::Targets x, const DenseTensor& found_infinite, DenseTensor& prev_loss_scaling,
+    DenseTensor& in_good_steps, DenseTensor& in_bad_steps, int incr_every_n_steps,
+    int decr_every_n_nan_or_inf, float incr_ratio, float decr_ratio, const Scalar& stop_update);
 }  // namespace shard::dense

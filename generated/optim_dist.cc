@@ -56,4 +56,137 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adam_(Tensor& p
   return {param, moment1, moment2, beta1_pow, beta2_pow, master_param};
 }
 
+std::tuple<Tensor&, Tensor&, Tensor&> momentum_(Tensor& param, const Tensor& grad, Tensor& velocity,
+    const Tensor& learning_rate, Tensor& master_param, float mu, bool use_nesterov,
+    const std::string& regularization_method, float regularization_coeff, bool multi_precision,
+    float rescale_grad) {
+  call::DistCall call(call::inplace, ops::momentum_, param, grad, velocity, learning_rate,
+      master_param, mu, use_nesterov, regularization_method, regularization_coeff, multi_precision,
+      rescale_grad);
+  call.run(infer::momentum_, [&] {
+    dense::momentum_(call, call.meta(0), call.meta(1), call.meta(2), call.target(0), call[1],
+        call.target(2), call[3], call.target(4), mu, use_nesterov, regularization_method,
+        regularization_coeff, multi_precision, rescale_grad);
+  });
+  return {param, velocity, master_param};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> rmsprop_(Tensor& param, Tensor& mean_square,
+    const Tensor& grad, Tensor& moment, const Tensor& learning_rate, Tensor& mean_grad,
+    Tensor& master_param, float epsilon, float decay, float momentum, bool centered,
+    bool multi_precision) {
+  call::DistCall call(call::inplace, ops::rmsprop_, param, mean_square, grad, moment, learning_rate,
+      mean_grad, master_param, epsilon, decay, momentum, centered, multi_precision);
+  call.run(infer::rmsprop_, [&] {
+    dense::rmsprop_(call, call.meta(0), call.meta(1), call.meta(2), call.meta(3), call.meta(4),
+        call.target(0), call.target(1), call[2], call.target(3), call[4], call.target(5),
+        call.target(6), epsilon, decay, momentum, centered, multi_precision);
+  });
+  return {param, moment, mean_square, mean_grad, master_param};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&> adagrad_(Tensor& param, const Tensor& grad, Tensor& moment,
+    const Tensor& learning_rate, Tensor& master_param, float epsilon, bool multi_precision) {
+  call::DistCall call(call::inplace, ops::adagrad_, param, grad, moment, learning_rate,
+      master_param, epsilon, multi_precision);
+  call.run(infer::adagrad_, [&] {
+    dense::adagrad_(call, call.meta(0), call.meta(1), call.meta(2), call.target(0), call[1],
+        call.target(2), call[3], call.target(4), epsilon, multi_precision);
+  });
+  return {param, moment, master_param};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> adadelta_(Tensor& param, const Tensor& grad,
+    Tensor& avg_squared_grad, Tensor& avg_squared_update, const Tensor& learning_rate,
+    Tensor& master_param, float rho, float epsilon, bool multi_precision) {
+  call::DistCall call(call::inplace, ops::adadelta_, param, grad, avg_squared_grad,
+      avg_squared_update, learning_rate, master_param, rho, epsilon, multi_precision);
+  call.run(infer::adadelta_, [&] {
+    dense::adadelta_(call, call.meta(0), call.meta(1), call.meta(2), call.meta(3), call.target(0),
+        call[1], call.target(2), call.target(3), call[4], call.target(5), rho, epsilon,
+        multi_precision);
+  });
+  return {param, avg_squared_grad, avg_squared_update, master_param};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> adamax_(Tensor& param, const Tensor& grad,
+    const Tensor& learning_rate, Tensor& moment, Tensor& inf_norm, const Tensor& beta1_pow,
+    Tensor& master_param, float beta1, float beta2, float epsilon, bool multi_precision) {
+  call::DistCall call(call::inplace, ops::adamax_, param, grad, learning_rate, moment, inf_norm,
+      beta1_pow, master_param, beta1, beta2, epsilon, multi_precision);
+  call.run(infer::adamax_, [&] {
+    dense::adamax_(call, call.meta(0), call.meta(1), call.meta(2), call.meta(3), call.target(0),
+        call[1], call[2], call.target(3), call.target(4), call[5], call.target(6), beta1, beta2,
+        epsilon, multi_precision);
+  });
+  return {param, moment, inf_norm, master_param};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> asgd_(Tensor& param, const Tensor& grad,
+    const Tensor& learning_rate, Tensor& d, Tensor& y, const Tensor& n, Tensor& master_param,
+    bool multi_precision) {
+  call::DistCall call(call::inplace, ops::asgd_, param, grad, learning_rate, d, y, n, master_param,
+      multi_precision);
+  call.run(infer::asgd_, [&] {
+    dense::asgd_(call, call.meta(0), call.meta(1), call.meta(2), call.meta(3), call.target(0),
+        call[1], call[2], call.target(3), call.target(4), call[5], call.target(6), multi_precision);
+  });
+  return {param, d, y, master_param};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> rprop_(Tensor& param, const Tensor& grad,
+    Tensor& prev, Tensor& learning_rate, Tensor& master_param, const Tensor& learning_rate_range,
+    const Tensor& etas, bool multi_precision) {
+  call::DistCall call(call::inplace, ops::rprop_, param, grad, prev, learning_rate, master_param,
+      learning_rate_range, etas, multi_precision);
+  call.run(infer::rprop_, [&] {
+    dense::rprop_(call, call.meta(0), call.meta(1), call.meta(2), call.meta(3), call.target(0),
+        call[1], call.target(2), call.target(3), call.target(4), call[5], call[6], multi_precision);
+  });
+  return {param, prev, learning_rate, master_param};
+}
+
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> lamb_(Tensor& param,
+    const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
+    Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
+    float weight_decay, float beta1, float beta2, float epsilon, bool always_adapt,
+    bool multi_precision) {
+  call::DistCall call(call::inplace, ops::lamb_, param, grad, learning_rate, moment1, moment2,
+      beta1_pow, beta2_pow, master_param, skip_update, weight_decay, beta1, beta2, epsilon,
+      always_adapt, multi_precision);
+  call.run(infer::lamb_, [&] {
+    dense::lamb_(call, call.meta(0), call.meta(1), call.meta(2), call.meta(3), call.meta(4),
+        call.meta(5), call.target(0), call[1], call[2], call.target(3), call.target(4),
+        call.target(5), call.target(6), call.target(7), call[8], weight_decay, beta1, beta2,
+        epsilon, always_adapt, multi_precision);
+  });
+  return {param, moment1, moment2, beta1_pow, beta2_pow, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,
+    const Tensor& scale) {
+  call::DistCall call(call::inplace, ops::check_finite_and_unscale_, x, scale);
+  call.run(infer::check_finite_and_unscale_, [&] {
+    call.set(1,
+        dense::check_finite_and_unscale_(call, call.metas(0), call.meta(1), call.targets(0),
+        call[1]));
+  });
+  return {x, call.output(1)};
+}
+
+std::tuple<std::vector<Tensor>&, Tensor&, Tensor&, Tensor&> update_loss_scaling_(
+    std::vector<Tensor>& x, const Tensor& found_infinite, Tensor& prev_loss_scaling,
+    Tensor& in_good_steps, Tensor& in_bad_steps, int incr_every_n_steps,
+    int decr_every_n_nan_or_inf, float incr_ratio, float decr_ratio, const Scalar& stop_update) {
+  call::DistCall call(call::inplace, ops::update_loss_scaling_, x, found_infinite,
+      prev_loss_scaling, in_good_steps, in_bad_steps, incr_every_n_steps, decr_every_n_nan_or_inf,
+      incr_ratio, decr_ratio, stop_update);
+  call.run(infer::update_loss_scaling_, [&] {
+    dense::update_loss_scaling_(call, call.metas(0), call.meta(1), call.meta(2), call.meta(3),
+        call.targets(0), call[1], call.target(2), call.target(3), call.target(4),
+        incr_every_n_steps, decr_every_n_nan_or_inf, incr_ratio, decr_ratio, stop_update);
+  });
+  return {x, prev_loss_scaling, in_good_steps, in_bad_steps};
+}
+
 }  // namespace shard::dist

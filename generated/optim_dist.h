@@ -17,4 +17,37 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> adam_(Tensor& p
     Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
     const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, bool lazy_mode,
     int64_t min_row_size_to_use_multithread, bool multi_precision, bool use_global_beta_pow);
+std::tuple<Tensor&, Tensor&, Tensor&> momentum_(Tensor& param, const Tensor& grad, Tensor& velocity,
+    const Tensor& learning_rate, Tensor& master_param, float mu, bool use_nesterov,
+    const std::string& regularization_method, float regularization_coeff, bool multi_precision,
+    float rescale_grad);
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> rmsprop_(Tensor& param, Tensor& mean_square,
+    const Tensor& grad, Tensor& moment, const Tensor& learning_rate, Tensor& mean_grad,
+    Tensor& master_param, float epsilon, float decay, float momentum, bool centered,
+    bool multi_precision);
+std::tuple<Tensor&, Tensor&, Tensor&> adagrad_(Tensor& param, const Tensor& grad, Tensor& moment,
+    const Tensor& learning_rate, Tensor& master_param, float epsilon, bool multi_precision);
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> adadelta_(Tensor& param, const Tensor& grad,
+    Tensor& avg_squared_grad, Tensor& avg_squared_update, const Tensor& learning_rate,
+    Tensor& master_param, float rho, float epsilon, bool multi_precision);
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> adamax_(Tensor& param, const Tensor& grad,
+    const Tensor& learning_rate, Tensor& moment, Tensor& inf_norm, const Tensor& beta1_pow,
+    Tensor& master_param, float beta1, float beta2, float epsilon, bool multi_precision);
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> asgd_(Tensor& param, const Tensor& grad,
+    const Tensor& learning_rate, Tensor& d, Tensor& y, const Tensor& n, Tensor& master_param,
+    bool multi_precision);
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&> rprop_(Tensor& param, const Tensor& grad,
+    Tensor& prev, Tensor& learning_rate, Tensor& master_param, const Tensor& learning_rate_range,
+    const Tensor& etas, bool multi_precision);
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> lamb_(Tensor& param,
+    const Tensor& grad, const Tensor& learning_rate, Tensor& moment1, Tensor& moment2,
+    Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
+    float weight_decay, float beta1, float beta2, float epsilon, bool always_adapt,
+    bool multi_precision);
+std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,
+    const Tensor& scale);
+std::tuple<std::vector<Tensor>&, Tensor&, Tensor&, Tensor&> update_loss_scaling_(
+    std::vector<Tensor>& x, const Tensor& found_infinite, Tensor& prev_loss_scaling,
+    Tensor& in_good_steps, Tensor& in_bad_steps, int incr_every_n_steps,
+    int decr_every_n_nan_or_inf, float incr_ratio, float decr_ratio, const Scalar& stop_update);
 }  // namespace shard::dist

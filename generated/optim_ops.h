@@ -6,6 +6,11 @@
 
 static_assert(shard::kCodegenAbi == 8, "not this runtime; run cmake --build BUILD -t regenerate");
 
+// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
+namespace shard::external {
+Tensor clip_by_norm(const Tensor&, float);
+}  // namespace shard::external
+
 namespace shard::ops {
 inline constexpr OpDef sgd_ = {.name = "sgd_", .inplace_name = "sgd_", .location = "optim.yaml",
     .inputs = slots<"param", "learning_rate", "grad", "master_param?">,
@@ -36,4 +41,85 @@ inline constexpr OpDef adam_ = {.name = "adam_", .inplace_name = "adam_", .locat
     inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>,
     .rule = "..., ..., 1, ..., ..., 1, 1, ..., 1 -> ..., ..., ..., 1, 1, ...", .elementwise = true,
     .kernel = "adam", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef momentum_ = {.name = "momentum_", .inplace_name = "momentum_",
+    .location = "optim.yaml",
+    .inputs = slots<"param", "grad", "velocity", "learning_rate", "master_param?">,
+    .attrs = names<"mu", "use_nesterov", "regularization_method", "regularization_coeff",
+    "multi_precision", "rescale_grad">,
+    .outputs = slots<"param_out", "velocity_out", "master_param_out?">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 2), inplace_alias(2, 4)>,
+    .rule = "..., ..., ..., 1, ... -> ..., ..., ...", .elementwise = true, .kernel = "momentum",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef rmsprop_ = {.name = "rmsprop_", .inplace_name = "rmsprop_",
+    .location = "optim.yaml",
+    .inputs = slots<"param", "mean_square", "grad", "moment", "learning_rate", "mean_grad?",
+    "master_param?">, .attrs = names<"epsilon", "decay", "momentum", "centered", "multi_precision">,
+    .outputs = slots<"param_out", "moment_out", "mean_square_out", "mean_grad_out?",
+    "master_param_outs?">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 1),
+    inplace_alias(3, 5), inplace_alias(4, 6)>,
+    .rule = "..., ..., ..., ..., 1, ..., ... -> ..., ..., ..., ..., ...", .elementwise = true,
+    .kernel = "rmsprop", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef adagrad_ = {.name = "adagrad_", .inplace_name = "adagrad_",
+    .location = "optim.yaml",
+    .inputs = slots<"param", "grad", "moment", "learning_rate", "master_param?">,
+    .attrs = names<"epsilon", "multi_precision">,
+    .outputs = slots<"param_out", "moment_out", "master_param_out?">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 2), inplace_alias(2, 4)>,
+    .rule = "..., ..., ..., 1, ... -> ..., ..., ...", .elementwise = true, .kernel = "adagrad",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef adadelta_ = {.name = "adadelta_", .inplace_name = "adadelta_",
+    .location = "optim.yaml",
+    .inputs = slots<"param", "grad", "avg_squared_grad", "avg_squared_update", "learning_rate",
+    "master_param?">, .attrs = names<"rho", "epsilon", "multi_precision">,
+    .outputs = slots<"param_out", "moment_out", "inf_norm_out", "master_param_out?">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 2), inplace_alias(2, 3),
+    inplace_alias(3, 5)>, .rule = "..., ..., ..., ..., 1, ... -> ..., ..., ..., ...",
+    .elementwise = true, .kernel = "adadelta", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef adamax_ = {.name = "adamax_", .inplace_name = "adamax_",
+    .location = "optim.yaml",
+    .inputs = slots<"param", "grad", "learning_rate", "moment", "inf_norm", "beta1_pow",
+    "master_param?">, .attrs = names<"beta1", "beta2", "epsilon", "multi_precision">,
+    .outputs = slots<"param_out", "moment_out", "inf_norm_out", "master_param_out?">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
+    inplace_alias(3, 6)>, .rule = "..., ..., 1, ..., ..., 1, ... -> ..., ..., ..., ...",
+    .elementwise = true, .kernel = "adamax", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef asgd_ = {.name = "asgd_", .inplace_name = "asgd_", .location = "optim.yaml",
+    .inputs = slots<"param", "grad", "learning_rate", "d", "y", "n", "master_param?">,
+    .attrs = names<"multi_precision">,
+    .outputs = slots<"param_out", "d_out", "y_out", "master_param_out?">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
+    inplace_alias(3, 6)>, .rule = "..., ..., 1, ..., ..., 1, ... -> ..., ..., ..., ...",
+    .elementwise = true, .kernel = "asgd", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef rprop_ = {.name = "rprop_", .inplace_name = "rprop_",
+    .location = "optim.yaml",
+    .inputs = slots<"param", "grad", "prev", "learning_rate", "master_param?",
+    "learning_rate_range", "etas">, .attrs = names<"multi_precision">,
+    .outputs = slots<"param_out", "prev_out", "learning_rate_out", "master_param_out?">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 2), inplace_alias(2, 3),
+    inplace_alias(3, 4)>, .rule = "..., ..., ..., ..., ..., 1, 1 -> ..., ..., ..., ...",
+    .elementwise = true, .kernel = "rprop", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef lamb_ = {.name = "lamb_", .inplace_name = "lamb_", .location = "optim.yaml",
+    .inputs = slots<"param", "grad", "learning_rate", "moment1", "moment2", "beta1_pow",
+    "beta2_pow", "master_param?", "skip_update?">,
+    .attrs = names<"weight_decay", "beta1", "beta2", "epsilon", "always_adapt", "multi_precision">,
+    .outputs = slots<"param_out", "moment1_out", "moment2_out", "beta1_pow_out", "beta2_pow_out",
+    "master_param_outs?">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
+    inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>, .rule = "LambInferSpmd",
+    .elementwise = true, .kernel = "lamb", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef check_finite_and_unscale_ = {.name = "check_finite_and_unscale_",
+    .inplace_name = "check_finite_and_unscale_", .location = "optim.yaml",
+    .inputs = slots<"x[]", "scale">, .outputs = slots<"out[]", "found_infinite">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "CheckFiniteAndUnscaleInferSpmd",
+    .elementwise = true, .kernel = "check_finite_and_unscale",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef update_loss_scaling_ = {.name = "update_loss_scaling_",
+    .inplace_name = "update_loss_scaling_", .location = "optim.yaml",
+    .inputs = slots<"x[]", "found_infinite", "prev_loss_scaling", "in_good_steps", "in_bad_steps">,
+    .attrs = names<"incr_every_n_steps", "decr_every_n_nan_or_inf", "incr_ratio", "decr_ratio",
+    "stop_update">, .outputs = slots<"out[]", "loss_scaling", "out_good_steps", "out_bad_steps">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 2), inplace_alias(2, 3),
+    inplace_alias(3, 4)>, .rule = "UpdateLossScalingInferSpmd", .elementwise = true,
+    .kernel = "update_loss_scaling", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

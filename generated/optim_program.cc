@@ -9,6 +9,20 @@ void register_api_optim([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::sgd_, infer::sgd_, nullptr, dense::sgd_));
   table.add(op_entry(ops::adamw_, infer::adamw_, nullptr, dense::adamw_));
   table.add(op_entry(ops::adam_, infer::adam_, nullptr, dense::adam_));
+  table.add(op_entry(ops::momentum_, infer::momentum_, nullptr, dense::momentum_));
+  table.add(op_entry(ops::rmsprop_, infer::rmsprop_, nullptr, dense::rmsprop_));
+  table.add(op_entry(ops::adagrad_, infer::adagrad_, nullptr, dense::adagrad_));
+  table.add(op_entry(ops::adadelta_, infer::adadelta_, nullptr, dense::adadelta_));
+  table.add(op_entry(ops::adamax_, infer::adamax_, nullptr, dense::adamax_));
+  table.add(op_entry(ops::asgd_, infer::asgd_, nullptr, dense::asgd_));
+  table.add(op_entry(ops::rprop_, infer::rprop_, nullptr, dense::rprop_));
+  table.add(op_entry(ops::lamb_, infer::lamb_, nullptr, dense::lamb_));
+  table.add(
+      op_entry(ops::check_finite_and_unscale_, infer::check_finite_and_unscale_, nullptr,
+      dense::check_finite_and_unscale_));
+  table.add(
+      op_entry(ops::update_loss_scaling_, infer::update_loss_scaling_, nullptr,
+      dense::update_loss_scaling_));
 }
 
 }  // namespace shard::program

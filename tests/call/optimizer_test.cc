@@ -2,6 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include <cmath>
+#include <functional>
+#include <limits>
 
 #include "shard/shard.h"
 
@@ -43,4 +45,285 @@ TEST_CASE("adamw_ scales step and weight decay by lr_ratio") {
     CHECK(power1.to_vector<double>()[0] == Approx(p1).epsilon(1e-12));
     CHECK(power2.to_vector<double>()[0] == Approx(p2).epsilon(1e-12));
   }
+}
+
+namespace {
+
+/// Three steps of an optimiser on two elements beside its formula, in float64 and, with a float32 master copy of a
+/// bfloat16 parameter, in float32. `formula` updates the parameter and the states of one element.
+struct Check {
+  Numbers start_states;  // of each state
+  std::function<void(Tensor& param, const Tensor& grad, std::vector<Tensor>& states, Tensor& master, int step)> call;
+  std::function<void(double& param, double grad, Numbers& states, int step)> formula;
+
+  void run() const {
+    run_in(DType::float64, DType::float64, 1e-12);
+    run_in(DType::bfloat16, DType::float32, 2e-6);
+  }
+
+ private:
+  void run_in(DType dtype, DType wide, double tolerance) const {
+    const Numbers grads[] = {{3, -0.5}, {-1, -2}, {0.25, 0}};  // bfloat16 represents them
+    Numbers value = {1, -2};
+    std::vector<Numbers> states(2, start_states);
+    Tensor param = cast(made(value), dtype), master;
+    if (dtype != wide) master = cast(made(value), wide);
+    std::vector<Tensor> tensors;
+    for (const double start : start_states) tensors.push_back(cast(made({start, start}), wide));
+    for (int step = 1; step <= 3; ++step) {
+      const Numbers& grad = grads[step - 1];
+      call(param, cast(made(grad), dtype), tensors, master, step);
+      for (size_t i = 0; i < value.size(); ++i) formula(value[i], grad[i], states[i], step);
+    }
+    const auto numbers = [](const Tensor& x) { return cast(x, DType::float64).to_vector<double>(); };
+    for (size_t i = 0; i < value.size(); ++i) {
+      CHECK(numbers(dtype == wide ? param : master)[i] == Approx(value[i]).epsilon(tolerance));
+      CHECK(numbers(param)[i] == Approx(value[i]).epsilon(dtype == wide ? tolerance : 1.0 / 256));
+      for (size_t s = 0; s < tensors.size(); ++s)
+        CHECK(numbers(tensors[s])[i] == Approx(states[i][s]).epsilon(tolerance));
+    }
+  }
+};
+
+const double kRate = 0.125;
+Tensor rate() { return made({kRate}); }
+
+}  // namespace
+
+TEST_CASE("momentum_ follows its formula") {
+  for (const bool nesterov : {false, true}) {
+    Check{{0.5},
+          [=](Tensor& param, const Tensor& grad, std::vector<Tensor>& states, Tensor& master, int) {
+            momentum_(param, grad, states[0], rate(), master, 0.75f, nesterov, "l2_decay", 0.25f, master.defined(),
+                      0.5f);
+          },
+          [=](double& param, double grad, Numbers& states, int) {
+            const double g = 0.5 * grad + 0.25 * param;
+            states[0] = 0.75 * states[0] + g;
+            param -= kRate * (nesterov ? g + 0.75 * states[0] : states[0]);
+          }}
+        .run();
+  }
+  Tensor param = made({1, 2}), velocity = made({0, 0}), none;
+  momentum_(param, made({4, 4}), velocity, rate(), none, 0.5f, false, "", 8);  // no decay without a method
+  CHECK(param.to_vector<double>() == Numbers{0.5, 1.5});
+}
+
+TEST_CASE("rmsprop_ follows its formula") {
+  for (const bool centered : {false, true}) {
+    Check{{0.5, 0.25, 0.125},
+          [=](Tensor& param, const Tensor& grad, std::vector<Tensor>& states, Tensor& master, int) {
+            rmsprop_(param, states[0], grad, states[1], rate(), states[2], master, 0.125f, 0.75f, 0.5f, centered,
+                     master.defined());
+          },
+          [=](double& param, double grad, Numbers& states, int) {
+            states[0] = 0.75 * states[0] + 0.25 * grad * grad;
+            if (centered) states[2] = 0.75 * states[2] + 0.25 * grad;
+            const double variance = states[0] - (centered ? states[2] * states[2] : 0);
+            states[1] = 0.5 * states[1] + kRate * grad / std::sqrt(variance + 0.125);
+            param -= states[1];
+          }}
+        .run();
+  }
+}
+
+TEST_CASE("adagrad_ follows its formula") {
+  Check{{0.5},
+        [](Tensor& param, const Tensor& grad, std::vector<Tensor>& states, Tensor& master, int) {
+          adagrad_(param, grad, states[0], rate(), master, 0.125f, master.defined());
+        },
+        [](double& param, double grad, Numbers& states, int) {
+          states[0] += grad * grad;
+          param -= kRate * grad / (std::sqrt(states[0]) + 0.125);
+        }}
+      .run();
+}
+
+TEST_CASE("adadelta_ follows its formula") {
+  Check{{0.5, 0.25},
+        [](Tensor& param, const Tensor& grad, std::vector<Tensor>& states, Tensor& master, int) {
+          adadelta_(param, grad, states[0], states[1], rate(), master, 0.75f, 0.125f, master.defined());
+        },
+        [](double& param, double grad, Numbers& states, int) {
+          states[0] = 0.75 * states[0] + 0.25 * grad * grad;
+          const double update = grad * std::sqrt(states[1] + 0.125) / std::sqrt(states[0] + 0.125);
+          states[1] = 0.75 * states[1] + 0.25 * update * update;
+          param -= kRate * update;
+        }}
+      .run();
+}
+
+TEST_CASE("adamax_ follows its formula") {
+  Check{{0.5, 0.25},
+        [](Tensor& param, const Tensor& grad, std::vector<Tensor>& states, Tensor& master, int step) {
+          adamax_(param, grad, rate(), states[0], states[1], made({std::pow(0.75, step)}), master, 0.75f, 0.5f, 0.125f,
+                  master.defined());
+        },
+        [](double& param, double grad, Numbers& states, int step) {
+          states[0] = 0.75 * states[0] + 0.25 * grad;
+          states[1] = std::max(std::abs(grad), 0.5 * states[1] + 0.125);
+          param -= kRate / (1 - std::pow(0.75, step)) * states[0] / states[1];
+        }}
+      .run();
+}
+
+TEST_CASE("asgd_ follows its formula") {
+  Check{{0.5, 0.25},
+        [](Tensor& param, const Tensor& grad, std::vector<Tensor>& states, Tensor& master, int) {
+          asgd_(param, grad, rate(), states[0], states[1], made({4}), master, master.defined());
+        },
+        [](double& param, double grad, Numbers& states, int) {
+          states[0] += grad - states[1];
+          states[1] = grad;
+          param -= kRate / 4 * states[0];
+        }}
+      .run();
+}
+
+TEST_CASE("rprop_ follows its formula") {
+  Check{{0.5, 0.25},
+        [](Tensor& param, const Tensor& grad, std::vector<Tensor>& states, Tensor& master, int) {
+          rprop_(param, grad, states[0], states[1], master, made({0.1875, 0.3125}), made({0.5, 1.5}), master.defined());
+        },
+        [](double& param, double grad, Numbers& states, int) {
+          const double agreement = grad * states[0];
+          if (agreement > 0) states[1] = std::min(states[1] * 1.5, 0.3125);
+          if (agreement < 0) states[1] = std::max(states[1] * 0.5, 0.1875), grad = 0;
+          if (grad != 0) param -= std::copysign(states[1], grad);
+          states[0] = grad;
+        }}
+      .run();
+}
+
+TEST_CASE("lamb_ scales a step by the norms of the whole parameter") {
+  for (const double decay : {0.0, 0.25}) {
+    for (const bool adapts : {false, true}) {
+      Numbers value = {1, -2, 0.5}, first = {0.5, 0.25, 0}, second = {0.125, 1, 2};
+      const Numbers grad = {3, -0.5, 1};
+      const double beta1 = 0.75, beta2 = 0.5, epsilon = 0.125;
+      Tensor param = made(value), moment1 = made(first), moment2 = made(second), power1 = made({beta1}),
+             power2 = made({beta2}), none;
+      for (int step = 1; step <= 3; ++step) {
+        lamb_(param, made(grad), rate(), moment1, moment2, power1, power2, none, {}, static_cast<float>(decay), 0.75f,
+              0.5f, 0.125f, adapts);
+        Numbers update;
+        double size = 0, length = 0;
+        for (size_t i = 0; i < value.size(); ++i) {
+          first[i] = beta1 * first[i] + (1 - beta1) * grad[i];
+          second[i] = beta2 * second[i] + (1 - beta2) * grad[i] * grad[i];
+          const double m = first[i] / (1 - std::pow(beta1, step)), v = second[i] / (1 - std::pow(beta2, step));
+          update.push_back(m / (std::sqrt(v) + epsilon) + decay * value[i]);
+          size += value[i] * value[i];
+          length += update[i] * update[i];
+        }
+        const double ratio = decay > 0 || adapts ? std::sqrt(size / length) : 1;
+        for (size_t i = 0; i < value.size(); ++i) value[i] -= kRate * ratio * update[i];
+      }
+      for (size_t i = 0; i < value.size(); ++i) CHECK(param.to_vector<double>()[i] == Approx(value[i]).epsilon(1e-12));
+      CHECK(power1.to_vector<double>()[0] == Approx(std::pow(beta1, 4)).epsilon(1e-12));
+      CHECK(power2.to_vector<double>()[0] == Approx(std::pow(beta2, 4)).epsilon(1e-12));
+      const Numbers before = param.to_vector<double>();
+      lamb_(param, made(grad), rate(), moment1, moment2, power1, power2, none, full({1}, true, DType::boolean), 0.5f);
+      CHECK(param.to_vector<double>() == before);
+    }
+  }
+  Tensor zero = made({0, 0}), moment1 = made({0, 0}), moment2 = made({0, 0}), power1 = made({0}), power2 = made({0}),
+         none;
+  lamb_(zero, made({2, -2}), rate(), moment1, moment2, power1, power2, none, {}, 0.5f, 0, 0, 0);
+  CHECK(zero.to_vector<double>() == Numbers{-kRate, kRate});  // a parameter of norm 0 takes the step as it is
+}
+
+TEST_CASE("lamb_ adds up the norms of all shards") {
+  const Numbers value = {1, -2, 0.5}, grad = {3, -0.5, 1}, zeros = {0, 0, 0};
+  const auto step = [&](const auto& placed, const auto& number) {
+    Tensor param = placed(value), moment1 = placed(zeros), moment2 = placed(zeros), power1 = number(0.5),
+           power2 = number(0.5), none;
+    lamb_(param, placed(grad), number(kRate), moment1, moment2, power1, power2, none, {}, 0.25f);
+    return param;
+  };
+  const Numbers expected =
+      step([](const Numbers& x) { return made(x); }, [](double x) { return made({x}); }).to_vector<double>();
+  const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"dp"});
+  World::local(2)->run([&](Rank& rank) {
+    const auto placed = [&](const Numbers& x) { return distribute(made(x), DistSpec::parse(mesh, "dp")); };
+    const auto number = [&](double x) { return distribute(made({x}), DistSpec::replicated(mesh, 1)); };
+    const Numbers got = full_tensor(step(placed, number)).to_vector<double>();
+    if (rank.id() != 0) return;
+    for (size_t i = 0; i < got.size(); ++i) CHECK(got[i] == Approx(expected[i]).epsilon(1e-12));
+  });
+}
+
+TEST_CASE("clip_by_norm shortens only what is too long") {
+  CHECK(clip_by_norm(made({3, -4}), 2.5f).to_vector<double>() == Numbers{1.5, -2});
+  CHECK(clip_by_norm(made({3, -4}), 8).to_vector<double>() == Numbers{3, -4});
+  CHECK(clip_by_norm(made({0, 0}), 1).to_vector<double>() == Numbers{0, 0});
+  CHECK_THROWS_WITH(clip_by_norm(made({3}), 0), Catch::Contains("max_norm is 0, but must be positive"));
+}
+
+TEST_CASE("check_finite_and_unscale_ finds an element that is not finite in any tensor") {
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const double odd : {1.0, inf, -inf, std::nan("")}) {
+    std::vector<Tensor> x = {made({2, 4}), made({odd})};
+    const auto [out, found] = check_finite_and_unscale_(x, made({4}));
+    CHECK(found.to_vector<bool>()[0] == !std::isfinite(odd));
+    CHECK(x[0].to_vector<double>() == Numbers{0.5, 1});
+  }
+  std::vector<Tensor> half = {cast(made({60000}), DType::float16)};
+  CHECK_FALSE(std::get<1>(check_finite_and_unscale_(half, made({2}))).to_vector<bool>()[0]);
+  const ProcessMesh* mesh = ProcessMesh::make({3}, {}, {"dp"});
+  World::local(3)->run([&](Rank&) {  // one rank alone has the element that is not finite
+    std::vector<Tensor> x = {distribute(made({1, 2, inf}), DistSpec::parse(mesh, "dp")),
+                             distribute(made({1, 2}), DistSpec::parse(mesh, "-"))};
+    const Tensor scale = distribute(made({2}), DistSpec::replicated(mesh, 1));
+    CHECK(full_tensor(std::get<1>(check_finite_and_unscale_(x, scale))).to_vector<bool>()[0]);
+  });
+}
+
+TEST_CASE("update_loss_scaling_ counts steps in a row") {
+  std::vector<Tensor> x = {made({5, 6})};
+  Tensor scaling = made({8}), good = Tensor::from_data(std::vector<int>{0}, {1}),
+         bad = Tensor::from_data(std::vector<int>{0}, {1});
+  const auto step = [&](bool found, bool stop = false) {
+    update_loss_scaling_(x, full({1}, found, DType::boolean), scaling, good, bad, 3, 2, 4, 0.25f, stop);
+    return Numbers{cast(scaling, DType::float64).to_vector<double>()[0], double(good.to_vector<int>()[0]),
+                   double(bad.to_vector<int>()[0])};
+  };
+  CHECK(step(false) == Numbers{8, 1, 0});
+  CHECK(step(false) == Numbers{8, 2, 0});
+  CHECK(step(false) == Numbers{32, 0, 0});
+  CHECK(x[0].to_vector<double>() == Numbers{5, 6});
+  CHECK(step(true) == Numbers{32, 0, 1});
+  CHECK(x[0].to_vector<double>() == Numbers{0, 0});
+  CHECK(step(false) == Numbers{32, 1, 0});
+  CHECK(step(true) == Numbers{32, 0, 1});
+  CHECK(step(true) == Numbers{8, 0, 0});
+  CHECK(step(true, true) == Numbers{8, 0, 0});
+  CHECK(step(true) == Numbers{8, 0, 1});
+  CHECK(step(true) == Numbers{2, 0, 0});
+  CHECK((step(true), step(true)) == Numbers{1, 0, 0});  // not below 1
+  scaling = cast(made({60000}), DType::float16);
+  step(false), step(false), step(false);
+  CHECK(cast(scaling, DType::float64).to_vector<double>()[0] == 60000 - 60000 % 32);  // not infinite
+}
+
+TEST_CASE("optimisers name the argument that does not fit") {
+  Tensor param = made({1, 2}), wrong = made({1}), state = made({0, 0}), none, half = cast(state, DType::float16);
+  CHECK_THROWS_WITH(momentum_(param, wrong, state, rate(), none, 0.5f), Catch::Contains("grad is"));
+  CHECK_THROWS_WITH(momentum_(param, param, half, rate(), none, 0.5f), Catch::Contains("velocity is"));
+  CHECK_THROWS_WITH(momentum_(param, param, state, state, none, 0.5f), Catch::Contains("learning_rate is"));
+  CHECK_THROWS_WITH(momentum_(param, param, state, rate(), none, 0.5f, false, "l1"),
+                    Catch::Contains("regularization_method is \"l1\""));
+  CHECK_THROWS_WITH(momentum_(param, param, state, rate(), none, 0.5f, false, "", 0, true),
+                    Catch::Contains("multi_precision needs master_param"));
+  Tensor second = made({0, 0});
+  CHECK_THROWS_WITH(rmsprop_(param, state, param, second, rate(), none, none, 0.5f, 0.5f, 0.5f, true),
+                    Catch::Contains("centered needs mean_grad"));
+  CHECK_THROWS_WITH(rprop_(param, param, state, second, none, rate(), rate()),
+                    Catch::Contains("learning_rate_range is"));
+  std::vector<Tensor> mixed = {made({1}), cast(made({1}), DType::float32)};
+  CHECK_THROWS_WITH(check_finite_and_unscale_(mixed, rate()), Catch::Contains("x[1]"));
+  std::vector<Tensor> one = {made({1})};
+  Tensor scaling = made({8}), good = made({0}), bad = Tensor::from_data(std::vector<int>{0}, {1});
+  CHECK_THROWS_WITH(update_loss_scaling_(one, full({1}, true, DType::boolean), scaling, good, bad, 3, 2, 4, 0.25f),
+                    Catch::Contains("in_good_steps is"));
 }

@@ -183,8 +183,9 @@ void fail_loses(const OpDef& op, const char* name, const InputPlan& input) {
   fail(ErrorCode::layout,
        "[{}] the result cannot be written back into {}: a pending any or all is 0 or 1 once it is reduced, and a "
        "pending average of integers may wrap around, so that values would be lost; reshard it to a layout without them "
-       "first, or use {}",
-       name, argument_text(op.inputs[static_cast<size_t>(input.slot)].name, input.global, *input.spec), op.name);
+       "first{}",
+       name, argument_text(op.inputs[static_cast<size_t>(input.slot)].name, input.global, *input.spec),
+       op.inplace_name == op.name ? "" : fmt::format(", or use {}", op.name));
 }
 
 void fail_shard(const OpDef& op, const OutputPlan& output, const Meta& computed, const Meta& planned) {

@@ -204,6 +204,38 @@ SHARD_API void AdamwInferMeta(const OpContext& ctx, const Meta& param, const Met
                               const Meta* master_param, const Meta* skip_update, bool multi_precision, Meta& param_out,
                               Meta& moment1_out, Meta& moment2_out, Meta& beta1_pow_out, Meta& beta2_pow_out,
                               Meta& master_param_out);
+SHARD_API void MomentumInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad, const Meta& velocity,
+                                 const Meta& learning_rate, const Meta* master_param,
+                                 const std::string& regularization_method, bool multi_precision, Meta& param_out,
+                                 Meta& velocity_out, Meta& master_param_out);
+SHARD_API void RmspropInferMeta(const OpContext& ctx, const Meta& param, const Meta& mean_square, const Meta& grad,
+                                const Meta& moment, const Meta& learning_rate, const Meta* mean_grad,
+                                const Meta* master_param, bool centered, bool multi_precision, Meta& param_out,
+                                Meta& moment_out, Meta& mean_square_out, Meta& mean_grad_out, Meta& master_param_out);
+SHARD_API void AdagradInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad, const Meta& moment,
+                                const Meta& learning_rate, const Meta* master_param, bool multi_precision,
+                                Meta& param_out, Meta& moment_out, Meta& master_param_out);
+SHARD_API void AdadeltaInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad,
+                                 const Meta& avg_squared_grad, const Meta& avg_squared_update,
+                                 const Meta& learning_rate, const Meta* master_param, bool multi_precision,
+                                 Meta& param_out, Meta& moment_out, Meta& inf_norm_out, Meta& master_param_out);
+SHARD_API void AdamaxInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad, const Meta& learning_rate,
+                               const Meta& moment, const Meta& inf_norm, const Meta& beta1_pow,
+                               const Meta* master_param, bool multi_precision, Meta& param_out, Meta& moment_out,
+                               Meta& inf_norm_out, Meta& master_param_out);
+SHARD_API void ASGDInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad, const Meta& learning_rate,
+                             const Meta& d, const Meta& y, const Meta& n, const Meta* master_param,
+                             bool multi_precision, Meta& param_out, Meta& d_out, Meta& y_out, Meta& master_param_out);
+SHARD_API void RpropInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad, const Meta& prev,
+                              const Meta& learning_rate, const Meta* master_param, const Meta& learning_rate_range,
+                              const Meta& etas, bool multi_precision, Meta& param_out, Meta& prev_out,
+                              Meta& learning_rate_out, Meta& master_param_out);
+SHARD_API void CheckFiniteAndUnscaleInferMeta(const OpContext& ctx, std::span<const Meta> x, const Meta& scale,
+                                              std::vector<Meta>& out, Meta& found_infinite);
+SHARD_API void UpdateLossScalingInferMeta(const OpContext& ctx, std::span<const Meta> x, const Meta& found_infinite,
+                                          const Meta& prev_loss_scaling, const Meta& in_good_steps,
+                                          const Meta& in_bad_steps, std::vector<Meta>& out, Meta& loss_scaling,
+                                          Meta& out_good_steps, Meta& out_bad_steps);
 
 // Gradients of layers, beside their forward functions (nn.cc, attention.cc, elementwise.cc).
 // Arguments and results of the forward op must have the metas that they had there, and a gradient

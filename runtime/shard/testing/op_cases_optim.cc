@@ -50,6 +50,97 @@ void add_optim_cases(OpCases& cases) {
                                        return Tensors{t[0], t[3], t[4], t[5], t[6]};
                                      }};
                    }});
+  // Steps with states: the parameter, the gradient and `states` of the same shape, then numbers [1].
+  const auto step = [&](const std::string& op, const std::string& name, std::vector<std::pair<int, int>> states,
+                        std::vector<int> numbers, std::function<Tensors(Tensors&, Tensor&)> call) {
+    const auto make = [=](bool master) {
+      return [=](Draw& draw) {
+        const CaseInput x = draw.input(draw.dims(2));
+        const DType wide = master ? DType::float32 : draw.dtype;
+        std::vector<CaseInput> inputs = {x, x};
+        for (const auto& [low, high] : states) inputs.push_back(x.of(wide).between(low, high));
+        for (const int number : numbers) inputs.push_back(draw.input({1}).of(wide).between(number, number));
+        if (master) inputs.push_back(x.of(wide));
+        return CaseCall{inputs, [=](Tensors& t) {
+                          Tensor none;
+                          Tensors out = call(t, master ? t.back() : none);
+                          if (master) out.push_back(t.back());
+                          return out;
+                        }};
+      };
+    };
+    cases.push_back({op, name, kFloats, make(false)});
+    cases.push_back({op, name + " and a master copy", {DType::bfloat16}, make(true)});
+  };
+  for (const bool nesterov : {false, true}) {
+    step("momentum_", nesterov ? "nesterov" : "plain", {{-3, 3}}, {1}, [=](Tensors& t, Tensor& master) {
+      momentum_(t[0], t[1], t[2], t[3], master, 0.5f, nesterov, nesterov ? "l2_decay" : "", 0.25f, master.defined(), 2);
+      return Tensors{t[0], t[2]};
+    });
+  }
+  step("rmsprop_", "plain", {{0, 3}, {-3, 3}}, {1}, [](Tensors& t, Tensor& master) {
+    Tensor none;
+    rmsprop_(t[0], t[2], t[1], t[3], t[4], none, master, 0.5f, 0.5f, 0.5f, false, master.defined());
+    return Tensors{t[0], t[2], t[3]};
+  });
+  step("rmsprop_", "centered", {{9, 12}, {-3, 3}, {-1, 1}}, {1}, [](Tensors& t, Tensor& master) {
+    rmsprop_(t[0], t[2], t[1], t[3], t[5], t[4], master, 0.5f, 0.5f, 0.5f, true, master.defined());
+    return Tensors{t[0], t[2], t[3], t[4]};
+  });
+  step("adagrad_", "one state", {{0, 3}}, {1}, [](Tensors& t, Tensor& master) {
+    adagrad_(t[0], t[1], t[2], t[3], master, 0.5f, master.defined());
+    return Tensors{t[0], t[2]};
+  });
+  step("adadelta_", "two states", {{0, 3}, {0, 3}}, {1}, [](Tensors& t, Tensor& master) {
+    adadelta_(t[0], t[1], t[2], t[3], t[4], master, 0.5f, 0.5f, master.defined());
+    return Tensors{t[0], t[2], t[3]};
+  });
+  step("adamax_", "two states", {{-3, 3}, {0, 3}}, {1, 0}, [](Tensors& t, Tensor& master) {
+    adamax_(t[0], t[1], t[4], t[2], t[3], t[5], master, 0.5f, 0.5f, 0.5f, master.defined());
+    return Tensors{t[0], t[2], t[3]};
+  });
+  step("asgd_", "two states", {{-3, 3}, {-3, 3}}, {1, 2}, [](Tensors& t, Tensor& master) {
+    asgd_(t[0], t[1], t[4], t[2], t[3], t[5], master, master.defined());
+    return Tensors{t[0], t[2], t[3]};
+  });
+  // Without the norms, whose last bits depend on the layout; tests/call/optimizer_test.cc has them.
+  step("lamb_", "not adapted", {{-3, 3}, {0, 3}}, {1, 0, 0}, [](Tensors& t, Tensor& master) {
+    lamb_(t[0], t[1], t[4], t[2], t[3], t[5], t[6], master, {}, 0, 0.5f, 0.5f, 0.5f, false, master.defined());
+    return Tensors{t[0], t[2], t[3], t[5], t[6]};
+  });
+  cases.push_back({"rprop_", "a rate for each element", kFloats, [](Draw& draw) {
+                     const CaseInput x = draw.input(draw.dims(2)), two = draw.input({2});
+                     return CaseCall{{x, x, x, x.between(1, 3), two.between(1, 2), two.between(0, 2)}, [](Tensors& t) {
+                                       Tensor none;
+                                       rprop_(t[0], t[1], t[2], t[3], none, t[4], t[5]);
+                                       return Tensors{t[0], t[2], t[3]};
+                                     }};
+                   }});
+  cases.push_back(
+      {"clip_by_norm", "of two dims", kFloats,
+       [](Draw& draw) {
+         return CaseCall{{draw.input(draw.dims(2))}, [](Tensors& t) { return Tensors{clip_by_norm(t[0], 2)}; }};
+       },
+       16, "contributions to x are multiplied by a rounded factor each"});
+  cases.push_back({"check_finite_and_unscale_", "of two tensors", kFloats, [](Draw& draw) {
+                     return CaseCall{
+                         {draw.input(draw.dims(2)), draw.input(draw.dims(1)), draw.input({1}).between(2, 2)},
+                         [](Tensors& t) {
+                           Tensors x = {t[0], t[1]};
+                           Tensor found = std::get<1>(check_finite_and_unscale_(x, t[2]));
+                           return Tensors{t[0], t[1], found};
+                         }};
+                   }});
+  cases.push_back({"update_loss_scaling_", "of two tensors", kFloats, [](Draw& draw) {
+                     const CaseInput one = draw.input({1}), count = one.of(DType::int32).between(0, 1);
+                     return CaseCall{{draw.input(draw.dims(2)), draw.input(draw.dims(1)), one.of(DType::boolean),
+                                      one.between(2, 4), count, count},
+                                     [](Tensors& t) {
+                                       Tensors x = {t[0], t[1]};
+                                       update_loss_scaling_(x, t[2], t[3], t[4], t[5], 2, 2, 2, 0.5f);
+                                       return Tensors{t[0], t[1], t[3], t[4], t[5]};
+                                     }};
+                   }});
 }
 
 }  // namespace shard::testing

@@ -1,4 +1,5 @@
-// CPU kernels of optimiser steps. They run in place: every output is exactly its input.
+// CPU kernels of optimiser steps and of loss scaling. They run in place: every output is exactly its
+// input.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/cpu/optim.cc"
 #include "shard/kernels/cpu/targets.h"
@@ -6,6 +7,13 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "shard/kernels/cpu/fold.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
@@ -14,9 +22,9 @@ HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
-double number_of(const DenseTensor& x) {
+double number_of(const DenseTensor& x, int64_t i = 0) {
   return visit_dtype(x.dtype(),
-                     [&]<class T>(TypeTag<T>) { return static_cast<double>(static_cast<Compute<T>>(*x.data<T>())); });
+                     [&]<class T>(TypeTag<T>) { return static_cast<double>(static_cast<Compute<T>>(x.data<T>()[i])); });
 }
 
 void set_number(DenseTensor& x, double value) {
@@ -50,6 +58,174 @@ void sgd(const OpContext&, const DenseTensor&, const DenseTensor& learning_rate,
   const T* slope = grad.data<T>();
   update_param<T>(multi_precision, param, master_param,
                   [=](int64_t i, C value) { return value - rate * static_cast<C>(slope[i]); });
+}
+
+/// The elements of a state of an optimiser, which are stored as S and computed with as C.
+template <class S, class C>
+struct State {
+  S* data;
+  C operator[](int64_t i) const { return static_cast<C>(data[i]); }
+  /// Returns `value` as it was before it is rounded to S.
+  C set(int64_t i, C value) const {
+    data[i] = S(static_cast<Compute<S>>(value));
+    return value;
+  }
+};
+
+/// Calls update(states...) with the states of a parameter of T, all of which have its dtype or all
+/// float32.
+template <class T, class Update, class... Tensors>
+void with_states(const Update& update, Tensors&... states) {
+  using C = Compute<T>;
+  if ((... && (states.dtype() == dtype_of<T>))) update(State<T, C>{states.template data<T>()}...);
+  else update(State<float, C>{states.template data<float>()}...);
+}
+
+template <class T>
+void momentum(const OpContext&, const DenseTensor&, const DenseTensor& grad, const DenseTensor&,
+              const DenseTensor& learning_rate, const DenseTensor&, float mu, bool use_nesterov,
+              const std::string& regularization_method, float regularization_coeff, bool multi_precision,
+              float rescale_grad, DenseTensor& param, DenseTensor& velocity, DenseTensor& master_param) {
+  using C = Compute<T>;
+  const C rate = static_cast<C>(number_of(learning_rate)), keep = static_cast<C>(mu);
+  const C factor = static_cast<C>(rescale_grad);
+  const C decay = regularization_method.empty() ? C(0) : static_cast<C>(regularization_coeff);
+  const C ahead = use_nesterov ? keep : C(0), now = use_nesterov ? C(1) : C(0);
+  const T* slope = grad.data<T>();
+  with_states<T>(
+      [&](auto speed) {
+        update_param<T>(multi_precision, param, master_param, [=](int64_t i, C value) {
+          const C g = factor * static_cast<C>(slope[i]) + decay * value;
+          const C v = speed.set(i, keep * speed[i] + g);
+          return value - rate * (use_nesterov ? now * g + ahead * v : v);
+        });
+      },
+      velocity);
+}
+
+template <class T>
+void rmsprop(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor& grad, const DenseTensor&,
+             const DenseTensor& learning_rate, const DenseTensor&, const DenseTensor&, float epsilon, float decay,
+             float momentum, bool centered, bool multi_precision, DenseTensor& param, DenseTensor& moment,
+             DenseTensor& mean_square, DenseTensor& mean_grad, DenseTensor& master_param) {
+  using C = Compute<T>;
+  const C rate = static_cast<C>(number_of(learning_rate)), small = static_cast<C>(epsilon);
+  const C keep = static_cast<C>(decay), inertia = static_cast<C>(momentum);
+  const T* slope = grad.data<T>();
+  const auto update = [&](auto square, auto speed, auto... mean) {
+    update_param<T>(multi_precision, param, master_param, [=](int64_t i, C value) {
+      const C g = static_cast<C>(slope[i]);
+      C variance = square.set(i, keep * square[i] + (C(1) - keep) * g * g);
+      const auto subtract_mean = [&](auto state) {
+        const C average = state.set(i, keep * state[i] + (C(1) - keep) * g);
+        variance -= average * average;
+      };
+      (subtract_mean(mean), ...);
+      return value - speed.set(i, inertia * speed[i] + rate * g / std::sqrt(variance + small));
+    });
+  };
+  if (centered) with_states<T>(update, mean_square, moment, mean_grad);
+  else with_states<T>(update, mean_square, moment);
+}
+
+template <class T>
+void adagrad(const OpContext&, const DenseTensor&, const DenseTensor& grad, const DenseTensor&,
+             const DenseTensor& learning_rate, const DenseTensor&, float epsilon, bool multi_precision,
+             DenseTensor& param, DenseTensor& moment, DenseTensor& master_param) {
+  using C = Compute<T>;
+  const C rate = static_cast<C>(number_of(learning_rate)), small = static_cast<C>(epsilon);
+  const T* slope = grad.data<T>();
+  with_states<T>(
+      [&](auto squares) {
+        update_param<T>(multi_precision, param, master_param, [=](int64_t i, C value) {
+          const C g = static_cast<C>(slope[i]);
+          return value - rate * g / (std::sqrt(squares.set(i, squares[i] + g * g)) + small);
+        });
+      },
+      moment);
+}
+
+template <class T>
+void adadelta(const OpContext&, const DenseTensor&, const DenseTensor& grad, const DenseTensor&, const DenseTensor&,
+              const DenseTensor& learning_rate, const DenseTensor&, float rho, float epsilon, bool multi_precision,
+              DenseTensor& param, DenseTensor& squared_grad, DenseTensor& squared_update, DenseTensor& master_param) {
+  using C = Compute<T>;
+  const C rate = static_cast<C>(number_of(learning_rate)), keep = static_cast<C>(rho);
+  const C small = static_cast<C>(epsilon);
+  const T* slope = grad.data<T>();
+  with_states<T>(
+      [&](auto squares, auto updates) {
+        update_param<T>(multi_precision, param, master_param, [=](int64_t i, C value) {
+          const C g = static_cast<C>(slope[i]);
+          const C square = squares.set(i, keep * squares[i] + (C(1) - keep) * g * g);
+          const C update = g * std::sqrt((updates[i] + small) / (square + small));
+          updates.set(i, keep * updates[i] + (C(1) - keep) * update * update);
+          return value - rate * update;
+        });
+      },
+      squared_grad, squared_update);
+}
+
+template <class T>
+void adamax(const OpContext&, const DenseTensor&, const DenseTensor& grad, const DenseTensor& learning_rate,
+            const DenseTensor&, const DenseTensor&, const DenseTensor& beta1_pow, const DenseTensor&, float beta1,
+            float beta2, float epsilon, bool multi_precision, DenseTensor& param, DenseTensor& moment,
+            DenseTensor& inf_norm, DenseTensor& master_param) {
+  using C = Compute<T>;
+  const C rate = static_cast<C>(number_of(learning_rate) / (1.0 - number_of(beta1_pow)));
+  const C keep = static_cast<C>(beta1), shrink = static_cast<C>(beta2), small = static_cast<C>(epsilon);
+  const T* slope = grad.data<T>();
+  with_states<T>(
+      [&](auto mean, auto largest) {
+        update_param<T>(multi_precision, param, master_param, [=](int64_t i, C value) {
+          const C g = static_cast<C>(slope[i]);
+          const C m = mean.set(i, keep * mean[i] + (C(1) - keep) * g);
+          return value - rate * m / largest.set(i, Larger()(std::abs(g), shrink * largest[i] + small));
+        });
+      },
+      moment, inf_norm);
+}
+
+template <class T>
+void asgd(const OpContext&, const DenseTensor&, const DenseTensor& grad, const DenseTensor& learning_rate,
+          const DenseTensor&, const DenseTensor&, const DenseTensor& n, const DenseTensor&, bool multi_precision,
+          DenseTensor& param, DenseTensor& d, DenseTensor& y, DenseTensor& master_param) {
+  using C = Compute<T>;
+  const C rate = static_cast<C>(number_of(learning_rate) / number_of(n));
+  const T* slope = grad.data<T>();
+  with_states<T>(
+      [&](auto sum, auto last) {
+        update_param<T>(multi_precision, param, master_param, [=](int64_t i, C value) {
+          const C g = static_cast<C>(slope[i]), total = sum.set(i, sum[i] - last[i] + g);
+          last.set(i, g);
+          return value - rate * total;
+        });
+      },
+      d, y);
+}
+
+template <class T>
+void rprop(const OpContext&, const DenseTensor&, const DenseTensor& grad, const DenseTensor&, const DenseTensor&,
+           const DenseTensor&, const DenseTensor& learning_rate_range, const DenseTensor& etas, bool multi_precision,
+           DenseTensor& param, DenseTensor& prev, DenseTensor& learning_rate, DenseTensor& master_param) {
+  using C = Compute<T>;
+  const C slowest = static_cast<C>(number_of(learning_rate_range, 0));
+  const C fastest = static_cast<C>(number_of(learning_rate_range, 1));
+  const C slower = static_cast<C>(number_of(etas, 0)), faster = static_cast<C>(number_of(etas, 1));
+  const T* slope = grad.data<T>();
+  with_states<T>(
+      [&](auto last, auto rates) {
+        update_param<T>(multi_precision, param, master_param, [=](int64_t i, C value) {
+          const C g = static_cast<C>(slope[i]), agreement = g * last[i], rate = rates[i];
+          const C next = agreement > C(0)   ? std::min(rate * faster, fastest)
+                         : agreement < C(0) ? std::max(rate * slower, slowest)
+                                            : rate;
+          const C used = last.set(i, agreement < C(0) ? C(0) : g);
+          rates.set(i, next);
+          return value - (used > C(0) ? next : used < C(0) ? -next : used);
+        });
+      },
+      prev, learning_rate);
 }
 
 /// The constants of one AdamW step.
@@ -112,12 +288,147 @@ void adam(const OpContext& ctx, const DenseTensor& param, const DenseTensor& gra
            beta1_pow_out, beta2_pow_out, master_param_out);
 }
 
+/// The squares of the two norms of lamb_.
+constexpr int64_t kNorms = 2;
+
+/// The sums of a parameter are made of those of chunks, so that they do not depend on the threads.
+template <class T>
+void lamb(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad, const DenseTensor& learning_rate,
+          const DenseTensor&, const DenseTensor&, const DenseTensor& beta1_pow, const DenseTensor& beta2_pow,
+          const DenseTensor&, const DenseTensor& skip_update, float weight_decay, float beta1, float beta2,
+          float epsilon, bool always_adapt, bool multi_precision, DenseTensor& param, DenseTensor& moment1,
+          DenseTensor& moment2, DenseTensor& beta1_pow_out, DenseTensor& beta2_pow_out, DenseTensor& master_param) {
+  using C = Compute<T>;
+  if (skip_update.defined() && *skip_update.data<bool>()) return;
+  const C keep1 = static_cast<C>(beta1), keep2 = static_cast<C>(beta2), small = static_cast<C>(epsilon);
+  const C decay = static_cast<C>(weight_decay);
+  const double power1 = number_of(beta1_pow), power2 = number_of(beta2_pow);
+  const C correction1 = static_cast<C>(1.0 / (1.0 - power1)), correction2 = static_cast<C>(1.0 / (1.0 - power2));
+  const int64_t n = param.numel(), chunks = (n + kGrain - 1) / kGrain;
+  const T* slope = grad.data<T>();
+  const auto updates = std::make_unique_for_overwrite<C[]>(static_cast<size_t>(n));
+  std::vector<std::array<double, kNorms>> sums(static_cast<size_t>(chunks));
+  const auto advance = [&](const auto* values, auto mean, auto square) {
+    parallel_for(chunks, 8 * kGrain, [&](int64_t first, int64_t last) {
+      for (int64_t chunk = first; chunk < last; ++chunk) {
+        const int64_t begin = chunk * kGrain, count = std::min(kGrain, n - begin);
+        const auto* value = values + begin;
+        C* const update = updates.get() + begin;
+        for (int64_t i = 0; i < count; ++i) {
+          const C g = static_cast<C>(slope[begin + i]);
+          const C m1 = mean.set(begin + i, keep1 * mean[begin + i] + (C(1) - keep1) * g);
+          const C m2 = square.set(begin + i, keep2 * square[begin + i] + (C(1) - keep2) * g * g);
+          update[i] = m1 * correction1 / (std::sqrt(m2 * correction2) + small) + decay * static_cast<C>(value[i]);
+        }
+        const auto squares = [&](const auto* x) {
+          return sum_of<double>(count, [=](int64_t i) {
+            const double v = static_cast<double>(static_cast<C>(x[i]));
+            return v * v;
+          });
+        };
+        sums[static_cast<size_t>(chunk)] = {squares(value), squares(update)};
+      }
+    });
+  };
+  with_states<T>(
+      [&](auto mean, auto square) {
+        if (multi_precision) advance(master_param.data<float>(), mean, square);
+        else advance(param.data<T>(), mean, square);
+      },
+      moment1, moment2);
+  DenseTensor norms = DenseTensor::allocate(kCpu, {Dims{kNorms}, DType::float64});
+  double* const total = norms.data<double>();
+  std::fill_n(total, kNorms, 0.0);
+  for (const auto& sum : sums) {
+    for (size_t k = 0; k < kNorms; ++k) total[k] += sum[k];
+  }
+  if (ctx.local != nullptr && ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(norms, ReduceType::sum);
+  const bool adapts = (weight_decay > 0 || always_adapt) && total[0] > 0 && total[1] > 0;
+  const C rate = static_cast<C>(number_of(learning_rate) * (adapts ? std::sqrt(total[0] / total[1]) : 1.0));
+  const C* const update = updates.get();
+  update_param<T>(multi_precision, param, master_param, [=](int64_t i, C value) { return value - rate * update[i]; });
+  set_number(beta1_pow_out, power1 * static_cast<double>(beta1));
+  set_number(beta2_pow_out, power2 * static_cast<double>(beta2));
+}
+
+void lamb_dry(const OpContext& ctx, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+              const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, float,
+              float, float, float, bool, bool, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&,
+              DenseTensor&) {
+  dry_all_reduce(ctx, {Dims{kNorms}, DType::float64}, ReduceType::sum);
+}
+
+template <class T>
+void check_finite_and_unscale(const OpContext& ctx, std::span<const DenseTensor> x, const DenseTensor& scale,
+                              std::span<DenseTensor> out, DenseTensor& found_infinite) {
+  using C = Compute<T>;
+  const C factor = static_cast<C>(1.0 / number_of(scale));
+  std::atomic<bool> found = false;
+  for (size_t k = 0; k < x.size(); ++k) {
+    const T* from = x[k].data<T>();
+    T* to = out[k].data<T>();
+    parallel_for(x[k].numel(), 1, [&](int64_t begin, int64_t end) {
+      bool finite = true;
+      for (int64_t i = begin; i < end; ++i) {
+        const C value = static_cast<C>(from[i]);
+        finite &= std::abs(value) <= std::numeric_limits<C>::max();
+        to[i] = T(value * factor);
+      }
+      if (!finite) found = true;
+    });
+  }
+  *found_infinite.data<bool>() = found;
+  if (ctx.local != nullptr && ctx.local->reducer != nullptr)
+    ctx.local->reducer->all_reduce(found_infinite, ReduceType::any);
+}
+
+void check_finite_and_unscale_dry(const OpContext& ctx, std::span<const DenseTensor>, const DenseTensor&,
+                                  std::span<DenseTensor>, DenseTensor&) {
+  dry_all_reduce(ctx, {Dims{1}, DType::boolean}, ReduceType::any);
+}
+
+template <class T>
+void update_loss_scaling(const OpContext&, std::span<const DenseTensor>, const DenseTensor& found_infinite,
+                         const DenseTensor&, const DenseTensor&, const DenseTensor&, int incr_every_n_steps,
+                         int decr_every_n_nan_or_inf, float incr_ratio, float decr_ratio, const Scalar& stop_update,
+                         std::span<DenseTensor> out, DenseTensor& loss_scaling, DenseTensor& good_steps,
+                         DenseTensor& bad_steps) {
+  const bool found = *found_infinite.data<bool>();
+  if (found) {
+    for (DenseTensor& x : out) std::fill_n(x.data<T>(), x.numel(), T(0.0f));
+  }
+  if (stop_update.to<bool>()) return;
+  int32_t& counted = *(found ? bad_steps : good_steps).data<int32_t>();
+  *(found ? good_steps : bad_steps).data<int32_t>() = 0;
+  if (++counted < (found ? decr_every_n_nan_or_inf : incr_every_n_steps)) return;
+  counted = 0;
+  const double scale = number_of(loss_scaling);
+  if (found) {
+    set_number(loss_scaling, std::max(scale * static_cast<double>(decr_ratio), 1.0));
+  } else {
+    set_number(loss_scaling, scale * static_cast<double>(incr_ratio));
+    if (!std::isfinite(number_of(loss_scaling))) set_number(loss_scaling, scale);
+  }
+}
+
 void register_optim_for_target() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("sgd", kBackend, dtype_of<T>, &sgd<T>);
     register_kernel("adamw", kBackend, dtype_of<T>, &adamw<T>);
     register_kernel("adam", kBackend, dtype_of<T>, &adam<T>);
+    register_kernel("momentum", kBackend, dtype_of<T>, &momentum<T>);
+    register_kernel("rmsprop", kBackend, dtype_of<T>, &rmsprop<T>);
+    register_kernel("adagrad", kBackend, dtype_of<T>, &adagrad<T>);
+    register_kernel("adadelta", kBackend, dtype_of<T>, &adadelta<T>);
+    register_kernel("adamax", kBackend, dtype_of<T>, &adamax<T>);
+    register_kernel("asgd", kBackend, dtype_of<T>, &asgd<T>);
+    register_kernel("rprop", kBackend, dtype_of<T>, &rprop<T>);
+    register_kernel("lamb", kBackend, dtype_of<T>, &lamb<T>);
+    register_kernel("check_finite_and_unscale", kBackend, dtype_of<T>, &check_finite_and_unscale<T>);
+    register_kernel("update_loss_scaling", kBackend, dtype_of<T>, &update_loss_scaling<T>);
   });
+  register_dry_kernel("lamb", &lamb_dry);
+  register_dry_kernel("check_finite_and_unscale", &check_finite_and_unscale_dry);
 }
 
 }  // namespace
