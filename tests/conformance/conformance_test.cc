@@ -1,0 +1,210 @@
+// Every op of the library, called as its cases call it, has the values that reference.py computed in float64 with NumPy and SciPy from the
+// documentation of the op.
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "conformance/calls.h"
+#include "conformance/expected.h"
+#include "support/source_dir.h"
+
+using namespace shard;
+using namespace shard::testing;
+
+namespace {
+
+constexpr const char* kUpdate = "run tests/conformance/update.sh BUILD_FOLDER and review the diff";
+
+/// Cases without rows, because a generator of random numbers determines their values.
+const std::map<std::pair<std::string, std::string>, std::string> kWithoutRows = {
+    {{"bernoulli", "of 0 and 1"},
+     "probabilities between 0 and 1 give random numbers; tests/call/random_test.cc has it"},
+    {{"dropout", "upscale in train"}, "the generator decides which elements are kept; tests/kernels/random_test.cc"},
+    {{"dropout", "seed tensor"}, "the generator decides which elements are kept; tests/kernels/random_test.cc"},
+    {{"flash_attn", "dropout"}, "the generator decides which weights are kept; tests/kernels/attention_test.cc"},
+    {{"flash_attn_grad", "dropout"}, "the generator decides which weights are kept; tests/kernels/attention_test.cc"},
+};
+
+bool has_no_rows(const ReferenceCall& call) { return kWithoutRows.contains({call.op, call.name}); }
+
+const std::vector<ReferenceCall>& all_calls() {
+  static const OpCases cases = op_cases();
+  static const std::vector<ReferenceCall> calls = reference_calls(cases);
+  return calls;
+}
+
+const ExpectedRows& all_rows() {
+  static const ExpectedRows rows = read_expected(test::source_dir() + "/tests/conformance");
+  return rows;
+}
+
+/// The first sentences of a list, which may be long.
+struct Findings {
+  std::vector<std::string> list;
+  void add(const std::string& sentence) { list.push_back(sentence); }
+  std::string text() const {
+    std::string text;
+    for (size_t i = 0; i < std::min<size_t>(list.size(), 40); ++i) text += "\n  " + list[i];
+    if (list.size() > 40) text += fmt::format("\n  and {} more", list.size() - 40);
+    return text;
+  }
+};
+
+Tensors run(const CaseCall& call, const std::vector<DenseTensor>& values) {
+  Tensors tensors;
+  for (const DenseTensor& value : values) tensors.emplace_back(value);
+  return call.run(tensors);
+}
+
+/// As run(), but empty where the op has no kernel for the dtype or its arguments cannot have it, if that dtype is not one of its case.
+std::optional<Tensors> run_if_supported(const ReferenceCall& of, DType dtype, const CaseCall& call,
+                                        const std::vector<DenseTensor>& values) {
+  try {
+    return run(call, values);
+  } catch (const Error& error) {
+    const std::vector<DType>& named = of.one->dtypes;
+    const bool unsupported = error.code() == ErrorCode::no_kernel || error.code() == ErrorCode::dtype_mismatch;
+    if (unsupported && std::find(named.begin(), named.end(), dtype) == named.end()) return std::nullopt;
+    throw;
+  }
+}
+
+/// The row of a call if it has one and is of these inputs; else adds a finding.
+const ExpectedRow* row_of(const ReferenceCall& call, Findings& findings) {
+  const auto found = all_rows().find({call.op, call.name, call.draw, kind_name(call.dtype)});
+  if (found == all_rows().end()) {
+    findings.add(fmt::format("{} has no expected values: write its function in tests/conformance/reference_*.py, {}",
+                             call.title(), kUpdate));
+    return nullptr;
+  }
+  if (found->second.checksum != call.checksum()) {
+    findings.add(fmt::format("{}: the expected values are of other inputs: {}", call.title(), kUpdate));
+    return nullptr;
+  }
+  return &found->second;
+}
+
+double largest_input(const CaseCall& call) {
+  int64_t most = 0;
+  for (const CaseInput& input : call.inputs) most = std::max({most, std::abs(input.low), std::abs(input.high)});
+  return static_cast<double>(most);
+}
+
+std::string check_outputs(Tensors outputs, const ExpectedRow& row, const CaseCall& call) {
+  while (!outputs.empty() && !outputs.back().defined()) outputs.pop_back();
+  std::vector<ExpectedTensor> expected = row.outputs;
+  while (!expected.empty() && !expected.back().defined) expected.pop_back();
+  if (outputs.size() != expected.size())
+    return fmt::format("there are {} outputs, the reference has {}", outputs.size(), expected.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].defined() != expected[i].defined) return fmt::format("output {} is present or absent", i);
+    if (!expected[i].defined) continue;
+    const std::string wrong = difference(outputs[i].get().value, expected[i], largest_input(call));
+    if (!wrong.empty()) return fmt::format("output {}: {}", i, wrong);
+  }
+  return "";
+}
+
+bool equal_bits(const DenseTensor& a, const DenseTensor& b) {
+  return a.meta() == b.meta() &&
+         (a.numel() == 0 || std::memcmp(a.raw(), b.raw(), static_cast<size_t>(a.numel()) * size_of(a.dtype())) == 0);
+}
+
+/// Whether the elements around a tensor with an offset are the 1 that they were.
+bool margins_are_untouched(const DenseTensor& view) {
+  const int64_t margin = margin_of(view.dims());
+  return visit_dtype(view.dtype(), [&]<class T>(TypeTag<T>) {
+    const T *before = view.data<T>() - margin, *after = view.data<T>() + view.numel();
+    const auto is_one = [](T value) { return static_cast<double>(value) == 1; };
+    return std::all_of(before, before + margin, is_one) && std::all_of(after, after + margin, is_one);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("every case of an op has expected values of its inputs") {
+  Findings findings;
+  std::set<std::string> without;
+  std::ofstream file;
+  if (const char* path = std::getenv("SHARD_CONFORMANCE_INPUTS")) file.open(path);
+  for (const ReferenceCall& call : all_calls()) {
+    if (has_no_rows(call)) {
+      without.insert(call.op + ": " + call.name);
+      continue;
+    }
+    if (!file.is_open()) {
+      row_of(call, findings);
+      continue;
+    }
+    // For update.sh. The dims of outputs are for attributes that are sizes, which no input shows.
+    if (call.is_shared()) continue;
+    const CaseCall drawn = call.call(call.dtypes()[0]);
+    std::string dims;
+    for (const Tensor& out : run(drawn, call.values(drawn)))
+      dims += fmt::format("[{}]", out.defined() ? fmt::format("{}", fmt::join(out.meta().dims, ",")) : "");
+    file << fmt::format("{}\t{}\t{}\t{}\t{:08x}\t{}\t{}\n", call.op, call.name, call.draw, kind_name(call.dtype),
+                        call.checksum(), dims, call.inputs);
+  }
+  INFO(findings.list.size() << " findings:" << findings.text());
+  CHECK(findings.list.empty());
+  CHECK(without.size() == kWithoutRows.size());
+}
+
+TEST_CASE("every op has the values of its reference in every dtype") {
+  Findings findings;
+  std::map<DType, std::set<std::string>> tried;
+  for (const ReferenceCall& call : all_calls()) {
+    if (has_no_rows(call)) continue;
+    const ExpectedRow* const row = row_of(call, findings);
+    if (row == nullptr) continue;
+    for (const DType dtype : call.dtypes()) {
+      try {
+        const CaseCall drawn = call.call(dtype);
+        const std::optional<Tensors> outputs = run_if_supported(call, dtype, drawn, call.values(drawn));
+        if (!outputs) continue;
+        tried[dtype].insert(call.one->op);
+        const std::string wrong = check_outputs(*outputs, *row, drawn);
+        if (!wrong.empty()) findings.add(fmt::format("{} in {}: {}", call.title(), to_string(dtype), wrong));
+      } catch (const Error& error) {
+        findings.add(fmt::format("{} in {} throws: {}", call.title(), to_string(dtype), error.what()));
+      }
+    }
+  }
+  INFO(findings.list.size() << " findings:" << findings.text());
+  CHECK(findings.list.empty());
+  CHECK(tried[DType::float32].size() > 200);
+  CHECK(tried[DType::bfloat16].size() > 200);
+}
+
+TEST_CASE("every op computes the same from a tensor that starts within a larger buffer") {
+  Findings findings;
+  for (const ReferenceCall& call : all_calls()) {
+    if (has_no_rows(call) && call.draw == 'D') continue;  // random probabilities
+    for (const DType dtype : call.dtypes()) {
+      if (std::find(call.one->dtypes.begin(), call.one->dtypes.end(), dtype) == call.one->dtypes.end()) continue;
+      try {
+        const CaseCall drawn = call.call(dtype);
+        const std::vector<DenseTensor> values = call.values(drawn, true);
+        const Tensors plain = run(drawn, call.values(drawn)), shifted = run(drawn, values);
+        const bool equal = std::equal(
+            plain.begin(), plain.end(), shifted.begin(), shifted.end(), [](const Tensor& a, const Tensor& b) {
+              return a.defined() == b.defined() && (!a.defined() || equal_bits(a.get().value, b.get().value));
+            });
+        if (!equal)
+          findings.add(fmt::format("{} in {}: the results depend on the offset", call.title(), to_string(dtype)));
+        if (!margins_are_untouched(values[0]))
+          findings.add(fmt::format("{} in {}: elements around the input were written", call.title(), to_string(dtype)));
+      } catch (const Error& error) {
+        findings.add(fmt::format("{} in {} throws: {}", call.title(), to_string(dtype), error.what()));
+      }
+    }
+  }
+  INFO(findings.list.size() << " findings:" << findings.text());
+  CHECK(findings.list.empty());
+}
