@@ -44,16 +44,26 @@ const ExpectedRows& all_rows() {
   return rows;
 }
 
-/// The first sentences of a list, which may be long.
-struct Findings {
-  std::vector<std::string> list;
-  void add(const std::string& sentence) { list.push_back(sentence); }
+/// Sentences, of which the first few about each op are shown.
+class Findings {
+ public:
+  void add(const ReferenceCall& call, const std::string& sentence) {
+    ++count_;
+    by_op_[call.one->op].push_back(call.title() + sentence);
+  }
+  bool empty() const { return count_ == 0; }
   std::string text() const {
-    std::string text;
-    for (size_t i = 0; i < std::min<size_t>(list.size(), 40); ++i) text += "\n  " + list[i];
-    if (list.size() > 40) text += fmt::format("\n  and {} more", list.size() - 40);
+    std::string text = fmt::format("{} findings:", count_);
+    for (const auto& [op, sentences] : by_op_) {
+      for (size_t i = 0; i < std::min<size_t>(sentences.size(), 3); ++i) text += "\n  " + sentences[i];
+      if (sentences.size() > 3) text += fmt::format("\n  and {} more of {}", sentences.size() - 3, op);
+    }
     return text;
   }
+
+ private:
+  size_t count_ = 0;
+  std::map<std::string, std::vector<std::string>> by_op_;
 };
 
 Tensors run(const CaseCall& call, const std::vector<DenseTensor>& values) {
@@ -79,12 +89,13 @@ std::optional<Tensors> run_if_supported(const ReferenceCall& of, DType dtype, co
 const ExpectedRow* row_of(const ReferenceCall& call, Findings& findings) {
   const auto found = all_rows().find({call.op, call.name, call.draw, kind_name(call.dtype)});
   if (found == all_rows().end()) {
-    findings.add(fmt::format("{} has no expected values: write its function in tests/conformance/reference_*.py, {}",
-                             call.title(), kUpdate));
+    findings.add(call, fmt::format(" has no expected values: write its function in a file "
+                                   "tests/conformance/reference_FAMILY.py, {}",
+                                   kUpdate));
     return nullptr;
   }
   if (found->second.checksum != call.checksum()) {
-    findings.add(fmt::format("{}: the expected values are of other inputs: {}", call.title(), kUpdate));
+    findings.add(call, fmt::format(": the expected values are of other inputs: {}", kUpdate));
     return nullptr;
   }
   return &found->second;
@@ -151,8 +162,8 @@ TEST_CASE("every case of an op has expected values of its inputs") {
     file << fmt::format("{}\t{}\t{}\t{}\t{:08x}\t{}\t{}\n", call.op, call.name, call.draw, kind_name(call.dtype),
                         call.checksum(), dims, call.inputs);
   }
-  INFO(findings.list.size() << " findings:" << findings.text());
-  CHECK(findings.list.empty());
+  INFO(findings.text());
+  CHECK(findings.empty());
   CHECK(without.size() == kWithoutRows.size());
 }
 
@@ -170,14 +181,14 @@ TEST_CASE("every op has the values of its reference in every dtype") {
         if (!outputs) continue;
         tried[dtype].insert(call.one->op);
         const std::string wrong = check_outputs(*outputs, *row, drawn);
-        if (!wrong.empty()) findings.add(fmt::format("{} in {}: {}", call.title(), to_string(dtype), wrong));
+        if (!wrong.empty()) findings.add(call, fmt::format(" in {}: {}", to_string(dtype), wrong));
       } catch (const Error& error) {
-        findings.add(fmt::format("{} in {} throws: {}", call.title(), to_string(dtype), error.what()));
+        findings.add(call, fmt::format(" in {} throws: {}", to_string(dtype), error.what()));
       }
     }
   }
-  INFO(findings.list.size() << " findings:" << findings.text());
-  CHECK(findings.list.empty());
+  INFO(findings.text());
+  CHECK(findings.empty());
   CHECK(tried[DType::float32].size() > 200);
   CHECK(tried[DType::bfloat16].size() > 200);
 }
@@ -196,15 +207,14 @@ TEST_CASE("every op computes the same from a tensor that starts within a larger 
             plain.begin(), plain.end(), shifted.begin(), shifted.end(), [](const Tensor& a, const Tensor& b) {
               return a.defined() == b.defined() && (!a.defined() || equal_bits(a.get().value, b.get().value));
             });
-        if (!equal)
-          findings.add(fmt::format("{} in {}: the results depend on the offset", call.title(), to_string(dtype)));
+        if (!equal) findings.add(call, fmt::format(" in {}: the results depend on the offset", to_string(dtype)));
         if (!margins_are_untouched(values[0]))
-          findings.add(fmt::format("{} in {}: elements around the input were written", call.title(), to_string(dtype)));
+          findings.add(call, fmt::format(" in {}: elements around the input were written", to_string(dtype)));
       } catch (const Error& error) {
-        findings.add(fmt::format("{} in {} throws: {}", call.title(), to_string(dtype), error.what()));
+        findings.add(call, fmt::format(" in {} throws: {}", to_string(dtype), error.what()));
       }
     }
   }
-  INFO(findings.list.size() << " findings:" << findings.text());
-  CHECK(findings.list.empty());
+  INFO(findings.text());
+  CHECK(findings.empty());
 }
