@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <map>
 
 namespace shard::testing {
 namespace {
 
-/// More elements than this make a call of sizes 3 and 5 one of 2 and 3, so that the files of expected values stay small.
+/// More elements than this make a call of sizes 3 and 5 one of 2 and 3: files of expected values stay small.
 constexpr int64_t kMostElements = 100;
 
 uint64_t hash_of(const std::string& text) {
@@ -19,7 +20,7 @@ uint64_t hash_of(const std::string& text) {
   return hash;
 }
 
-int64_t elements(const CaseCall& call) {
+int64_t count_of(const CaseCall& call) {
   int64_t sum = 0;
   for (const CaseInput& input : call.inputs) sum += input.dims.numel();
   return sum;
@@ -30,16 +31,22 @@ bool has_empty(const CaseCall& call) {
                      [](const CaseInput& input) { return input.dims.numel() == 0; });
 }
 
-/// The elements of an input, in quarters: whole numbers from low to high that the dtype can represent, or for floats of draw D quarters.
-std::vector<int64_t> quarters(const CaseInput& input, bool whole, std::mt19937_64& random) {
+/// The elements of an input: whole numbers from low to high that the dtype can represent, or for floats quarters in
+/// draw D, and every fourth one infinite or NaN in draw E.
+std::vector<double> elements(const CaseInput& input, char draw, std::mt19937_64& random) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kSpecial[] = {std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity};
   int64_t low = input.low, high = input.high;
   if (input.dtype == DType::uint8 || input.dtype == DType::boolean) low = std::max<int64_t>(low, 0);
   if (input.dtype == DType::boolean) high = std::min<int64_t>(high, 1);
-  const int64_t unit = whole || !is_floating(input.dtype) ? 4 : 1;
+  const int64_t unit = draw == 'D' && is_floating(input.dtype) ? 1 : 4;
   const auto count = static_cast<uint64_t>((high - low) * 4 / unit + 1);
-  std::vector<int64_t> numbers;
-  for (int64_t i = 0; i < input.dims.numel(); ++i)
-    numbers.push_back(4 * low + unit * static_cast<int64_t>(random() % count));
+  std::vector<double> numbers;
+  for (int64_t i = 0; i < input.dims.numel(); ++i) {
+    const bool special = draw == 'E' && is_floating(input.dtype) && random() % 4 == 0;
+    numbers.push_back(special ? kSpecial[random() % 3]
+                              : static_cast<double>(4 * low + unit * static_cast<int64_t>(random() % count)) / 4);
+  }
   return numbers;
 }
 
@@ -49,8 +56,7 @@ std::string inputs_text(const ReferenceCall& of, const CaseCall& call) {
   std::mt19937_64 random(of.seed);
   for (const CaseInput& input : call.inputs) {
     text += fmt::format("{}{}[{}]", text.empty() ? "" : "\t", kind_name(input.dtype), fmt::join(input.dims, ","));
-    for (const int64_t number : quarters(input, of.draw != 'D', random))
-      text += fmt::format(" {}", static_cast<double>(number) / 4);
+    for (const double number : elements(input, of.draw, random)) text += fmt::format(" {}", number);
   }
   return text;
 }
@@ -65,12 +71,12 @@ bool choose(ReferenceCall& call, const std::string& key) {
                : call.draw == 'C' ? std::vector<int64_t>{0, 2}
                                   : std::vector<int64_t>{2, 3};
   call.seed = seed(0);
-  if (call.draw == 'A' && elements(call.call(call.dtype)) > kMostElements) call.sizes = {2, 3};
+  if (call.draw == 'A' && count_of(call.call(call.dtype)) > kMostElements) call.sizes = {2, 3};
   for (int attempt = 0; call.draw == 'C' && !has_empty(call.call(call.dtype)); ++attempt) {
     if (attempt == 32) return false;
     call.seed = seed(attempt);
   }
-  if (call.draw != 'D') return true;
+  if (call.draw < 'D') return true;
   const std::vector<CaseInput> inputs = call.call(call.dtype).inputs;
   return std::any_of(inputs.begin(), inputs.end(), [](const CaseInput& input) { return is_floating(input.dtype); });
 }
@@ -142,12 +148,11 @@ std::vector<DenseTensor> ReferenceCall::values(const CaseCall& call, bool offset
     const Meta meta{input.dims, input.dtype};
     const int64_t margin = offset && values.empty() ? margin_of(input.dims) : 0;
     const DenseTensor whole = DenseTensor::allocate(kCpu, {{input.dims.numel() + 2 * margin}, input.dtype});
-    const std::vector<int64_t> numbers = quarters(input, draw != 'D', random);
+    const std::vector<double> numbers = elements(input, draw, random);
     visit_dtype(input.dtype, [&]<class T>(TypeTag<T>) {
       std::fill_n(whole.data<T>(), whole.numel(), static_cast<T>(1));
       for (size_t i = 0; i < numbers.size(); ++i)
-        whole.data<T>()[static_cast<size_t>(margin) + i] =
-            static_cast<T>(static_cast<Compute<T>>(static_cast<double>(numbers[i]) / 4));
+        whole.data<T>()[static_cast<size_t>(margin) + i] = static_cast<T>(static_cast<Compute<T>>(numbers[i]));
     });
     values.emplace_back(whole.storage(), meta, static_cast<size_t>(margin) * size_of(input.dtype));
   }

@@ -1,4 +1,5 @@
-// The calls whose results reference.py computes: those of the table of op cases, for a few draws of sizes and elements each.
+// The calls whose results reference.py computes: those of the table of op cases, for a few draws of sizes and elements
+// each.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@ struct ReferenceCall {
   std::string title() const;
   /// The first 32 bits of a hash of `inputs`.
   uint32_t checksum() const;
-  /// The dtypes to call it in, those of the case first: for floats all of them, for int32 and int64 the other one too unless the case has a
-  /// row of it, or results depend on the width.
+  /// The dtypes to call it in, those of the case first: for floats all of them, for int32 and int64 the other one too
+  /// unless the case has a row of it, or results depend on the width.
   std::vector<DType> dtypes() const;
   /// The call with inputs of the kind of `dtype`, one of dtypes().
   CaseCall call(DType dtype) const;
@@ -33,9 +34,9 @@ struct ReferenceCall {
   std::vector<DenseTensor> values(const CaseCall& call, bool offset = false) const;
 };
 
-/// The letters of all draws: sizes of 3 and 5 (of 2 and 3 where that makes many elements), of 1, some of 0, and for floats elements that
-/// are quarters.
-inline constexpr const char* kDraws = "ABCD";
+/// The letters of all draws: sizes of 3 and 5 (of 2 and 3 where that makes many elements), of 1, some of 0, and for
+/// floats elements that are quarters, or of which some are infinite or NaN.
+inline constexpr const char* kDraws = "ABCDE";
 
 /// All calls of `cases`, which must stay where they are.
 std::vector<ReferenceCall> reference_calls(const OpCases& cases);

@@ -1,5 +1,5 @@
-// Every op of the library, called as its cases call it, has the values that reference.py computed in float64 with NumPy and SciPy from the
-// documentation of the op.
+// Every op of the library, called as its cases call it, has the values that reference.py computed in float64 with NumPy
+// and SciPy from the documentation of the op.
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
@@ -21,17 +21,36 @@ namespace {
 
 constexpr const char* kUpdate = "run tests/conformance/update.sh BUILD_FOLDER and review the diff";
 
-/// Cases without rows, because a generator of random numbers determines their values.
-const std::map<std::pair<std::string, std::string>, std::string> kWithoutRows = {
-    {{"bernoulli", "of 0 and 1"},
-     "probabilities between 0 and 1 give random numbers; tests/call/random_test.cc has it"},
-    {{"dropout", "upscale in train"}, "the generator decides which elements are kept; tests/kernels/random_test.cc"},
-    {{"dropout", "seed tensor"}, "the generator decides which elements are kept; tests/kernels/random_test.cc"},
-    {{"flash_attn", "dropout"}, "the generator decides which weights are kept; tests/kernels/attention_test.cc"},
-    {{"flash_attn_grad", "dropout"}, "the generator decides which weights are kept; tests/kernels/attention_test.cc"},
+/// Calls without rows.
+struct Exception {
+  std::string op, name;  // the case; empty for all of the op
+  std::string draws;     // letters of kDraws
+  std::string reason;
 };
+const std::vector<Exception>& exceptions() {
+  static const std::vector<Exception> list = {
+      {"bernoulli", "of 0 and 1", "ABCDE", "the generator decides; tests/call/random_test.cc has it"},
+      {"dropout", "upscale in train", "ABCDE", "the generator decides; tests/kernels/random_test.cc has it"},
+      {"dropout", "seed tensor", "ABCDE", "the generator decides; tests/kernels/random_test.cc has it"},
+      {"flash_attn", "dropout", "ABCDE", "the generator decides; tests/kernels/attention_test.cc has it"},
+      {"flash_attn_grad", "dropout", "ABCDE", "the generator decides; tests/kernels/attention_test.cc has it"},
+      {"flash_attn", "", "E", "no document says how infinite scores are weighed"},
+      {"flash_attn_grad", "", "E", "no document says how infinite scores are weighed"},
+      {"swiglu_grad", "", "E", "its slope at infinity is infinity times 0, as that of silu_grad is documented to be"},
+      {"batch_norm_grad", "", "E", "the order of its factors decides between NaN and infinity"},
+  };
+  return list;
+}
 
-bool has_no_rows(const ReferenceCall& call) { return kWithoutRows.contains({call.op, call.name}); }
+bool is_excepted(const Exception& one, const ReferenceCall& call) {
+  return one.op == call.op && (one.name.empty() || one.name == call.name) &&
+         one.draws.find(call.draw) != std::string::npos;
+}
+
+bool has_no_rows(const ReferenceCall& call) {
+  return std::any_of(exceptions().begin(), exceptions().end(),
+                     [&](const Exception& one) { return is_excepted(one, call); });
+}
 
 const std::vector<ReferenceCall>& all_calls() {
   static const OpCases cases = op_cases();
@@ -72,7 +91,8 @@ Tensors run(const CaseCall& call, const std::vector<DenseTensor>& values) {
   return call.run(tensors);
 }
 
-/// As run(), but empty where the op has no kernel for the dtype or its arguments cannot have it, if that dtype is not one of its case.
+/// As run(), but empty where the op has no kernel for the dtype or its arguments cannot have it, if that dtype is not
+/// one of its case.
 std::optional<Tensors> run_if_supported(const ReferenceCall& of, DType dtype, const CaseCall& call,
                                         const std::vector<DenseTensor>& values) {
   try {
@@ -122,6 +142,16 @@ std::string check_outputs(Tensors outputs, const ExpectedRow& row, const CaseCal
   return "";
 }
 
+/// A call for update.sh. The dims of its outputs are for attributes that are sizes, which no input shows.
+std::string inputs_line(const ReferenceCall& call) {
+  const CaseCall drawn = call.call(call.dtypes()[0]);
+  std::string dims;
+  for (const Tensor& out : run(drawn, call.values(drawn)))
+    dims += fmt::format("[{}]", out.defined() ? fmt::format("{}", fmt::join(out.meta().dims, ",")) : "");
+  return fmt::format("{}\t{}\t{}\t{}\t{:08x}\t{}\t{}\n", call.op, call.name, call.draw, kind_name(call.dtype),
+                     call.checksum(), dims, call.inputs);
+}
+
 bool equal_bits(const DenseTensor& a, const DenseTensor& b) {
   return a.meta() == b.meta() &&
          (a.numel() == 0 || std::memcmp(a.raw(), b.raw(), static_cast<size_t>(a.numel()) * size_of(a.dtype())) == 0);
@@ -141,30 +171,29 @@ bool margins_are_untouched(const DenseTensor& view) {
 
 TEST_CASE("every case of an op has expected values of its inputs") {
   Findings findings;
-  std::set<std::string> without;
   std::ofstream file;
   if (const char* path = std::getenv("SHARD_CONFORMANCE_INPUTS")) file.open(path);
   for (const ReferenceCall& call : all_calls()) {
-    if (has_no_rows(call)) {
-      without.insert(call.op + ": " + call.name);
-      continue;
-    }
+    if (has_no_rows(call)) continue;
     if (!file.is_open()) {
       row_of(call, findings);
       continue;
     }
-    // For update.sh. The dims of outputs are for attributes that are sizes, which no input shows.
     if (call.is_shared()) continue;
-    const CaseCall drawn = call.call(call.dtypes()[0]);
-    std::string dims;
-    for (const Tensor& out : run(drawn, call.values(drawn)))
-      dims += fmt::format("[{}]", out.defined() ? fmt::format("{}", fmt::join(out.meta().dims, ",")) : "");
-    file << fmt::format("{}\t{}\t{}\t{}\t{:08x}\t{}\t{}\n", call.op, call.name, call.draw, kind_name(call.dtype),
-                        call.checksum(), dims, call.inputs);
+    try {
+      file << inputs_line(call);
+    } catch (const Error& error) {
+      findings.add(
+          call, fmt::format(" throws: {} If it should, add it to exceptions() in conformance_test.cc", error.what()));
+    }
   }
   INFO(findings.text());
   CHECK(findings.empty());
-  CHECK(without.size() == kWithoutRows.size());
+  for (const Exception& one : exceptions()) {
+    INFO(one.op << ": " << one.name << ": " << one.reason);
+    const auto excepted = [&](const ReferenceCall& call) { return is_excepted(one, call); };
+    CHECK(std::any_of(all_calls().begin(), all_calls().end(), excepted));
+  }
 }
 
 TEST_CASE("every op has the values of its reference in every dtype") {
@@ -196,7 +225,7 @@ TEST_CASE("every op has the values of its reference in every dtype") {
 TEST_CASE("every op computes the same from a tensor that starts within a larger buffer") {
   Findings findings;
   for (const ReferenceCall& call : all_calls()) {
-    if (has_no_rows(call) && call.draw == 'D') continue;  // random probabilities
+    if (has_no_rows(call) && call.draw > 'C') continue;  // random, or no probabilities
     for (const DType dtype : call.dtypes()) {
       if (std::find(call.one->dtypes.begin(), call.one->dtypes.end(), dtype) == call.one->dtypes.end()) continue;
       try {

@@ -1,5 +1,5 @@
-// The format of expected_*.txt: a line "op<tab>case", and after it for each row "draw kind checksum", then for each output its kind (f, i or
-// b) with its dims, and its elements. An absent output is "-".
+// The format of expected_*.txt: a line "op<tab>case", and after it for each row "draw kind checksum", then for each
+// output its kind (f, i or b) with its dims, and its elements. An absent output is "-".
 #include "conformance/expected.h"
 
 #include <fmt/format.h>
@@ -86,9 +86,9 @@ double largest(const std::vector<double>& values) {
 /// The largest finite number of a dtype, above which its results are infinite.
 double highest(DType dtype) { return dtype == DType::float16 ? 65504 : std::numeric_limits<float>::max(); }
 
-/// How far an element may be off: four units in the last place of its own value, which cover the final rounding, plus sixteen roundings
-/// of the dtype that is computed in, at the size of the largest number among inputs and outputs, or of 1. These cover the terms of sums that
-/// cancel; calls are small.
+/// How far an element may be off: four units in the last place of its own value, which cover the final rounding, plus
+/// sixteen roundings of the dtype that is computed in, at the size of the largest number among inputs and outputs, or
+/// of 1. These cover the terms of sums that cancel; calls are small.
 double tolerance(DType dtype, double expected, double scale) {
   return 4 * epsilon_of(dtype) * std::abs(expected) + 16 * epsilon_of(compute_dtype(dtype)) * scale;
 }

@@ -31,7 +31,8 @@ using ExpectedRows = std::map<std::tuple<std::string, std::string, char, std::st
 /// The rows of all files in `folder`. Throws std::runtime_error where one has no such format.
 ExpectedRows read_expected(const std::string& folder);
 
-/// What is wrong with an output, else "". Integers and bools are compared exactly, floats with the bound that tolerance() states.
+/// What is wrong with an output, else "". Integers and bools are compared exactly, floats with the bound that
+/// tolerance() states.
 std::string difference(const DenseTensor& actual, const ExpectedTensor& expected, double largest_input);
 
 }  // namespace shard::testing

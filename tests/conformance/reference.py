@@ -1,7 +1,8 @@
 """Computes the expected values of tests/conformance in float64, with NumPy and SciPy alone.
 
 reference.py INPUTS reads the calls that the test program writes (update.sh runs both), calls the function of each op in
-reference_*.py, which are found by their names, and writes expected_*.txt beside them. It fails where an op has no function.
+reference_*.py, which are found by their names, and writes expected_*.txt beside them. It fails where an op has no
+function.
 
 A function is written from the documentation of its op, never from its kernel. It gets a Call and returns the list of
 outputs, or one output: float64, int64 or bool arrays, None for an absent one. The attributes of a case are those of
@@ -108,7 +109,8 @@ def main(inputs):
     for sentence in failed:
         print("error: " + sentence, file=sys.stderr)
     if missing:
-        print("error: no function in tests/conformance/reference_*.py for: " + " ".join(sorted(missing)), file=sys.stderr)
+        names = " ".join(sorted(missing))
+        print("error: no function in tests/conformance/reference_*.py for: " + names, file=sys.stderr)
     return 1 if failed or missing else 0
 
 

@@ -1,4 +1,4 @@
-"""Functions of the ops of math.yaml, elementary.yaml, special.yaml, activation.yaml and logic.yaml, element by element."""
+"""Functions of the ops of math.yaml, elementary.yaml, special.yaml, activation.yaml and logic.yaml on elements."""
 
 import numpy as np
 from scipy import special
@@ -28,8 +28,18 @@ def binary(**functions):
 
 
 def gradient(of, slope):
-    """out_grad times the slope at the first input."""
-    OPS[of + "_grad"] = lambda call: call.inputs[1] * slope(call.inputs[0])
+    """out_grad times the slope at the first input, or where it holds if it is a condition."""
+
+    def grad(call):
+        at, out_grad = slope(call.inputs[0]), call.inputs[1]
+        return np.where(at, out_grad, 0) if at.dtype == bool else at * out_grad
+
+    OPS[of + "_grad"] = grad
+
+
+def at_infinity(f, high, low):
+    """f with its limits at infinity and -infinity, where its formula has NaN."""
+    return lambda x: np.where(x == np.inf, high, np.where(x == -np.inf, low, f(x)))
 
 
 def f32(value):
@@ -46,6 +56,9 @@ def normal(x):
     return np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
 
 
+silu = at_infinity(lambda x: x * sigmoid(x), np.inf, 0)
+silu_slope = at_infinity(lambda x: sigmoid(x) * (1 + x * (1 - sigmoid(x))), 1, 0)
+
 # math.yaml
 
 unary(
@@ -60,7 +73,7 @@ unary(
     rsqrt=lambda x: 1 / np.sqrt(x),
     relu=lambda x: np.where(x > 0, x, 0),
     sigmoid=sigmoid,
-    silu=lambda x: x * sigmoid(x),
+    silu=silu,
 )
 
 
@@ -70,21 +83,16 @@ def divide(call):
     return x / y if call.kind == "float" else np.trunc(x / y).astype(np.int64)
 
 
-def modulo(x, y):
-    """x - y * floor(x / y)"""
-    return x - y * np.floor(x / y).astype(x.dtype)
-
-
 binary(
     maximum=np.maximum,
     minimum=np.minimum,
     fmax=np.fmax,
     fmin=np.fmin,
-    remainder=modulo,
-    floor_divide=lambda x, y: np.floor(x / y).astype(x.dtype),
+    remainder=np.mod,
+    floor_divide=np.floor_divide,
     atan2=np.arctan2,
     copysign=np.copysign,
-    heaviside=lambda x, y: np.where(x < 0, 0, np.where(x > 0, 1, y)).astype(y.dtype),
+    heaviside=lambda x, y: np.where(x > 0, 1, np.where(x == 0, y, 0)).astype(y.dtype),
 )
 
 
@@ -173,28 +181,34 @@ def gelu(call):
     return x * special.ndtr(x)
 
 
+def gelu_tanh_formula_slope(x):
+    t = np.tanh(gelu_tanh_argument(x))
+    inner = np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x**2)
+    return (1 + t) / 2 + x / 2 * (1 - t**2) * inner
+
+
+gelu_tanh_slope = at_infinity(gelu_tanh_formula_slope, 1, 0)
+
+
 @op("gelu_grad")
 def gelu_grad(call):
     x, grad = call.inputs
     if call.case == "by tanh":
-        t = np.tanh(gelu_tanh_argument(x))
-        inner = np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x**2)
-        return grad * ((1 + t) / 2 + x / 2 * (1 - t**2) * inner)
-    return grad * (special.ndtr(x) + x * normal(x))
+        return grad * gelu_tanh_slope(x)
+    return grad * (special.ndtr(x) + at_infinity(lambda x: x * normal(x), 0, 0)(x))
 
 
 @op("swiglu")
 def swiglu(call):
     x, y = call.inputs if call.case == "x and y" else np.split(call.inputs[0], 2, axis=-1)
-    return x * sigmoid(x) * y
+    return silu(x) * y
 
 
 @op("swiglu_grad")
 def swiglu_grad(call):
     *xy, grad = call.inputs
     x, y = xy if call.case == "x and y" else np.split(xy[0], 2, axis=-1)
-    s = sigmoid(x)
-    grads = [grad * y * (s + x * s * (1 - s)), grad * x * s]
+    grads = [grad * y * silu_slope(x), grad * silu(x)]
     return grads if call.case == "x and y" else np.concatenate(grads, axis=-1)
 
 
@@ -216,7 +230,6 @@ gradient("sigmoid", lambda out: out * (1 - out))
 gradient("sin", np.cos)
 gradient("cos", lambda x: -np.sin(x))
 gradient("square", lambda x: 2 * x)
-gradient("abs", np.sign)
 gradient("clip", lambda x: (x > -1) & (x < 2))
 
 
@@ -225,6 +238,12 @@ def pow_grad(call):
     x, grad = call.inputs
     y = int(call.case)
     return grad * y * x ** (y - 1) if y != 0 else 0 * grad
+
+
+@op("abs_grad")
+def abs_grad(call):
+    x, grad = call.inputs
+    return np.where(x == 0, 0, grad * np.sign(x))
 
 
 # elementary.yaml
@@ -253,7 +272,6 @@ unary(
     logit=lambda x: special.logit(np.clip(x, 0.25, 0.75)),
 )
 gradient("erf", lambda x: 2 / np.sqrt(np.pi) * np.exp(-(x**2)))
-gradient("expm1", lambda out: out + 1)
 gradient("log1p", lambda x: 1 / (1 + x))
 gradient("log2", lambda x: 1 / (x * np.log(2)))
 gradient("log10", lambda x: 1 / (x * np.log(10)))
@@ -269,6 +287,12 @@ gradient("atanh", lambda x: 1 / (1 - x**2))
 gradient("reciprocal", lambda out: -(out**2))
 
 
+@op("expm1_grad")
+def expm1_grad(call):
+    out, grad = call.inputs
+    return grad * out + grad  # as PaddlePaddle: NaN for an infinite grad where out is 0
+
+
 @op("logit_grad")
 def logit_grad(call):
     x, grad = call.inputs
@@ -278,13 +302,13 @@ def logit_grad(call):
 # special.yaml
 
 unary(
-    lgamma=special.gammaln,
-    gammaln=special.gammaln,
+    lgamma=at_infinity(special.gammaln, np.inf, np.inf),
+    gammaln=at_infinity(special.gammaln, np.inf, np.inf),
     digamma=special.digamma,
     erfinv=special.erfinv,
-    i0=special.i0,
+    i0=at_infinity(special.i0, np.inf, np.inf),
     i0e=special.i0e,
-    i1=special.i1,
+    i1=at_infinity(special.i1, np.inf, -np.inf),
     i1e=special.i1e,
 )
 
@@ -319,17 +343,23 @@ unary(
     relu6=lambda x: np.clip(x, 0, 6),
     hardtanh=lambda x: np.clip(x, -1, 2),
     hardsigmoid=lambda x: np.clip(0.25 * x + 0.5, 0, 1),
-    hardswish=lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    hardswish=at_infinity(lambda x: x * np.clip(x + 3, 0, 6) / 6, np.inf, 0),
     hardshrink=lambda x: np.where(np.abs(x) > 1, x, 0),
     softshrink=lambda x: np.where(x > 1, x - 1, np.where(x < -1, x + 1, 0)),
-    thresholded_relu=lambda x: np.where(x > 1, x, 0),
+    thresholded_relu=lambda x: np.where(x <= 1, 0, x),
     softplus=lambda x: np.where(2 * x > 3, x, np.log1p(np.exp(2 * x)) / 2),
     softsign=lambda x: x / (1 + np.abs(x)),
     logsigmoid=special.log_expit,
     mish=lambda x: x * np.tanh(np.where(x > 2, x, np.log1p(np.exp(x)))),
-    swish=lambda x: x * sigmoid(x),
+    swish=silu,
     tanh_shrink=lambda x: x - np.tanh(x),
 )
+
+
+@op("hardsigmoid_grad")
+def hardsigmoid_grad(call):
+    out, grad = call.inputs
+    return np.where((out > 0) & (out < 1), grad * 0.25, 0)
 
 
 def mish_slope(x):
@@ -344,7 +374,6 @@ gradient("celu", lambda x: np.where(x <= 0, np.exp(x / 0.5), 1))
 gradient("selu", lambda out: np.where(out > 0, SELU_SCALE, out + SELU_SCALE * SELU_ALPHA))
 gradient("relu6", lambda out: (out > 0) & (out < 6))
 gradient("hardtanh", lambda x: (x > -1) & (x < 2))
-gradient("hardsigmoid", lambda out: 0.25 * ((out > 0) & (out < 1)))
 gradient("hardswish", lambda x: np.where(x <= -3, 0, np.where(x >= 3, 1, (2 * x + 3) / 6)))
 gradient("hardshrink", lambda x: np.abs(x) > 1)
 gradient("softshrink", lambda x: np.abs(x) > 1)
@@ -353,11 +382,18 @@ gradient("softplus", lambda x: np.where(2 * x > 3, 1, sigmoid(2 * x)))
 gradient("softsign", lambda x: 1 / (1 + np.abs(x)) ** 2)
 gradient("logsigmoid", lambda x: sigmoid(-x))
 gradient("mish", mish_slope)
-gradient("swish", lambda x: sigmoid(x) + x * sigmoid(x) * (1 - sigmoid(x)))
+gradient("swish", silu_slope)
 gradient("tanh_shrink", lambda x: np.tanh(x) ** 2)
 gradient("stanh", lambda x: STANH_A * STANH_B * (1 - np.tanh(STANH_A * x) ** 2))
 
 # logic.yaml
+
+
+def is_close(x, y, rtol, atol):
+    """As documented, infinities are close to themselves alone."""
+    return (x == y) | (np.isfinite(x) & np.isfinite(y) & (np.abs(x - y) <= atol + rtol * np.abs(y)))
+
+
 
 binary(
     equal=np.equal,
@@ -372,8 +408,8 @@ binary(
     bitwise_and=np.bitwise_and,
     bitwise_or=np.bitwise_or,
     bitwise_xor=np.bitwise_xor,
-    isclose=lambda x, y: np.abs(x - y) <= 0.5 + 0.25 * np.abs(y),
-    allclose=lambda x, y: np.all(np.abs(x - y) <= 3 + 0.25 * np.abs(y)),
+    isclose=lambda x, y: is_close(x, y, 0.25, 0.5),
+    allclose=lambda x, y: np.all(is_close(x, y, 0.25, 3)),
 )
 unary(isnan=np.isnan, isinf=np.isinf, isfinite=np.isfinite, logical_not=np.logical_not)
 OPS["bitwise_not"] = stored(np.invert)

@@ -25,9 +25,15 @@ def softmax(call):
     return special.softmax(call.inputs[0], axis=axis_of(call))
 
 
+def log_softmax_of(x, axis):
+    """An infinity makes all of its line NaN, as in PaddlePaddle; SciPy keeps what is finite."""
+    infinite = np.any(x == np.inf, axis=axis, keepdims=True)
+    return np.where(infinite, np.nan, special.log_softmax(x, axis=axis))
+
+
 @op("log_softmax")
 def log_softmax(call):
-    return special.log_softmax(call.inputs[0], axis=axis_of(call))
+    return log_softmax_of(call.inputs[0], axis_of(call))
 
 
 for name in "softmax", "log_softmax":
@@ -201,8 +207,10 @@ def cross_entropy_with_softmax(call):
         label = hard_label(call, label, x.shape[axis])
     given = call.case.startswith("probabilities")
     probabilities = x if given else special.softmax(x, axis=axis)
-    logarithm = np.log(x) if given else special.log_softmax(x, axis=axis)
-    return [probabilities, -np.sum(label * logarithm, axis=axis, keepdims=True)]
+    logarithm = np.log(x) if given else log_softmax_of(x, axis)
+    # A class without weight does not count, even if its logarithm is infinite.
+    terms = np.where(label == 0, 0, label * logarithm)
+    return [probabilities, -np.sum(terms, axis=axis, keepdims=True)]
 
 
 @op("cross_entropy_with_softmax_grad")
@@ -249,7 +257,7 @@ def flash_attn(call):
 
 @op("flash_attn_grad")
 def flash_attn_grad(call):
-    """The weights are exp(score - softmax_lse), whatever the given lse is; the sum of weight * weight_grad is out_grad . out."""
+    """The weights are exp(score - softmax_lse), whatever that is; out_grad . out is the sum of weight * weight_grad."""
     q, k, v, out, lse, _, grad = call.inputs[:7]
     scores = attention_scores(q, k, call.inputs[7] if has_mask(call) else None, is_causal(call))
     weights = np.exp(scores - lse[..., None])
