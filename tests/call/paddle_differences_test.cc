@@ -41,6 +41,8 @@ TEST_CASE("differences from Paddle: gradients at ties, bounds and zeros") {
   CHECK(slope({1, 3}, [](const Tensor& y) { return minimum(reals({1, 2}), y); }) == Values{1, 0});
   CHECK(slope({-1, 0, 0.5, 1, 2}, [](const Tensor& x) { return clip(x, 0.0, 1.0); }) == Values{0, 0, 1, 0, 0});
   CHECK(slope({0, 2, 3}, [](const Tensor& x) { return prod(x); }) == Values{6, 0, 0});
+  const Tensor rows = Tensor::from_data(std::vector<int64_t>{1, 1}, {2});
+  CHECK(slope({5, 6}, [&](const Tensor& updates) { return scatter(reals({1, 2, 3}), rows, updates); }) == Values{0, 1});
 }
 
 TEST_CASE("differences from Paddle: a negative stride ends before the first element where the end is -1") {

@@ -87,7 +87,7 @@ struct Hardshrink {
 struct HardshrinkGrad {
   template <class V>
   static HWY_INLINE V apply(V x, V g, const Numbers<V>& p) {
-    return select(abs(x) <= p.first, V(0), g);
+    return select(abs(x) > p.first, g, V(0));  // 0 for NaN
   }
 };
 struct Softshrink {
@@ -105,7 +105,7 @@ struct ThresholdedRelu {
 struct ThresholdedReluGrad {
   template <class V>
   static HWY_INLINE V apply(V x, V g, const Numbers<V>& p) {
-    return select(x <= p.first, V(0), g);
+    return select(x > p.first, g, V(0));  // 0 for NaN
   }
 };
 /// x * relu6(x + 3) / 6.

@@ -1,0 +1,249 @@
+// Every op of the library, called as its cases call it, has the values that reference.py computed in float64 with NumPy
+// and SciPy from the documentation of the op.
+#include <fmt/format.h>
+#include <catch2/catch.hpp>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "conformance/calls.h"
+#include "conformance/expected.h"
+#include "support/source_dir.h"
+
+using namespace shard;
+using namespace shard::testing;
+
+namespace {
+
+constexpr const char* kUpdate = "run tests/conformance/update.sh BUILD_FOLDER and review the diff";
+
+/// Calls without rows.
+struct Exception {
+  std::string op, name;  // the case; empty for all of the op
+  std::string draws;     // letters of kDraws
+  std::string reason;
+};
+const std::vector<Exception>& exceptions() {
+  static const std::vector<Exception> list = {
+      {"bernoulli", "of 0 and 1", "ABCDE", "the generator decides; tests/call/random_test.cc has it"},
+      {"dropout", "upscale in train", "ABCDE", "the generator decides; tests/kernels/random_test.cc has it"},
+      {"dropout", "seed tensor", "ABCDE", "the generator decides; tests/kernels/random_test.cc has it"},
+      {"flash_attn", "dropout", "ABCDE", "the generator decides; tests/kernels/attention_test.cc has it"},
+      {"flash_attn_grad", "dropout", "ABCDE", "the generator decides; tests/kernels/attention_test.cc has it"},
+      {"flash_attn", "", "E", "no document says how infinite scores are weighed"},
+      {"flash_attn_grad", "", "E", "no document says how infinite scores are weighed"},
+      {"swiglu_grad", "", "E", "its slope at infinity is infinity times 0, as that of silu_grad is documented to be"},
+      {"batch_norm_grad", "", "E", "the order of its factors decides between NaN and infinity"},
+  };
+  return list;
+}
+
+bool is_excepted(const Exception& one, const ReferenceCall& call) {
+  return one.op == call.op && (one.name.empty() || one.name == call.name) &&
+         one.draws.find(call.draw) != std::string::npos;
+}
+
+bool has_no_rows(const ReferenceCall& call) {
+  return std::any_of(exceptions().begin(), exceptions().end(),
+                     [&](const Exception& one) { return is_excepted(one, call); });
+}
+
+const std::vector<ReferenceCall>& all_calls() {
+  static const OpCases cases = op_cases();
+  static const std::vector<ReferenceCall> calls = reference_calls(cases);
+  return calls;
+}
+
+const ExpectedRows& all_rows() {
+  static const ExpectedRows rows = read_expected(test::source_dir() + "/tests/conformance");
+  return rows;
+}
+
+/// Sentences, of which the first few about each op are shown.
+class Findings {
+ public:
+  void add(const ReferenceCall& call, const std::string& sentence) {
+    ++count_;
+    by_op_[call.one->op].push_back(call.title() + sentence);
+  }
+  bool empty() const { return count_ == 0; }
+  std::string text() const {
+    std::string text = fmt::format("{} findings:", count_);
+    for (const auto& [op, sentences] : by_op_) {
+      for (size_t i = 0; i < std::min<size_t>(sentences.size(), 3); ++i) text += "\n  " + sentences[i];
+      if (sentences.size() > 3) text += fmt::format("\n  and {} more of {}", sentences.size() - 3, op);
+    }
+    return text;
+  }
+
+ private:
+  size_t count_ = 0;
+  std::map<std::string, std::vector<std::string>> by_op_;
+};
+
+Tensors run(const CaseCall& call, const std::vector<DenseTensor>& values) {
+  Tensors tensors;
+  for (const DenseTensor& value : values) tensors.emplace_back(value);
+  return call.run(tensors);
+}
+
+/// As run(), but empty where the op has no kernel for the dtype or its arguments cannot have it, if that dtype is not
+/// one of its case.
+std::optional<Tensors> run_if_supported(const ReferenceCall& of, DType dtype, const CaseCall& call,
+                                        const std::vector<DenseTensor>& values) {
+  try {
+    return run(call, values);
+  } catch (const Error& error) {
+    const std::vector<DType>& named = of.one->dtypes;
+    const bool unsupported = error.code() == ErrorCode::no_kernel || error.code() == ErrorCode::dtype_mismatch;
+    if (unsupported && std::find(named.begin(), named.end(), dtype) == named.end()) return std::nullopt;
+    throw;
+  }
+}
+
+/// The row of a call if it has one and is of these inputs; else adds a finding.
+const ExpectedRow* row_of(const ReferenceCall& call, Findings& findings) {
+  const auto found = all_rows().find({call.op, call.name, call.draw, kind_name(call.dtype)});
+  if (found == all_rows().end()) {
+    findings.add(call, fmt::format(" has no expected values: write its function in a file "
+                                   "tests/conformance/reference_FAMILY.py, {}",
+                                   kUpdate));
+    return nullptr;
+  }
+  if (found->second.checksum != call.checksum()) {
+    findings.add(call, fmt::format(": the expected values are of other inputs: {}", kUpdate));
+    return nullptr;
+  }
+  return &found->second;
+}
+
+double largest_input(const CaseCall& call) {
+  int64_t most = 0;
+  for (const CaseInput& input : call.inputs) most = std::max({most, std::abs(input.low), std::abs(input.high)});
+  return static_cast<double>(most);
+}
+
+std::string check_outputs(Tensors outputs, const ExpectedRow& row, const CaseCall& call) {
+  while (!outputs.empty() && !outputs.back().defined()) outputs.pop_back();
+  std::vector<ExpectedTensor> expected = row.outputs;
+  while (!expected.empty() && !expected.back().defined) expected.pop_back();
+  if (outputs.size() != expected.size())
+    return fmt::format("there are {} outputs, the reference has {}", outputs.size(), expected.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].defined() != expected[i].defined) return fmt::format("output {} is present or absent", i);
+    if (!expected[i].defined) continue;
+    const std::string wrong = difference(outputs[i].get().value, expected[i], largest_input(call));
+    if (!wrong.empty()) return fmt::format("output {}: {}", i, wrong);
+  }
+  return "";
+}
+
+/// A call for update.sh. The dims of its outputs are for attributes that are sizes, which no input shows.
+std::string inputs_line(const ReferenceCall& call) {
+  const CaseCall drawn = call.call(call.dtypes()[0]);
+  std::string dims;
+  for (const Tensor& out : run(drawn, call.values(drawn)))
+    dims += fmt::format("[{}]", out.defined() ? fmt::format("{}", fmt::join(out.meta().dims, ",")) : "");
+  return fmt::format("{}\t{}\t{}\t{}\t{:08x}\t{}\t{}\n", call.op, call.name, call.draw, kind_name(call.dtype),
+                     call.checksum(), dims, call.inputs);
+}
+
+bool equal_bits(const DenseTensor& a, const DenseTensor& b) {
+  return a.meta() == b.meta() &&
+         (a.numel() == 0 || std::memcmp(a.raw(), b.raw(), static_cast<size_t>(a.numel()) * size_of(a.dtype())) == 0);
+}
+
+/// Whether the elements around a tensor with an offset are the 1 that they were.
+bool margins_are_untouched(const DenseTensor& view) {
+  const int64_t margin = margin_of(view.dims());
+  return visit_dtype(view.dtype(), [&]<class T>(TypeTag<T>) {
+    const T *before = view.data<T>() - margin, *after = view.data<T>() + view.numel();
+    const auto is_one = [](T value) { return static_cast<double>(value) == 1; };
+    return std::all_of(before, before + margin, is_one) && std::all_of(after, after + margin, is_one);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("every case of an op has expected values of its inputs") {
+  Findings findings;
+  std::ofstream file;
+  if (const char* path = std::getenv("SHARD_CONFORMANCE_INPUTS")) file.open(path);
+  for (const ReferenceCall& call : all_calls()) {
+    if (has_no_rows(call)) continue;
+    if (!file.is_open()) {
+      row_of(call, findings);
+      continue;
+    }
+    if (call.is_shared()) continue;
+    try {
+      file << inputs_line(call);
+    } catch (const Error& error) {
+      findings.add(
+          call, fmt::format(" throws: {} If it should, add it to exceptions() in conformance_test.cc", error.what()));
+    }
+  }
+  INFO(findings.text());
+  CHECK(findings.empty());
+  for (const Exception& one : exceptions()) {
+    INFO(one.op << ": " << one.name << ": " << one.reason);
+    const auto excepted = [&](const ReferenceCall& call) { return is_excepted(one, call); };
+    CHECK(std::any_of(all_calls().begin(), all_calls().end(), excepted));
+  }
+}
+
+TEST_CASE("every op has the values of its reference in every dtype") {
+  Findings findings;
+  std::map<DType, std::set<std::string>> tried;
+  for (const ReferenceCall& call : all_calls()) {
+    if (has_no_rows(call)) continue;
+    const ExpectedRow* const row = row_of(call, findings);
+    if (row == nullptr) continue;
+    for (const DType dtype : call.dtypes()) {
+      try {
+        const CaseCall drawn = call.call(dtype);
+        const std::optional<Tensors> outputs = run_if_supported(call, dtype, drawn, call.values(drawn));
+        if (!outputs) continue;
+        tried[dtype].insert(call.one->op);
+        const std::string wrong = check_outputs(*outputs, *row, drawn);
+        if (!wrong.empty()) findings.add(call, fmt::format(" in {}: {}", to_string(dtype), wrong));
+      } catch (const Error& error) {
+        findings.add(call, fmt::format(" in {} throws: {}", to_string(dtype), error.what()));
+      }
+    }
+  }
+  INFO(findings.text());
+  CHECK(findings.empty());
+  CHECK(tried[DType::float32].size() > 200);
+  CHECK(tried[DType::bfloat16].size() > 200);
+}
+
+TEST_CASE("every op computes the same from a tensor that starts within a larger buffer") {
+  Findings findings;
+  for (const ReferenceCall& call : all_calls()) {
+    if (has_no_rows(call) && call.draw > 'C') continue;  // random, or no probabilities
+    for (const DType dtype : call.dtypes()) {
+      if (std::find(call.one->dtypes.begin(), call.one->dtypes.end(), dtype) == call.one->dtypes.end()) continue;
+      try {
+        const CaseCall drawn = call.call(dtype);
+        const std::vector<DenseTensor> values = call.values(drawn, true);
+        const Tensors plain = run(drawn, call.values(drawn)), shifted = run(drawn, values);
+        const bool equal = std::equal(
+            plain.begin(), plain.end(), shifted.begin(), shifted.end(), [](const Tensor& a, const Tensor& b) {
+              return a.defined() == b.defined() && (!a.defined() || equal_bits(a.get().value, b.get().value));
+            });
+        if (!equal) findings.add(call, fmt::format(" in {}: the results depend on the offset", to_string(dtype)));
+        if (!margins_are_untouched(values[0]))
+          findings.add(call, fmt::format(" in {}: elements around the input were written", to_string(dtype)));
+      } catch (const Error& error) {
+        findings.add(call, fmt::format(" in {} throws: {}", to_string(dtype), error.what()));
+      }
+    }
+  }
+  INFO(findings.text());
+  CHECK(findings.empty());
+}
