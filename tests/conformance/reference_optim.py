@@ -48,3 +48,127 @@ def adamw(call):
         return [param, moment1, moment2, power1, power2, master]
     master, *state = adam_step(master, grad, rate, moment1, moment2, power1, power2, decay=0)
     return [master, *state, master]
+
+
+def stepped(call, states, numbers, step):
+    """The outputs of step(value, grad, states, numbers), which returns the new value and states.
+
+    The inputs are the parameter, the gradient, the states, the numbers, and in cases "... and a master copy" that copy,
+    of which the parameter becomes a rounded copy.
+    """
+    param, grad, *rest = call.inputs
+    master = rest.pop() if call.case.endswith("and a master copy") else None
+    value, *updated = step(param if master is None else master, grad, rest[:states], rest[states:states + numbers])
+    return [value, *updated] + ([] if master is None else [value])
+
+
+@op("momentum_")
+def momentum(call):
+    nesterov = call.case.startswith("nesterov")
+
+    def step(value, grad, states, numbers):
+        g = 2 * grad + (0.25 * value if nesterov else 0)
+        velocity = 0.5 * states[0] + g
+        return [value - numbers[0] * (g + 0.5 * velocity if nesterov else velocity), velocity]
+
+    return stepped(call, 1, 1, step)
+
+
+@op("rmsprop_")
+def rmsprop(call):
+    centered = call.case.startswith("centered")
+
+    def step(value, grad, states, numbers):
+        square = 0.5 * states[0] + 0.5 * grad**2
+        means = [0.5 * states[2] + 0.5 * grad] if centered else []
+        variance = square - means[0]**2 if centered else square
+        moment = 0.5 * states[1] + numbers[0] * grad / np.sqrt(variance + 0.5)
+        return [value - moment, square, moment, *means]
+
+    return stepped(call, 3 if centered else 2, 1, step)
+
+
+@op("adagrad_")
+def adagrad(call):
+    def step(value, grad, states, numbers):
+        moment = states[0] + grad**2
+        return [value - numbers[0] * grad / (np.sqrt(moment) + 0.5), moment]
+
+    return stepped(call, 1, 1, step)
+
+
+@op("adadelta_")
+def adadelta(call):
+    def step(value, grad, states, numbers):
+        squares = 0.5 * states[0] + 0.5 * grad**2
+        update = grad * np.sqrt((states[1] + 0.5) / (squares + 0.5))
+        return [value - numbers[0] * update, squares, 0.5 * states[1] + 0.5 * update**2]
+
+    return stepped(call, 2, 1, step)
+
+
+@op("adamax_")
+def adamax(call):
+    def step(value, grad, states, numbers):
+        moment = 0.5 * states[0] + 0.5 * grad
+        largest = np.maximum(np.abs(grad), 0.5 * states[1] + 0.5)
+        return [value - numbers[0] / (1 - numbers[1]) * moment / largest, moment, largest]
+
+    return stepped(call, 2, 2, step)
+
+
+@op("asgd_")
+def asgd(call):
+    def step(value, grad, states, numbers):
+        total = states[0] - states[1] + grad
+        return [value - numbers[0] / numbers[1] * total, total, grad]
+
+    return stepped(call, 2, 2, step)
+
+
+@op("lamb_")
+def lamb(call):
+    """Without weight decay and adaptation: a step of Adam whose epsilon is added to the unbiased root."""
+
+    def step(value, grad, states, numbers):
+        rate, power1, power2 = numbers
+        moment1, moment2 = 0.5 * states[0] + 0.5 * grad, 0.5 * states[1] + 0.5 * grad**2
+        update = moment1 / (1 - power1) / (np.sqrt(moment2 / (1 - power2)) + 0.5)
+        return [value - rate * update, moment1, moment2, power1 * 0.5, power2 * 0.5]
+
+    return stepped(call, 2, 3, step)
+
+
+@op("rprop_")
+def rprop(call):
+    param, grad, prev, rates, limits, etas = call.inputs
+    agreement = grad * prev
+    faster, slower = np.minimum(rates * etas[1], limits[1]), np.maximum(rates * etas[0], limits[0])
+    rates = np.where(agreement > 0, faster, np.where(agreement < 0, slower, rates))
+    grad = np.where(agreement < 0, 0.0, grad)
+    return [param - np.sign(grad) * rates, grad, rates]
+
+
+@op("clip_by_norm")
+def clip_by_norm(call):
+    x, = call.inputs
+    return x * (2 / np.maximum(np.sqrt(np.sum(x**2)), 2))
+
+
+@op("check_finite_and_unscale_")
+def check_finite_and_unscale(call):
+    x, y, scale = call.inputs
+    found = not (np.isfinite(x).all() and np.isfinite(y).all())
+    return [x / scale, y / scale, np.array([found])]
+
+
+@op("update_loss_scaling_")
+def update_loss_scaling(call):
+    x, y, found, scaling, good, bad = call.inputs
+    if found[0]:
+        bad = bad + 1
+        reached = bad >= 2
+        return [x * 0, y * 0, np.where(reached, np.maximum(scaling / 2, 1), scaling), good * 0, bad * ~reached]
+    good = good + 1
+    reached = good >= 2
+    return [x, y, np.where(reached, scaling * 2, scaling), good * ~reached, bad * 0]
