@@ -6,6 +6,7 @@
 #include "creation.h"
 #include "dynamic.h"
 #include "elementary.h"
+#include "indexing.h"
 #include "logic.h"
 #include "math.h"
 #include "nn.h"
@@ -25,6 +26,7 @@ SHARD_API void register_api_activation(OpTable& table);
 SHARD_API void register_api_creation(OpTable& table);
 SHARD_API void register_api_dynamic(OpTable& table);
 SHARD_API void register_api_elementary(OpTable& table);
+SHARD_API void register_api_indexing(OpTable& table);
 SHARD_API void register_api_logic(OpTable& table);
 SHARD_API void register_api_math(OpTable& table);
 SHARD_API void register_api_nn(OpTable& table);
@@ -38,6 +40,7 @@ inline void register_api(OpTable& table) {
   register_api_creation(table);
   register_api_dynamic(table);
   register_api_elementary(table);
+  register_api_indexing(table);
   register_api_logic(table);
   register_api_math(table);
   register_api_nn(table);

@@ -100,6 +100,26 @@ TEST_CASE("differences from Paddle: errors where it computes") {
   error_of([] { scale(ints({3}), 2.7); }, ErrorCode::dtype_mismatch);
   error_of([] { increment(ints({5}), 1.5f); }, ErrorCode::dtype_mismatch);
   error_of([] { softshrink(reals({3}), -1); }, ErrorCode::invalid_argument);
+  error_of([] { take_along_axis(zeros({2, 3}), zeros({1, 2}, DType::int64), 1); }, ErrorCode::shape_mismatch);
+  error_of([] { pad3d(zeros({1, 1, 1, 1, 3}), {-1, 0, 0, 0, 0, 0}); }, ErrorCode::invalid_argument);
+}
+
+TEST_CASE("differences from Paddle: values put along an axis, diagonals and columns of images") {
+  const Tensor index = zeros({2}, DType::int64);
+  const auto put = [&](const char* reduce, bool include_self) {
+    return [&index, reduce, include_self](const Tensor& values) {
+      return put_along_axis(reals({2}), index, values, 0, reduce, include_self);
+    };
+  };
+  CHECK(slope({0, 3}, put("multiply", true)) == Values{6, 0});
+  CHECK(slope({2, 3}, put("amin", false)) == Values{1, 0});
+  CHECK(slope({2, 2}, put("amax", false)) == Values{0.5, 0.5});
+  CHECK(slope({2, 2}, [](const Tensor& x) { return maxout(x, 2, 0); }) == Values{1, 1});
+  CHECK(of(fill_diagonal(zeros({2, 2, 2}), 1)) == Values{1, 0, 0, 0, 0, 0, 0, 1});
+  CHECK(trace(full({2, 2}, 2147483647, DType::int32)).to_vector<int64_t>() == std::vector<int64_t>{4294967294});
+  const Tensor image = ones({1, 1, 2, 1});
+  CHECK(of(fold(unfold(image, {1, 1}, {1, 1}, {1, 0, 0, 0}, {1, 1}), {2, 1}, {1, 1}, {1, 1}, {1, 0, 0, 0}, {1, 1})) ==
+        Values{1, 1});
 }
 
 TEST_CASE("reshape without elements returns the shape that is asked for, as Paddle does, and its gradient comes back") {

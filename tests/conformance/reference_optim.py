@@ -168,7 +168,7 @@ def update_loss_scaling(call):
     if found[0]:
         bad = bad + 1
         reached = bad >= 2
-        return [x * 0, y * 0, np.where(reached, np.maximum(scaling / 2, 1), scaling), good * 0, bad * ~reached]
+        return [np.zeros_like(x), np.zeros_like(y), np.where(reached, np.maximum(scaling / 2, 1), scaling), good * 0, bad * ~reached]
     good = good + 1
     reached = good >= 2
     return [x, y, np.where(reached, scaling * 2, scaling), good * ~reached, bad * 0]

@@ -3,6 +3,7 @@
 
 #include "shard/ops/activation_ops.h"
 #include "shard/ops/elementary_ops.h"
+#include "shard/ops/indexing_ops.h"
 #include "shard/ops/logic_ops.h"
 #include "shard/ops/math_ops.h"
 #include "shard/ops/nn_ops.h"
@@ -276,6 +277,40 @@ TEST_CASE("dims that are cut, joined or grown stay whole, the others keep their 
        {3},
        {},
        square},
+  });
+}
+
+TEST_CASE("ops of indices shard every dim that their ranks can look up or write on their own") {
+  const Dims d{6, 4};
+  const auto index = [](const Dims& dims, const char* layout) { return In{dims, layout, DType::int64}; };
+  check_cases({
+      {ops::roll, {{d, "a, b"}}, {IntArray{1}, IntArray{0}}, {d}, "[-, b] -> [-, b]"},
+      {ops::roll, {{d, "a, b"}}, {IntArray{1}, IntArray{}}, {d}, "[-, -] -> [-, -]"},
+      {ops::pad, {{d, "a, b"}}, {IntArray{0, 0, 1, 0}, Scalar(0)}, {{6, 5}}, "[a, -] -> [a, -]"},
+      {ops::gather_nd, {{d, "a, b"}, index({3, 1}, "-, -")}, {}, {{3, 4}}, "[-, b], [-, -] -> [-, b]"},
+      {ops::gather_nd, {{d, "-, b"}, index({3, 1}, "a, -")}, {}, {{3, 4}}, "[-, b], [a, -] -> [a, b]"},
+      {ops::scatter_nd_add,
+       {{d, "a, b"}, index({3, 1}, "-, -"), {{3, 4}, "-, -"}},
+       {},
+       {d},
+       "[a, b], [-, -], [-, b] -> [a, b]"},
+      {ops::index_add,
+       {{d, "a, b"}, index({3}, "-"), {{6, 3}, "-, -"}},
+       {int64_t{1}},
+       {d},
+       "[a, b], [-], [a, -] -> [a, b]"},
+      {ops::take_along_axis, {{d, "a, -"}, index({6, 3}, "-, b")}, {int64_t{1}}, {{6, 3}}, "[a, -], [a, b] -> [a, b]"},
+      {ops::put_along_axis,
+       {{d, "a, b"}, index({6, 3}, "-, -"), {{6, 3}, "-, -"}},
+       {int64_t{1}, std::string("add"), kYes},
+       {d},
+       "[a, b], [a, -], [a, -] -> [a, b]"},
+      {ops::unfold,
+       {{{6, 4, 4, 4}, "a, b, -, -"}},
+       {IntArray{1, 1}, IntArray{1, 1}, IntArray{0, 0, 0, 0}, IntArray{1, 1}},
+       {{6, 4, 16}},
+       "[a, -, -, -] -> [a, -, -]"},
+      {ops::shape, {{d, "a, b"}}, {}, {{2}}, "[a, b] -> [-]"},
   });
 }
 

@@ -26,6 +26,8 @@ void register_builtin_kernels() {
   cpu::register_attention();
   cpu::register_rope();
   cpu::register_embedding();
+  cpu::register_indexing();
+  cpu::register_positions();
   cpu::register_move();
   cpu::register_concat();
   cpu::register_random();

@@ -128,6 +128,43 @@ SHARD_API void ScatterGradInferMeta(const OpContext& ctx, const Meta& index, con
 /// x: int32 or int64 (dtype_mismatch); out is float32, with num_classes as a new last dim.
 SHARD_API void OneHotInferMeta(const OpContext& ctx, const Meta& x, const Scalar& num_classes, Meta& out);
 
+// Indexing (indexing.cc). A tensor of indices is int32 or int64 (dtype_mismatch).
+/// As many shifts as axes, or one and no axis (invalid_argument).
+SHARD_API void RollInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shifts, const IntArray& axis,
+                             Meta& out);
+/// Two numbers of 0 or more for each dim (invalid_argument).
+SHARD_API void PadInferMeta(const OpContext& ctx, const Meta& x, const IntArray& paddings, Meta& out);
+/// index: [.., k], k at most the number of dims of x (shape_mismatch).
+SHARD_API void GatherNdInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, Meta& out);
+/// updates: of the dtype of x, not bool, and the shape of the result of gather_nd (shape_mismatch).
+SHARD_API void ScatterNdAddInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates,
+                                     Meta& out);
+/// index: [n]; add_value: as x, not bool, with n in place of axis (shape_mismatch).
+SHARD_API void IndexAddInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& add_value,
+                                 int axis, Meta& out);
+/// indices: the dims of arr but for axis (shape_mismatch).
+SHARD_API void TakeAlongAxisInferMeta(const OpContext& ctx, const Meta& arr, const Meta& indices, int axis, Meta& out);
+/// Also values: of the dtype of arr, not bool, and the shape of indices; a reduce of another name is invalid_argument.
+SHARD_API void PutAlongAxisInferMeta(const OpContext& ctx, const Meta& arr, const Meta& indices, const Meta& values,
+                                     int axis, const std::string& reduce, bool include_self, Meta& out);
+/// Sizes of 0 or more (invalid_argument); dtype: int32 or int64 (dtype_mismatch).
+SHARD_API void TriangleIndicesInferMeta(const OpContext& ctx, int rows, int columns, int offset, bool lower,
+                                        DType dtype, Meta& out);
+/// x: four dims, not bool. Two sizes, strides and dilations above 0 and four paddings of 0 or more (invalid_argument)
+/// of a kernel that fits (shape_mismatch).
+SHARD_API void UnfoldInferMeta(const OpContext& ctx, const Meta& x, const IntArray& kernel_sizes,
+                               const IntArray& strides, const IntArray& paddings, const IntArray& dilations, Meta& out);
+/// x: the shape of the result of unfold for an image of output_sizes (shape_mismatch).
+SHARD_API void FoldInferMeta(const OpContext& ctx, const Meta& x, const IntArray& output_sizes,
+                             const IntArray& kernel_sizes, const IntArray& strides, const IntArray& paddings,
+                             const IntArray& dilations, Meta& out);
+/// x: a matrix, or more dims that are all equal (shape_mismatch).
+SHARD_API void FillDiagonalInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+SHARD_API void ShapeInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+/// x: int32 or int64; 0 <= shard_id < nshards and index_num > 0 (invalid_argument).
+SHARD_API void ShardIndexInferMeta(const OpContext& ctx, const Meta& x, int index_num, int nshards, int shard_id,
+                                   int ignore_value, Meta& out);
+
 // Reductions (reduce.cc): the axes (all when empty) are dropped, or kept as 1 with keepdim. A
 // repeated axis is invalid_argument.
 // The sum of bool, uint8 and int32 is int64.

@@ -177,7 +177,7 @@ RuleResult index_sum(const RuleArgs& args) {
 /// The op is linear in its other arguments.
 bool index_is_not_pending(const RuleArgs& args) {
   const auto index = std::find_if(args.op.inputs.begin(), args.op.inputs.end(),
-                                  [](const SlotDef& slot) { return slot.name == "index"; });
+                                  [](const SlotDef& slot) { return slot.name == "index" || slot.name == "indices"; });
   return !args.tensors[args.slots[static_cast<size_t>(index - args.op.inputs.begin())].first]
               .spec->layout()
               .has_partial();

@@ -195,6 +195,11 @@ std::vector<Accepted> accepted_by_rules() {
       "monotone or linear in one argument beside a replicated one, for some signs of that");
   add({"isnan", "isinf", "isfinite", "isclose", "allclose"}, kPending,
       "finite numbers stay finite and distant ones distant in most reductions, which no kind expresses");
+  add({"scatter_nd_add", "index_add", "put_along_axis", "index_select"}, kPending,
+      "pending values beside a replicated index: no kind states which arguments are only read");
+  add({"fill", "fill_diagonal"}, kPending,
+      "what is filled is not read, but the rule has it reduced, because its target must not stay pending");
+  add({"shard_index"}, kPending, "indices that are all in one shard, or all outside it, need not be reduced");
   add({"bitwise_left_shift", "bitwise_right_shift"}, kPending,
       "a product or quotient by a replicated power of two, which no kind expresses");
   return all;

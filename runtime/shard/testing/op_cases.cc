@@ -60,6 +60,7 @@ OpCases op_cases() {
   add_logic_cases(cases);
   add_reduce_cases(cases);
   add_shape_cases(cases);
+  add_indexing_cases(cases);
   add_nn_cases(cases);
   add_nn_grad_cases(cases);
   add_optim_cases(cases);

@@ -120,6 +120,7 @@ SHARD_API void add_activation_cases(OpCases& cases);  // op_cases_elementary.cc
 SHARD_API void add_logic_cases(OpCases& cases);       // op_cases_logic.cc
 SHARD_API void add_reduce_cases(OpCases& cases);      // op_cases_reduce.cc
 SHARD_API void add_shape_cases(OpCases& cases);       // op_cases_shape.cc
+SHARD_API void add_indexing_cases(OpCases& cases);    // op_cases_indexing.cc
 SHARD_API void add_nn_cases(OpCases& cases);          // op_cases_nn.cc
 SHARD_API void add_nn_grad_cases(OpCases& cases);     // op_cases_nn_grad.cc
 SHARD_API void add_optim_cases(OpCases& cases);       // op_cases_optim.cc

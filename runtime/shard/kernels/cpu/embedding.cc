@@ -5,51 +5,13 @@
 #include <vector>
 
 #include "shard/kernels/cpu/axis.h"
-#include "shard/kernels/cpu/data_check.h"
+#include "shard/kernels/cpu/index.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
 
 namespace shard::cpu {
 namespace {
-
-int64_t index_at(const DenseTensor& index, int64_t i) {
-  return index.dtype() == DType::int64 ? index.data<int64_t>()[i] : index.data<int32_t>()[i];
-}
-
-/// `index` is input `input` of the op, called `name`.
-void check_indices(const OpContext& ctx, size_t input, const char* name, const DenseTensor& index, int64_t low,
-                   int64_t high) {
-  for (int64_t i = 0; i < index.numel(); ++i) {
-    const int64_t value = index_at(index, i);
-    if (value >= low && value < high) continue;
-    fail_check(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {} ({} is {})", ctx.op,
-               name, value, index_text(ctx, input, index, i), low, high - 1, name, global_text(ctx, input, index));
-  }
-}
-
-/// The positions of each row in a list of rows, in consecutive lists: those of row r are from
-/// begin[r] to before begin[r + 1].
-struct Positions {
-  std::vector<int64_t> begin;
-  std::vector<int64_t> at;
-};
-
-/// For the rows row_of(0), ..., row_of(count - 1), each below `size`; negative ones are left out.
-template <class RowOf>
-Positions positions_of(int64_t size, int64_t count, const RowOf& row_of) {
-  Positions result{std::vector<int64_t>(static_cast<size_t>(size) + 1),
-                   std::vector<int64_t>(static_cast<size_t>(count))};
-  for (int64_t i = 0; i < count; ++i) {
-    if (const int64_t row = row_of(i); row >= 0) ++result.begin[static_cast<size_t>(row) + 1];
-  }
-  for (size_t i = 1; i < result.begin.size(); ++i) result.begin[i] += result.begin[i - 1];
-  std::vector<int64_t> next = result.begin;
-  for (int64_t i = 0; i < count; ++i) {
-    if (const int64_t row = row_of(i); row >= 0) result.at[static_cast<size_t>(next[static_cast<size_t>(row)]++)] = i;
-  }
-  return result;
-}
 
 /// Rows that another rank holds are zeros here: the result is the sum of the contributions of all
 /// ranks.
@@ -117,24 +79,6 @@ void gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index
   });
 }
 
-/// Writes the sum of the `n` rows of `from` that `rows` selects, in their order; rows have `width`
-/// elements, and n is at least 1.
-template <class T>
-void add_rows(const T* from, const int64_t* rows, int64_t n, int64_t width, T* to) {
-  using C = Compute<T>;
-  constexpr int64_t kBlock = 256;
-  C sum[kBlock];
-  for (int64_t first = 0; first < width; first += kBlock) {
-    const int64_t columns = std::min(kBlock, width - first);
-    std::copy_n(from + rows[0] * width + first, columns, sum);
-    for (int64_t r = 1; r < n; ++r) {
-      const T* row = from + rows[r] * width + first;
-      for (int64_t c = 0; c < columns; ++c) sum[c] = wrap_add(sum[c], static_cast<C>(row[c]));
-    }
-    for (int64_t c = 0; c < columns; ++c) to[first + c] = static_cast<T>(sum[c]);
-  }
-}
-
 /// A thread computes whole rows of the result, so that their sums are in the order of x, whatever
 /// the number of threads.
 template <class T>
@@ -154,7 +98,7 @@ void index_sum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& in
       T* to = out.data<T>() + i * view.inner;
       const int64_t begin = positions.begin[row], n = positions.begin[row + 1] - begin;
       if (n == 0) std::fill_n(to, view.inner, T(Compute<T>(0)));
-      else add_rows(from, positions.at.data() + begin, n, view.inner, to);
+      else add_rows<T>(nullptr, from, positions.at.data() + begin, n, view.inner, to);
     }
   });
 }
@@ -188,7 +132,7 @@ void scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& inde
       const int64_t* const at = positions.at.data() + begin;
       const T* old = x.data<T>() + row * width;
       T* to = out.data<T>() + row * width;
-      if (n > 0 && !overwrite) add_rows(updates.data<T>(), at, n, width, to);
+      if (n > 0 && !overwrite) add_rows<T>(nullptr, updates.data<T>(), at, n, width, to);
       else if (n > 0) std::copy_n(updates.data<T>() + at[n - 1] * width, width, to);
       else if (old != to) std::copy_n(old, width, to);
     }

@@ -32,6 +32,8 @@ void register_norm_grad();
 void register_attention();
 void register_rope();
 void register_embedding();
+void register_indexing();
+void register_positions();
 void register_move();
 void register_concat();
 void register_random();

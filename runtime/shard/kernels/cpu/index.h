@@ -1,0 +1,69 @@
+// What kernels that look up elements by a tensor of indices have in common: reading and checking
+// indices, and adding up what belongs to one index in the order of the arguments.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "shard/kernels/cpu/data_check.h"
+#include "shard/kernels/cpu/value.h"
+
+namespace shard::cpu {
+
+inline int64_t index_at(const DenseTensor& index, int64_t i) {
+  return index.dtype() == DType::int64 ? index.data<int64_t>()[i] : index.data<int32_t>()[i];
+}
+
+/// `index` is input `input` of the op, called `name`.
+inline void check_indices(const OpContext& ctx, size_t input, const char* name, const DenseTensor& index, int64_t low,
+                          int64_t high) {
+  for (int64_t i = 0; i < index.numel(); ++i) {
+    const int64_t value = index_at(index, i);
+    if (value >= low && value < high) continue;
+    fail_check(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {} ({} is {})", ctx.op,
+               name, value, index_text(ctx, input, index, i), low, high - 1, name, global_text(ctx, input, index));
+  }
+}
+
+/// The positions of each row in a list of rows, in consecutive lists: those of row r are from
+/// begin[r] to before begin[r + 1].
+struct Positions {
+  std::vector<int64_t> begin;
+  std::vector<int64_t> at;
+};
+
+/// For the rows row_of(0), ..., row_of(count - 1), each below `size`; negative ones are left out.
+template <class RowOf>
+Positions positions_of(int64_t size, int64_t count, const RowOf& row_of) {
+  Positions result{std::vector<int64_t>(static_cast<size_t>(size) + 1),
+                   std::vector<int64_t>(static_cast<size_t>(count))};
+  for (int64_t i = 0; i < count; ++i) {
+    if (const int64_t row = row_of(i); row >= 0) ++result.begin[static_cast<size_t>(row) + 1];
+  }
+  for (size_t i = 1; i < result.begin.size(); ++i) result.begin[i] += result.begin[i - 1];
+  std::vector<int64_t> next = result.begin;
+  for (int64_t i = 0; i < count; ++i) {
+    if (const int64_t row = row_of(i); row >= 0) result.at[static_cast<size_t>(next[static_cast<size_t>(row)]++)] = i;
+  }
+  return result;
+}
+
+/// Writes `first`, where it is not null, plus the sum of the `n` rows of `from` that `rows` selects, in
+/// their order; rows have `width` elements. n is at least 1 where `first` is null. `to` may be `first`.
+template <class T>
+void add_rows(const T* first, const T* from, const int64_t* rows, int64_t n, int64_t width, T* to) {
+  using C = Compute<T>;
+  constexpr int64_t kBlock = 256;
+  C sum[kBlock];
+  for (int64_t begin = 0; begin < width; begin += kBlock) {
+    const int64_t columns = std::min(kBlock, width - begin);
+    std::copy_n((first != nullptr ? first : from + rows[0] * width) + begin, columns, sum);
+    for (int64_t r = first != nullptr ? 0 : 1; r < n; ++r) {
+      const T* row = from + rows[r] * width + begin;
+      for (int64_t c = 0; c < columns; ++c) sum[c] = wrap_add(sum[c], static_cast<C>(row[c]));
+    }
+    for (int64_t c = 0; c < columns; ++c) to[begin + c] = static_cast<T>(sum[c]);
+  }
+}
+
+}  // namespace shard::cpu
