@@ -205,6 +205,7 @@ void register_builtin_rules() {
   register_nn_rules();
   register_dynamic_rules();
   register_attention_rules();
+  register_conv_rules();
 }
 
 }  // namespace shard::spmd
