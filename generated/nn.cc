@@ -71,6 +71,35 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
       trainable_statistics), x, mean, variance, scale, bias);
 }
 
+std::tuple<Tensor, Tensor, Tensor> group_norm_intermediate(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, float epsilon, int groups, const std::string& data_format, CallSite site) {
+  if (autograd::records(x, scale, bias)) {
+    return autograd::group_norm_intermediate(x, scale, bias, epsilon, groups, data_format, site);
+  }
+  return call::dispatch(ops::group_norm, dist::group_norm, infer::group_norm, dense::group_norm, x,
+      scale, bias, epsilon, groups, data_format);
+}
+
+Tensor group_norm(const Tensor& x, const Tensor& scale, const Tensor& bias, float epsilon,
+    int groups, const std::string& data_format, CallSite site) {
+  return std::get<0>(
+      shard::group_norm_intermediate(x, scale, bias, epsilon, groups, data_format, site));
+}
+
+std::tuple<Tensor, Tensor, Tensor> instance_norm_intermediate(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, float epsilon, CallSite site) {
+  if (autograd::records(x, scale, bias)) {
+    return autograd::instance_norm_intermediate(x, scale, bias, epsilon, site);
+  }
+  return call::dispatch(ops::instance_norm, dist::instance_norm, infer::instance_norm,
+      dense::instance_norm, x, scale, bias, epsilon);
+}
+
+Tensor instance_norm(const Tensor& x, const Tensor& scale, const Tensor& bias, float epsilon,
+    CallSite site) {
+  return std::get<0>(shard::instance_norm_intermediate(x, scale, bias, epsilon, site));
+}
+
 std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
     const Scalar& p, bool is_test, const std::string& mode, int seed, bool fix_seed,
     CallSite site) {
@@ -229,6 +258,27 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor
   return call::dispatch(ops::batch_norm_grad, dist::batch_norm_grad, infer::batch_norm_grad,
       dense::batch_norm_grad, x, scale, bias, saved_mean, saved_variance, out_grad, data_format,
       is_test, use_global_stats, trainable_statistics);
+}
+
+std::tuple<Tensor, Tensor, Tensor> group_norm_grad(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, const Tensor& mean, const Tensor& variance, const Tensor& y_grad,
+    float epsilon, int groups, const std::string& data_format) {
+  if (autograd::records(x, scale, bias, mean, variance, y_grad)) {
+    return external::group_norm_grad(x, scale, bias, y_grad, epsilon, groups, data_format);
+  }
+  return call::dispatch(ops::group_norm_grad, dist::group_norm_grad, infer::group_norm_grad,
+      dense::group_norm_grad, x, scale, bias, mean, variance, y_grad, epsilon, groups, data_format);
+}
+
+std::tuple<Tensor, Tensor, Tensor> instance_norm_grad(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
+    const Tensor& y_grad, float epsilon) {
+  if (autograd::records(x, scale, bias, saved_mean, saved_variance, y_grad)) {
+    return external::instance_norm_grad(x, scale, bias, y_grad, epsilon);
+  }
+  return call::dispatch(ops::instance_norm_grad, dist::instance_norm_grad,
+      infer::instance_norm_grad, dense::instance_norm_grad, x, scale, bias, saved_mean,
+      saved_variance, y_grad, epsilon);
 }
 
 Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p, bool is_test,

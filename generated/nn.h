@@ -37,6 +37,24 @@ SHARD_API std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Te
     bool is_test = false, float momentum = 0.9f, float epsilon = 1e-05f,
     const std::string& data_format = "NCHW", bool use_global_stats = false,
     bool trainable_statistics = false, CallSite site = CallSite::here());
+/// x [n, c, ...] (or [n, ..., c] for NHWC) normalised over each of groups runs of c / groups
+/// channels of an image, times scale [c] plus bias [c] (dtype of x or of the statistics); float
+/// dtypes. mean and variance are [n, groups], in float32 for 16-bit x, else in the dtype of x. Only
+/// the batch is sharded.
+SHARD_API std::tuple<Tensor, Tensor, Tensor> group_norm_intermediate(const Tensor& x,
+    const Tensor& scale, const Tensor& bias, float epsilon = 1e-05, int groups = -1,
+    const std::string& data_format = "NCHW", CallSite site = CallSite::here());
+SHARD_API Tensor group_norm(const Tensor& x, const Tensor& scale, const Tensor& bias,
+    float epsilon = 1e-05, int groups = -1, const std::string& data_format = "NCHW",
+    CallSite site = CallSite::here());
+/// x [n, c, ...] normalised over the space dims of each channel of an image, times scale [c] plus
+/// bias [c] (dtype of x or of the statistics); float dtypes. saved_mean and saved_variance are [n,
+/// c]: the mean and 1 / sqrt(variance + epsilon), in float32 for 16-bit x, else in the dtype of x.
+SHARD_API std::tuple<Tensor, Tensor, Tensor> instance_norm_intermediate(const Tensor& x,
+    const Tensor& scale, const Tensor& bias, float epsilon = 1e-05,
+    CallSite site = CallSite::here());
+SHARD_API Tensor instance_norm(const Tensor& x, const Tensor& scale, const Tensor& bias,
+    float epsilon = 1e-05, CallSite site = CallSite::here());
 /// x with each element zeroed with probability p (0 to 1); mode upscale_in_train divides the kept
 /// ones by 1 - p, downscale_in_infer multiplies by 1 - p when is_test. mask (uint8) is 1 where an
 /// element was kept. A seed_tensor (int32 or int64, one element), a seed other than 0 or fix_seed
@@ -131,6 +149,16 @@ SHARD_API std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, co
     const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
     const Tensor& out_grad, const std::string& data_format = "NCHW", bool is_test = false,
     bool use_global_stats = false, bool trainable_statistics = false);
+/// The gradients of x, of scale and of bias, each of the shape and dtype of what it belongs to, and
+/// absent with it. mean and variance are those that group_norm gave.
+SHARD_API std::tuple<Tensor, Tensor, Tensor> group_norm_grad(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, const Tensor& mean, const Tensor& variance, const Tensor& y_grad,
+    float epsilon = 1e-05, int groups = -1, const std::string& data_format = "NCHW");
+/// The gradients of x, of scale and of bias, each of the shape and dtype of what it belongs to, and
+/// absent with it. saved_mean and saved_variance are those that instance_norm gave.
+SHARD_API std::tuple<Tensor, Tensor, Tensor> instance_norm_grad(const Tensor& x,
+    const Tensor& scale, const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
+    const Tensor& y_grad, float epsilon = 1e-05);
 /// out_grad where mask (uint8, of its shape) is not 0, times what dropout multiplied x with there;
 /// else 0.
 SHARD_API Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p = 0.5f,

@@ -107,6 +107,38 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
           trainable_statistics));
 }
 
+std::tuple<Tensor, Tensor, Tensor> group_norm_intermediate(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, float epsilon, int groups, const std::string& data_format, CallSite site) {
+  autograd::Recording record(site, ops::group_norm, x, scale, bias);
+  record.keep(1);
+  record.keep(2);
+  auto backward = [x = record.save(x), scale = record.save(scale), bias = record.save_shape(bias),
+      epsilon, groups, data_format](autograd::BackwardContext& context) {
+    context.set_grads<0, 1, 2>(
+        shard::group_norm_grad(x.input(context, 0), scale.input(context, 1), bias.input(context, 2),
+        context.output(1), context.output(2), context.grad(0), epsilon, groups, data_format));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::group_norm, dist::group_norm, infer::group_norm, dense::group_norm, x,
+          scale, bias, epsilon, groups, data_format));
+}
+
+std::tuple<Tensor, Tensor, Tensor> instance_norm_intermediate(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, float epsilon, CallSite site) {
+  autograd::Recording record(site, ops::instance_norm, x, scale, bias);
+  record.keep(1);
+  record.keep(2);
+  auto backward = [x = record.save(x), scale = record.save(scale), bias = record.save_shape(bias),
+      epsilon](autograd::BackwardContext& context) {
+    context.set_grads<0, 1, 2>(
+        shard::instance_norm_grad(x.input(context, 0), scale.input(context, 1),
+        bias.input(context, 2), context.output(1), context.output(2), context.grad(0), epsilon));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::instance_norm, dist::instance_norm, infer::instance_norm,
+          dense::instance_norm, x, scale, bias, epsilon));
+}
+
 std::tuple<Tensor, Tensor> dropout_intermediate(const Tensor& x, const Tensor& seed_tensor,
     const Scalar& p, bool is_test, const std::string& mode, int seed, bool fix_seed,
     CallSite site) {

@@ -12,6 +12,8 @@ decltype(shard::embedding) embedding;
 decltype(shard::layer_norm_intermediate) layer_norm_intermediate;
 decltype(shard::rms_norm) rms_norm;
 decltype(shard::batch_norm) batch_norm;
+decltype(shard::group_norm_intermediate) group_norm_intermediate;
+decltype(shard::instance_norm_intermediate) instance_norm_intermediate;
 decltype(shard::dropout_intermediate) dropout_intermediate;
 decltype(shard::label_smooth) label_smooth;
 decltype(shard::cross_entropy_with_softmax) cross_entropy_with_softmax;

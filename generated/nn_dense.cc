@@ -50,6 +50,21 @@ std::tuple<Meta, Meta, Meta, Meta, Meta> batch_norm(const OpContext& ctx, const 
   return {out_meta, mean_out_meta, variance_out_meta, saved_mean_meta, saved_variance_meta};
 }
 
+std::tuple<Meta, Meta, Meta> group_norm(const OpContext& ctx, const Meta& x, const Meta* scale,
+    const Meta* bias, float /*epsilon*/, int groups, const std::string& data_format) {
+  Meta y_meta, mean_meta, variance_meta;
+  meta::GroupNormInferMeta(ctx, x, scale, bias, groups, data_format, y_meta, mean_meta,
+      variance_meta);
+  return {y_meta, mean_meta, variance_meta};
+}
+
+std::tuple<Meta, Meta, Meta> instance_norm(const OpContext& ctx, const Meta& x, const Meta* scale,
+    const Meta* bias, float /*epsilon*/) {
+  Meta y_meta, saved_mean_meta, saved_variance_meta;
+  meta::InstanceNormInferMeta(ctx, x, scale, bias, y_meta, saved_mean_meta, saved_variance_meta);
+  return {y_meta, saved_mean_meta, saved_variance_meta};
+}
+
 std::tuple<Meta, Meta> dropout(const OpContext& ctx, const Meta& x, const Meta* seed_tensor,
     const Scalar& p, bool /*is_test*/, const std::string& mode, int /*seed*/, bool /*fix_seed*/) {
   Meta out_meta, mask_meta;
@@ -141,6 +156,24 @@ std::tuple<Meta, Meta, Meta> batch_norm_grad(const OpContext& ctx, const Meta& x
   Meta x_grad_meta, scale_grad_meta, bias_grad_meta;
   meta::BatchNormGradInferMeta(ctx, x, scale, bias, saved_mean, saved_variance, out_grad,
       data_format, x_grad_meta, scale_grad_meta, bias_grad_meta);
+  return {x_grad_meta, scale_grad_meta, bias_grad_meta};
+}
+
+std::tuple<Meta, Meta, Meta> group_norm_grad(const OpContext& ctx, const Meta& x, const Meta* scale,
+    const Meta* bias, const Meta& mean, const Meta& variance, const Meta& y_grad, float /*epsilon*/,
+    int groups, const std::string& data_format) {
+  Meta x_grad_meta, scale_grad_meta, bias_grad_meta;
+  meta::GroupNormGradInferMeta(ctx, x, scale, bias, mean, variance, y_grad, groups, data_format,
+      x_grad_meta, scale_grad_meta, bias_grad_meta);
+  return {x_grad_meta, scale_grad_meta, bias_grad_meta};
+}
+
+std::tuple<Meta, Meta, Meta> instance_norm_grad(const OpContext& ctx, const Meta& x,
+    const Meta* scale, const Meta* bias, const Meta& saved_mean, const Meta& saved_variance,
+    const Meta& y_grad, float /*epsilon*/) {
+  Meta x_grad_meta, scale_grad_meta, bias_grad_meta;
+  meta::InstanceNormGradInferMeta(ctx, x, scale, bias, saved_mean, saved_variance, y_grad,
+      x_grad_meta, scale_grad_meta, bias_grad_meta);
   return {x_grad_meta, scale_grad_meta, bias_grad_meta};
 }
 
@@ -245,6 +278,21 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
       saved_variance);
   return {std::move(out), std::move(mean_out), std::move(variance_out), std::move(saved_mean),
       std::move(saved_variance)};
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor> group_norm(const OpContext& ctx,
+    const Meta& y_meta, const Meta& mean_meta, const Meta& variance_meta, const DenseTensor& x,
+    const DenseTensor& scale, const DenseTensor& bias, float epsilon, int groups,
+    const std::string& data_format) {
+  return call::compute(ctx, kernels<"group_norm">(), x.dtype(),
+      std::tie(y_meta, mean_meta, variance_meta), x, scale, bias, epsilon, groups, data_format);
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor> instance_norm(const OpContext& ctx,
+    const Meta& y_meta, const Meta& saved_mean_meta, const Meta& saved_variance_meta,
+    const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias, float epsilon) {
+  return call::compute(ctx, kernels<"instance_norm">(), x.dtype(),
+      std::tie(y_meta, saved_mean_meta, saved_variance_meta), x, scale, bias, epsilon);
 }
 
 std::tuple<DenseTensor, DenseTensor> dropout(const OpContext& ctx, const Meta& out_meta,
@@ -405,6 +453,55 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm_grad(const OpContex
   // 3. run
   call::run(kernel, ctx, x, scale, bias, saved_mean, saved_variance, out_grad, data_format, is_test,
       use_global_stats, trainable_statistics, x_grad, scale_grad, bias_grad);
+  return {std::move(x_grad), std::move(scale_grad), std::move(bias_grad)};
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor> group_norm_grad(const OpContext& ctx,
+    const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
+    const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
+    const DenseTensor& mean, const DenseTensor& variance, const DenseTensor& y_grad, float epsilon,
+    int groups, const std::string& data_format) {
+  // 1. choose the kernel
+  const Device device = call::common_device(ctx, x, scale, bias, mean, variance, y_grad);
+  static const KernelTable& kernels = kernel_table("group_norm_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const DenseTensor&, const DenseTensor&, const DenseTensor&, float, int, const std::string&,
+      DenseTensor&, DenseTensor&, DenseTensor&);
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  // 2. allocate
+  DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
+  DenseTensor scale_grad = scale.defined() ? call::allocate(ctx, device, scale_grad_meta)
+      : DenseTensor{};
+  DenseTensor bias_grad = bias.defined() ? call::allocate(ctx, device, bias_grad_meta)
+      : DenseTensor{};
+  // 3. run
+  call::run(kernel, ctx, x, scale, bias, mean, variance, y_grad, epsilon, groups, data_format,
+      x_grad, scale_grad, bias_grad);
+  return {std::move(x_grad), std::move(scale_grad), std::move(bias_grad)};
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor> instance_norm_grad(const OpContext& ctx,
+    const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
+    const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
+    const DenseTensor& saved_mean, const DenseTensor& saved_variance, const DenseTensor& y_grad,
+    float /*epsilon*/) {
+  // 1. choose the kernel
+  const Device device =
+      call::common_device(ctx, x, scale, bias, saved_mean, saved_variance, y_grad);
+  static const KernelTable& kernels = kernel_table("instance_norm_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const DenseTensor&, const DenseTensor&, const DenseTensor&, DenseTensor&, DenseTensor&,
+      DenseTensor&);
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  // 2. allocate
+  DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
+  DenseTensor scale_grad = scale.defined() ? call::allocate(ctx, device, scale_grad_meta)
+      : DenseTensor{};
+  DenseTensor bias_grad = bias.defined() ? call::allocate(ctx, device, bias_grad_meta)
+      : DenseTensor{};
+  // 3. run
+  call::run(kernel, ctx, x, scale, bias, saved_mean, saved_variance, y_grad, x_grad, scale_grad,
+      bias_grad);
   return {std::move(x_grad), std::move(scale_grad), std::move(bias_grad)};
 }
 

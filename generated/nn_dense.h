@@ -15,6 +15,10 @@ std::tuple<Meta, Meta, Meta, Meta, Meta> batch_norm(const OpContext& ctx, const 
     const Meta& mean, const Meta& variance, const Meta* scale, const Meta* bias, bool is_test,
     float momentum, float epsilon, const std::string& data_format, bool use_global_stats,
     bool trainable_statistics);
+std::tuple<Meta, Meta, Meta> group_norm(const OpContext& ctx, const Meta& x, const Meta* scale,
+    const Meta* bias, float epsilon, int groups, const std::string& data_format);
+std::tuple<Meta, Meta, Meta> instance_norm(const OpContext& ctx, const Meta& x, const Meta* scale,
+    const Meta* bias, float epsilon);
 std::tuple<Meta, Meta> dropout(const OpContext& ctx, const Meta& x, const Meta* seed_tensor,
     const Scalar& p, bool is_test, const std::string& mode, int seed, bool fix_seed);
 Meta label_smooth(const OpContext& ctx, const Meta& label, const Meta* prior_dist, float epsilon);
@@ -41,6 +45,12 @@ std::tuple<Meta, Meta> rms_norm_grad(const OpContext& ctx, const Meta& x, const 
 std::tuple<Meta, Meta, Meta> batch_norm_grad(const OpContext& ctx, const Meta& x, const Meta* scale,
     const Meta* bias, const Meta& saved_mean, const Meta& saved_variance, const Meta& out_grad,
     const std::string& data_format, bool is_test, bool use_global_stats, bool trainable_statistics);
+std::tuple<Meta, Meta, Meta> group_norm_grad(const OpContext& ctx, const Meta& x, const Meta* scale,
+    const Meta* bias, const Meta& mean, const Meta& variance, const Meta& y_grad, float epsilon,
+    int groups, const std::string& data_format);
+std::tuple<Meta, Meta, Meta> instance_norm_grad(const OpContext& ctx, const Meta& x,
+    const Meta* scale, const Meta* bias, const Meta& saved_mean, const Meta& saved_variance,
+    const Meta& y_grad, float epsilon);
 Meta dropout_grad(const OpContext& ctx, const Meta& mask, const Meta& out_grad, const Scalar& p,
     bool is_test, const std::string& mode);
 Meta cross_entropy_with_softmax_grad(const OpContext& ctx, const Meta& label, const Meta& softmax,
@@ -72,6 +82,13 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
     const DenseTensor& x, const DenseTensor& mean, const DenseTensor& variance,
     const DenseTensor& scale, const DenseTensor& bias, bool is_test, float momentum, float epsilon,
     const std::string& data_format, bool use_global_stats, bool trainable_statistics);
+std::tuple<DenseTensor, DenseTensor, DenseTensor> group_norm(const OpContext& ctx,
+    const Meta& y_meta, const Meta& mean_meta, const Meta& variance_meta, const DenseTensor& x,
+    const DenseTensor& scale, const DenseTensor& bias, float epsilon, int groups,
+    const std::string& data_format);
+std::tuple<DenseTensor, DenseTensor, DenseTensor> instance_norm(const OpContext& ctx,
+    const Meta& y_meta, const Meta& saved_mean_meta, const Meta& saved_variance_meta,
+    const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias, float epsilon);
 std::tuple<DenseTensor, DenseTensor> dropout(const OpContext& ctx, const Meta& out_meta,
     const Meta& mask_meta, const DenseTensor& x, const DenseTensor& seed_tensor, const Scalar& p,
     bool is_test, const std::string& mode, int seed, bool fix_seed);
@@ -122,6 +139,16 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm_grad(const OpContex
     const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
     const DenseTensor& saved_mean, const DenseTensor& saved_variance, const DenseTensor& out_grad,
     const std::string& data_format, bool is_test, bool use_global_stats, bool trainable_statistics);
+std::tuple<DenseTensor, DenseTensor, DenseTensor> group_norm_grad(const OpContext& ctx,
+    const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
+    const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
+    const DenseTensor& mean, const DenseTensor& variance, const DenseTensor& y_grad, float epsilon,
+    int groups, const std::string& data_format);
+std::tuple<DenseTensor, DenseTensor, DenseTensor> instance_norm_grad(const OpContext& ctx,
+    const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
+    const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
+    const DenseTensor& saved_mean, const DenseTensor& saved_variance, const DenseTensor& y_grad,
+    float epsilon);
 DenseTensor dropout_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& mask,
     const DenseTensor& out_grad, const Scalar& p, bool is_test, const std::string& mode);
 void dropout_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& mask,

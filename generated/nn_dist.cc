@@ -67,6 +67,24 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
   });
 }
 
+std::tuple<Tensor, Tensor, Tensor> group_norm(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, float epsilon, int groups, const std::string& data_format) {
+  call::DistCall call(ops::group_norm, x, scale, bias, epsilon, groups, data_format);
+  return call.run(infer::group_norm, [&] {
+    return dense::group_norm(call, call.meta(0), call.meta(1), call.meta(2), call[0], call[1],
+        call[2], epsilon, groups, data_format);
+  });
+}
+
+std::tuple<Tensor, Tensor, Tensor> instance_norm(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, float epsilon) {
+  call::DistCall call(ops::instance_norm, x, scale, bias, epsilon);
+  return call.run(infer::instance_norm, [&] {
+    return dense::instance_norm(call, call.meta(0), call.meta(1), call.meta(2), call[0], call[1],
+        call[2], epsilon);
+  });
+}
+
 std::tuple<Tensor, Tensor> dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p,
     bool is_test, const std::string& mode, int seed, bool fix_seed) {
   call::DistCall call(ops::dropout, x, seed_tensor, p, is_test, mode, seed, fix_seed);
@@ -207,6 +225,28 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor
     return dense::batch_norm_grad(call, call.meta(0), call.meta(1), call.meta(2), call[0], call[1],
         call[2], call[3], call[4], call[5], data_format, is_test, use_global_stats,
         trainable_statistics);
+  });
+}
+
+std::tuple<Tensor, Tensor, Tensor> group_norm_grad(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, const Tensor& mean, const Tensor& variance, const Tensor& y_grad,
+    float epsilon, int groups, const std::string& data_format) {
+  call::DistCall call(ops::group_norm_grad, x, scale, bias, mean, variance, y_grad, epsilon, groups,
+      data_format);
+  return call.run(infer::group_norm_grad, [&] {
+    return dense::group_norm_grad(call, call.meta(0), call.meta(1), call.meta(2), call[0], call[1],
+        call[2], call[3], call[4], call[5], epsilon, groups, data_format);
+  });
+}
+
+std::tuple<Tensor, Tensor, Tensor> instance_norm_grad(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
+    const Tensor& y_grad, float epsilon) {
+  call::DistCall call(ops::instance_norm_grad, x, scale, bias, saved_mean, saved_variance, y_grad,
+      epsilon);
+  return call.run(infer::instance_norm_grad, [&] {
+    return dense::instance_norm_grad(call, call.meta(0), call.meta(1), call.meta(2), call[0],
+        call[1], call[2], call[3], call[4], call[5], epsilon);
   });
 }
 

@@ -16,6 +16,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
     const Tensor& variance, const Tensor& scale, const Tensor& bias, bool is_test, float momentum,
     float epsilon, const std::string& data_format, bool use_global_stats,
     bool trainable_statistics);
+std::tuple<Tensor, Tensor, Tensor> group_norm(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, float epsilon, int groups, const std::string& data_format);
+std::tuple<Tensor, Tensor, Tensor> instance_norm(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, float epsilon);
 std::tuple<Tensor, Tensor> dropout(const Tensor& x, const Tensor& seed_tensor, const Scalar& p,
     bool is_test, const std::string& mode, int seed, bool fix_seed);
 Tensor label_smooth(const Tensor& label, const Tensor& prior_dist, float epsilon);
@@ -40,6 +44,8 @@ Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_g
 decltype(shard::layer_norm_grad) layer_norm_grad;
 decltype(shard::rms_norm_grad) rms_norm_grad;
 decltype(shard::batch_norm_grad) batch_norm_grad;
+decltype(shard::group_norm_grad) group_norm_grad;
+decltype(shard::instance_norm_grad) instance_norm_grad;
 Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p, bool is_test,
     const std::string& mode);
 Tensor& dropout_grad_(const Tensor& mask, Tensor& out_grad, const Scalar& p, bool is_test,

@@ -16,6 +16,10 @@ std::tuple<Tensor, Tensor> rms_norm_grad(const Tensor&, const Tensor&, const Ten
     const Tensor&);
 std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor&, const Tensor&, const Tensor&,
     const Tensor&, const Tensor&, const Tensor&, const std::string&, bool, bool, bool);
+std::tuple<Tensor, Tensor, Tensor> group_norm_grad(const Tensor&, const Tensor&, const Tensor&,
+    const Tensor&, float, int, const std::string&);
+std::tuple<Tensor, Tensor, Tensor> instance_norm_grad(const Tensor&, const Tensor&, const Tensor&,
+    const Tensor&, float);
 Tensor label_smooth_grad(const Tensor&, float);
 Tensor cross_entropy_with_softmax_grad(const Tensor&, const Tensor&, const Tensor&, bool, bool, int,
     int);
@@ -55,6 +59,14 @@ inline constexpr OpDef batch_norm = {.name = "batch_norm", .location = "nn.yaml"
     .outputs = slots<"out", "mean_out", "variance_out", "saved_mean", "saved_variance">,
     .aliases = aliases<written_alias(1, 1), written_alias(2, 2)>, .rule = "BatchNormInferSpmd",
     .kernel = "batch_norm", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef group_norm = {.name = "group_norm", .location = "nn.yaml",
+    .inputs = slots<"x", "scale?", "bias?">, .attrs = names<"epsilon", "groups", "data_format">,
+    .outputs = slots<"y", "mean", "variance">, .rule = "GroupNormInferSpmd", .kernel = "group_norm",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef instance_norm = {.name = "instance_norm", .location = "nn.yaml",
+    .inputs = slots<"x", "scale?", "bias?">, .attrs = names<"epsilon">,
+    .outputs = slots<"y", "saved_mean", "saved_variance">, .rule = "InstanceNormInferSpmd",
+    .kernel = "instance_norm", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef dropout = {.name = "dropout", .location = "nn.yaml",
     .inputs = slots<"x", "seed_tensor?">,
     .attrs = names<"p", "is_test", "mode", "seed", "fix_seed">, .outputs = slots<"out", "mask">,
@@ -120,6 +132,17 @@ inline constexpr OpDef batch_norm_grad = {.name = "batch_norm_grad", .location =
     .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">, .rule = "BatchNormGradInferSpmd",
     .kernel = "batch_norm_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>,
     .no_need_buffer = 0x4};
+inline constexpr OpDef group_norm_grad = {.name = "group_norm_grad", .location = "nn.yaml",
+    .inputs = slots<"x", "scale?", "bias?", "mean", "variance", "y_grad">,
+    .attrs = names<"epsilon", "groups", "data_format">,
+    .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">, .rule = "GroupNormInferSpmd",
+    .kernel = "group_norm_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>,
+    .no_need_buffer = 0x4};
+inline constexpr OpDef instance_norm_grad = {.name = "instance_norm_grad", .location = "nn.yaml",
+    .inputs = slots<"x", "scale?", "bias?", "saved_mean", "saved_variance", "y_grad">,
+    .attrs = names<"epsilon">, .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">,
+    .rule = "InstanceNormInferSpmd", .kernel = "instance_norm_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>, .no_need_buffer = 0x4};
 inline constexpr OpDef dropout_grad = {.name = "dropout_grad", .inplace_name = "dropout_grad_",
     .location = "nn.yaml", .inputs = slots<"mask", "out_grad">,
     .attrs = names<"p", "is_test", "mode">, .outputs = slots<"x_grad">,

@@ -12,6 +12,8 @@ void register_api_nn([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::layer_norm, infer::layer_norm, dense::layer_norm));
   table.add(op_entry(ops::rms_norm, infer::rms_norm, dense::rms_norm));
   table.add(op_entry(ops::batch_norm, infer::batch_norm, dense::batch_norm));
+  table.add(op_entry(ops::group_norm, infer::group_norm, dense::group_norm));
+  table.add(op_entry(ops::instance_norm, infer::instance_norm, dense::instance_norm));
   table.add(op_entry(ops::dropout, infer::dropout, dense::dropout));
   table.add(op_entry(ops::label_smooth, infer::label_smooth, dense::label_smooth));
   table.add(
@@ -33,6 +35,9 @@ void register_api_nn([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::layer_norm_grad, infer::layer_norm_grad, dense::layer_norm_grad));
   table.add(op_entry(ops::rms_norm_grad, infer::rms_norm_grad, dense::rms_norm_grad));
   table.add(op_entry(ops::batch_norm_grad, infer::batch_norm_grad, dense::batch_norm_grad));
+  table.add(op_entry(ops::group_norm_grad, infer::group_norm_grad, dense::group_norm_grad));
+  table.add(
+      op_entry(ops::instance_norm_grad, infer::instance_norm_grad, dense::instance_norm_grad));
   table.add(
       op_entry(ops::dropout_grad, infer::dropout_grad, dense::dropout_grad, dense::dropout_grad_));
   table.add(

@@ -143,3 +143,18 @@ TEST_CASE("reshape without elements returns the shape that is asked for, as Padd
     check(full_tensor(reshape(wide, {0, 2})).dims() == Dims{0, 2}, "as many dims");
   });
 }
+
+TEST_CASE("differences from Paddle: layers of images and losses") {
+  const Tensor image = Tensor::from_data(Values{1, kNaN, 3, 2}, {1, 1, 1, 4});
+  CHECK(std::isnan(of(pool2d(image, {1, 2}, {1, 2}, {0, 0}, false, true, "NCHW", "max"))[0]));
+  error_of([&] { pool2d(image, {1, 1}, {1, 4}, {0, 0}, true, true, "NCHW", "max"); }, ErrorCode::invalid_argument);
+  const Tensor ones = full({1, 1, 3, 3}, 1);
+  error_of([&] { conv2d(ones, full({1, 1, 2, 2}, 1), {1, 1}, {0, 0}, "SAME", {2, 2}); }, ErrorCode::invalid_argument);
+  CHECK(std::isnan(of(bce_loss(reals({1.5}), reals({1})))[0]));
+  CHECK(std::isnan(of(bce_loss(reals({-0.5}), reals({0})))[0]));
+  const auto [y, mean, variance] = instance_norm_intermediate(full({2, 3, 4}, 1), {}, {});
+  CHECK(mean.dims() == Dims{2, 3});
+  CHECK(variance.dims() == Dims{2, 3});
+  // Labels have gradients where they require them: here log(1) + 1 - 2 and log(1) + 1 - 1.
+  CHECK(slope({1, 1}, [](const Tensor& label) { return kldiv_loss(reals({2, 1}), label, "sum"); }) == Values{-1, 0});
+}

@@ -79,7 +79,19 @@ struct Constant {
 };
 /// Inputs of a floating dtype for which the op has no gradient.
 const std::vector<Constant> kConstantInputs = {
-    {"batch_norm", {1, 2}},                                // running statistics, which are written
+    {"batch_norm", {1, 2}},  // running statistics, which are written
+    {"bce_loss", {1}},       // labels
+    {"log_loss", {1}},
+    {"nll_loss", {2}},  // the weights of classes
+    {"nll_loss_grad", {0, 2, 4}},
+    {"pool2d_grad", {0}},  // the image, of which the largest elements are looked up
+    {"pool2d_double_grad", {0}},
+    {"pool3d_grad", {0}},
+    {"pool3d_double_grad", {0}},
+    {"max_pool2d_with_index_grad", {0}},
+    {"max_pool2d_with_index_double_grad", {0}},
+    {"max_pool3d_with_index_grad", {0}},
+    {"max_pool3d_with_index_double_grad", {0}},
     {"cross_entropy_with_softmax", {1}},                   // a soft label
     {"flash_attn", {4}},                                   // the mask
     {"fused_rotary_position_embedding", {2, 3}, "table"},  // sines and cosines
@@ -92,7 +104,11 @@ const std::vector<Constant> kConstantInputs = {
 const std::vector<Constant> kConstantOutputs = {
     {"batch_norm", {1, 2, 3, 4, 5, 6}},  // statistics
     {"flash_attn", {1, 2, 3}},           // the weights, what the gradient uses, and the seed
-    {"layer_norm", {1, 2}},              // statistics
+    {"group_norm", {1, 2}},              // statistics
+    {"huber_loss", {1}},                 // what the gradient uses
+    {"instance_norm", {1, 2}},
+    {"layer_norm", {1, 2}},  // statistics
+    {"nll_loss", {1}},       // the weights of the labels
     {"rms_norm", {1}},
 };
 /// Inputs that must be positive: powers of them are real then, and roots have a derivative.

@@ -48,6 +48,28 @@ IntArray axes_without(const Tensor& x, int channel) {
   return axes;
 }
 
+/// Of images normalised over groups of channels: x is seen as [n, groups, channels of a group, places], or with the
+/// places before the groups.
+Triple image_norm_grad(const Tensor& x, const Tensor& scale, const Tensor& bias, const Tensor& y_grad, float epsilon,
+                       int64_t groups, bool channels_last) {
+  const Dims& dims = x.dims();
+  const int rank = dims.rank();
+  const int64_t each = groups == 0 ? 0 : dims[channels_last ? rank - 1 : 1] / groups;
+  const int64_t places = channels_last ? dims.numel(1, rank - 1) : dims.numel(2, rank);
+  const IntArray shape =
+      channels_last ? IntArray{dims[0], places, groups, each} : IntArray{dims[0], groups, each, places};
+  const IntArray axes = channels_last ? IntArray{1, 3} : IntArray{2, 3};
+  const Dims of_channels = channels_last ? Dims{groups, each} : Dims{groups, each, 1};
+  const Tensor wide = reshape(widened(x), shape), grad = reshape(widened(y_grad), shape);
+  const Tensor centred = subtract(wide, mean(wide, axes, true));
+  const Tensor factor = rsqrt(shard::scale(mean(square(centred), axes, true), 1, static_cast<double>(epsilon)));
+  const Tensor normal = multiply(centred, factor);
+  const Tensor weighted = scale.defined() ? multiply(grad, reshape(widened(scale), of_channels)) : grad;
+  return {narrowed(reshape(normalised_grad(normal, factor, weighted, axes), dims), x.dtype()),
+          scale.defined() ? affine_grad(scale, multiply(grad, normal), of_channels) : Tensor(),
+          affine_grad(bias, grad, of_channels)};
+}
+
 /// A weight for each class, from `label`: its own weights, or 1 for the class that it names unless
 /// that class is ignored.
 Tensor weights_of(const Tensor& label, const Tensor& softmax, const Tensor& loss_grad, bool soft_label,
@@ -123,6 +145,16 @@ Triple batch_norm_grad(const Tensor& x, const Tensor& scale, const Tensor& bias,
   const Tensor x_grad = constant ? multiply(weighted, factor) : normalised_grad(normal, factor, weighted, axes);
   return {narrowed(x_grad, x.dtype()), affine(scale, [&] { return multiply(grad, normal); }),
           affine(bias, [&] { return grad; })};
+}
+
+Triple group_norm_grad(const Tensor& x, const Tensor& scale, const Tensor& bias, const Tensor& y_grad, float epsilon,
+                       int groups, const std::string& data_format) {
+  return image_norm_grad(x, scale, bias, y_grad, epsilon, groups, data_format[1] != 'C');
+}
+
+Triple instance_norm_grad(const Tensor& x, const Tensor& scale, const Tensor& bias, const Tensor& y_grad,
+                          float epsilon) {
+  return image_norm_grad(x, scale, bias, y_grad, epsilon, x.dims()[1], false);
 }
 
 Tensor cross_entropy_with_softmax_grad(const Tensor& label, const Tensor& softmax, const Tensor& loss_grad,

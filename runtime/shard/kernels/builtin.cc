@@ -1,6 +1,7 @@
 // Registers every kernel that the library is built with, by explicit calls. A new family of kernels
 // adds the call of its register function here.
 #include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/register_image.h"
 #include "shard/kernels/cuda/register.h"
 
 namespace shard {
@@ -34,6 +35,10 @@ void register_builtin_kernels() {
   cpu::register_optim();
   cpu::register_creation();
   cpu::register_dynamic();
+  cpu::register_conv();
+  cpu::register_pool();
+  cpu::register_image_norm();
+  cpu::register_loss();
 }
 
 }  // namespace shard

@@ -307,4 +307,93 @@ SHARD_API void SiluGradInferMeta(const OpContext& ctx, const Meta& x, const Meta
 SHARD_API void SwiGLUGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const Meta& out_grad,
                                    Meta& x_grad, Meta& y_grad);
 
+// Convolutions and pooling (conv.cc): the arguments of PaddlePaddle. Lists with a number for each space dim, paddings also with two (invalid_argument); a filter that fits the channels and groups, windows that fit the image (shape_mismatch).
+SHARD_API void ConvInferMeta(const OpContext& ctx, const Meta& input, const Meta& filter, const IntArray& strides,
+                             const IntArray& paddings, const std::string& padding_algorithm, const IntArray& dilations,
+                             int groups, const std::string& data_format, Meta& out);
+SHARD_API void DepthwiseConvInferMeta(const OpContext& ctx, const Meta& input, const Meta& filter,
+                                      const IntArray& strides, const IntArray& paddings,
+                                      const std::string& padding_algorithm, const IntArray& dilations, int groups,
+                                      const std::string& data_format, Meta& out);
+SHARD_API void Conv2dTransposeInferMeta(const OpContext& ctx, const Meta& x, const Meta& filter,
+                                        const IntArray& strides, const IntArray& paddings,
+                                        const IntArray& output_padding, const IntArray& output_size,
+                                        const std::string& padding_algorithm, int groups, const IntArray& dilations,
+                                        const std::string& data_format, Meta& out);
+SHARD_API void Pool2DInferMeta(const OpContext& ctx, const Meta& x, const IntArray& kernel_size,
+                               const IntArray& strides, const IntArray& paddings, bool ceil_mode, bool,
+                               const std::string& data_format, const std::string& pooling_type, bool global_pooling,
+                               bool adaptive, const std::string& padding_algorithm, Meta& out);
+SHARD_API void Pool3DInferMeta(const OpContext& ctx, const Meta& x, const IntArray& kernel_size,
+                               const IntArray& strides, const IntArray& paddings, bool ceil_mode, bool,
+                               const std::string& data_format, const std::string& pooling_type, bool global_pooling,
+                               bool adaptive, const std::string& padding_algorithm, Meta& out);
+SHARD_API void MaxPoolWithIndexInferMeta(const OpContext& ctx, const Meta& x, const IntArray& kernel_size,
+                                         const IntArray& strides, const IntArray& paddings, bool global_pooling,
+                                         bool adaptive, Meta& out, Meta& mask);
+SHARD_API void ConvGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& filter, const Meta& out_grad,
+                                 const IntArray& strides, const IntArray& paddings,
+                                 const std::string& padding_algorithm, const IntArray& dilations, int groups,
+                                 const std::string& data_format, Meta& input_grad, Meta& filter_grad);
+SHARD_API void Conv2dTransposeGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& filter,
+                                            const Meta& out_grad, const IntArray& strides, const IntArray& paddings,
+                                            const IntArray& output_padding, const IntArray& output_size,
+                                            const std::string& padding_algorithm, int groups, const IntArray& dilations,
+                                            const std::string& data_format, Meta& x_grad, Meta& filter_grad);
+SHARD_API void Pool2DGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out_grad,
+                                   const IntArray& kernel_size, const IntArray& strides, const IntArray& paddings,
+                                   bool ceil_mode, bool exclusive, const std::string& data_format,
+                                   const std::string& pooling_type, bool global_pooling, bool adaptive,
+                                   const std::string& padding_algorithm, Meta& x_grad);
+SHARD_API void Pool3DGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out_grad,
+                                   const IntArray& kernel_size, const IntArray& strides, const IntArray& paddings,
+                                   bool ceil_mode, bool exclusive, const std::string& data_format,
+                                   const std::string& pooling_type, bool global_pooling, bool adaptive,
+                                   const std::string& padding_algorithm, Meta& x_grad);
+SHARD_API void MaxPoolWithIndexGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& mask,
+                                             const Meta& out_grad, const IntArray& kernel_size, const IntArray& strides,
+                                             const IntArray& paddings, bool global_pooling, bool adaptive,
+                                             Meta& x_grad);
+SHARD_API void Pool2DDoubleGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& grad_x_grad,
+                                         const IntArray& kernel_size, const IntArray& strides, const IntArray& paddings,
+                                         bool ceil_mode, bool exclusive, const std::string& data_format,
+                                         const std::string& pooling_type, bool global_pooling, bool adaptive,
+                                         const std::string& padding_algorithm, Meta& grad_out_grad);
+SHARD_API void Pool3DDoubleGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& grad_x_grad,
+                                         const IntArray& kernel_size, const IntArray& strides, const IntArray& paddings,
+                                         bool ceil_mode, bool exclusive, const std::string& data_format,
+                                         const std::string& pooling_type, bool global_pooling, bool adaptive,
+                                         const std::string& padding_algorithm, Meta& grad_out_grad);
+SHARD_API void MaxPoolWithIndexDoubleGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& mask,
+                                                   const Meta& grad_x_grad, const IntArray& kernel_size,
+                                                   const IntArray& strides, const IntArray& paddings,
+                                                   bool global_pooling, bool adaptive, Meta& grad_out_grad);
+
+// Normalisations of images (norm.cc): scale and bias are [c] in the dtype of x or of the statistics, which are [n, groups]. groups divides the channels (invalid_argument).
+SHARD_API void GroupNormInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, int groups,
+                                  const std::string& data_format, Meta& y, Meta& mean, Meta& variance);
+SHARD_API void InstanceNormInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, Meta& y,
+                                     Meta& saved_mean, Meta& saved_variance);
+SHARD_API void GroupNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias,
+                                      const Meta& mean, const Meta& variance, const Meta& y_grad, int groups,
+                                      const std::string& data_format, Meta& x_grad, Meta& scale_grad, Meta& bias_grad);
+SHARD_API void InstanceNormGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias,
+                                         const Meta& saved_mean, const Meta& saved_variance, const Meta& y_grad,
+                                         Meta& x_grad, Meta& scale_grad, Meta& bias_grad);
+
+// Losses (loss.cc): equal float dtypes and shapes; of nll_loss an integer label without the dim of classes.
+SHARD_API void BCELossInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, Meta& out);
+SHARD_API void LogLossInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, Meta& out);
+SHARD_API void HuberLossInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, Meta& out,
+                                  Meta& residual);
+SHARD_API void NllLossRawInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, const Meta* weight,
+                                   const std::string& reduction, Meta& out, Meta& total_weight);
+SHARD_API void LossGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, const Meta& out_grad,
+                                 Meta& input_grad);
+SHARD_API void HuberLossGradInferMeta(const OpContext& ctx, const Meta& residual, const Meta& out_grad,
+                                      Meta& input_grad, Meta& label_grad);
+SHARD_API void NllLossGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, const Meta* weight,
+                                    const Meta& total_weight, const Meta& out_grad, const std::string& reduction,
+                                    Meta& input_grad);
+
 }  // namespace shard::meta

@@ -13,5 +13,6 @@ void register_nn_rules();         // rules_nn.cc
 void register_dynamic_rules();    // rules_dynamic.cc
 void register_attention_rules();  // rules_attention.cc
 void register_optim_rules();      // rules_optim.cc
+void register_conv_rules();       // rules_conv.cc
 
 }  // namespace shard::spmd

@@ -207,6 +207,7 @@ void register_builtin_rules() {
   register_dynamic_rules();
   register_attention_rules();
   register_optim_rules();
+  register_conv_rules();
 }
 
 }  // namespace shard::spmd

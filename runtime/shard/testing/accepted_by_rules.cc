@@ -185,6 +185,16 @@ std::vector<Accepted> accepted_by_rules() {
       "a pending gradient times a slope: monotone where all slopes have one sign, and exact where they are equal, as "
       "are "
       "those of whole numbers of some functions; a rule knows neither");
+  add({"conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad", "conv2d_transpose_grad", "pool2d_grad", "pool3d_grad",
+       "pool2d_double_grad", "pool3d_double_grad", "max_pool2d_with_index_grad", "max_pool3d_with_index_grad",
+       "max_pool2d_with_index_double_grad", "max_pool3d_with_index_double_grad", "group_norm_grad",
+       "instance_norm_grad", "bce_loss_grad", "log_loss_grad", "huber_loss_grad", "nll_loss_grad"},
+      kPending, "a pending gradient beside replicated arguments: no kind states which arguments are only read");
+  add({"pool2d", "pool3d", "max_pool2d_with_index", "max_pool3d_with_index"}, kPending,
+      "linear or monotone by pooling_type, for which an op declares one kind");
+  add({"group_norm", "instance_norm"}, {"max", "min"}, "a pending bias: no kind is monotone in one argument");
+  add({"bce_loss", "log_loss", "huber_loss", "nll_loss"}, kPending,
+      "monotone or linear in one argument beside a replicated one, for the numbers of the case alone");
   add({"floor", "ceil", "round", "trunc", "hardshrink", "sign"}, {"sum", "prod", "avg"},
       "cases have whole numbers, of which roundings are copies");
   add({"reciprocal", "lgamma", "gammaln", "digamma", "polygamma", "i1", "logit", "tanh_shrink", "stanh", "increment"},

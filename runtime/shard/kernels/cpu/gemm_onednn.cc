@@ -1,39 +1,15 @@
 // Products by oneDNN. It keeps the code that it generates in a cache of its own.
-#include <dlfcn.h>
-
 #include <array>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <string_view>
 
 #include "shard/core/error.h"
 #include "shard/kernels/cpu/gemm.h"
+#include "shard/kernels/cpu/onednn.h"
 
 namespace shard::cpu {
 namespace {
 
 using Memory = dnnl::memory;
-
-/// Keeps oneDNN, where it uses OpenMP as Debian's does, on the calling thread: threads are ours to divide. That is a
-/// setting of the thread, which the caller's code may need as it was.
-class OneThread {
- public:
-  OneThread() {
-    if (set_ == nullptr || get_ == nullptr) return;
-    before_ = get_();
-    set_(1);
-  }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-  ~OneThread() {
-    if (before_ > 0) set_(before_);
-  }
-
- private:
-  // Looked up, so that we need not link the OpenMP library that oneDNN was built with.
-  static inline const auto set_ = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-  static inline const auto get_ = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
-  int before_ = 0;
-};
 
 struct Thread {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
@@ -43,10 +19,6 @@ struct Thread {
   dnnl::matmul product;
   dnnl::memory::desc scratchpad;
 };
-
-Memory::data_type type_of(DType dtype) {
-  return dtype == DType::bfloat16 ? Memory::data_type::bf16 : Memory::data_type::f32;
-}
 
 const void* advanced(const void* data, DType dtype, int64_t elements) {
   return static_cast<const char*>(data) + elements * static_cast<int64_t>(size_of(dtype));
@@ -80,9 +52,9 @@ void multiply_by_onednn(const Product& p, const Factors& factors, const Result& 
   const Steps sx = steps_of_x(p), sy = steps_of_y(p);
   const std::array<int64_t, 10> key = {
       m, n, p.k, sx.row, sx.column, sy.row, sy.column, p.n, int64_t(factors.dtype), int64_t(out.dtype)};
-  const Memory::desc dx({m, p.k}, type_of(factors.dtype), Memory::dims{sx.row, sx.column}),
-      dy({p.k, n}, type_of(factors.dtype), Memory::dims{sy.row, sy.column}),
-      dout({m, n}, type_of(out.dtype), Memory::dims{p.n, 1});
+  const Memory::desc dx({m, p.k}, onednn_type(factors.dtype), Memory::dims{sx.row, sx.column}),
+      dy({p.k, n}, onednn_type(factors.dtype), Memory::dims{sy.row, sy.column}),
+      dout({m, n}, onednn_type(out.dtype), Memory::dims{p.n, 1});
   try {
     thread_local Thread thread;
     if (key != thread.last) {

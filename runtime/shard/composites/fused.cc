@@ -1,0 +1,72 @@
+// Layers that other libraries have as one kernel, made of other ops.
+#include <limits>
+
+#include "shard/core/error.h"
+#include "shard/ops/api.h"
+#include "shard/ops/fused_ops.h"
+
+namespace shard::external {
+namespace {
+
+void check_rank(const char* op, const char* name, const Tensor& x, int rank) {
+  if (x.dims().rank() == rank) return;
+  fail(ErrorCode::shape_mismatch, "[{}] {} has the shape {}, but must have {} dims", op, name, to_string(x.dims()),
+       rank);
+}
+
+}  // namespace
+
+Tensor fused_gemm_epilogue(const Tensor& x, const Tensor& y, const Tensor& bias, bool trans_x, bool trans_y,
+                           const std::string& activation) {
+  check_rank("fused_gemm_epilogue", "bias", bias, 1);
+  const Tensor out = add(matmul(x, y, trans_x, trans_y), bias);
+  if (activation == "none") return out;
+  if (activation == "relu") return relu(out);
+  if (activation == "gelu") return gelu(out, /*approximate=*/true);
+  fail(ErrorCode::invalid_argument, "[fused_gemm_epilogue] activation is {}, but must be none, relu or gelu",
+       activation);
+}
+
+Tensor fused_bias_act(const Tensor& x, const Tensor& bias, const Tensor& dequant_scales, const Tensor& shift,
+                      const Tensor& smooth, const std::string& act_method, const std::string&, float quant_scale, int,
+                      float, float) {
+  if (dequant_scales.defined() || shift.defined() || smooth.defined() || quant_scale >= 0) {
+    fail(ErrorCode::invalid_argument,
+         "[fused_bias_act] quantisation is not supported: pass no dequant_scales, shift and smooth, and a quant_scale "
+         "of -1");
+  }
+  const Tensor sum = bias.defined() ? add(x, bias) : x;
+  if (act_method == "gelu") return gelu(sum);
+  if (act_method == "relu") return relu(sum);
+  if (act_method == "silu" || act_method == "swish") return silu(sum);
+  if (act_method == "swiglu") return swiglu(sum, {});
+  if (act_method == "geglu") {
+    const std::vector<Tensor> halves = split_with_num(sum, 2, -1);
+    return multiply(gelu(halves[0]), halves[1]);
+  }
+  fail(ErrorCode::invalid_argument,
+       "[fused_bias_act] act_method is {}, but must be gelu, relu, silu, swish, swiglu or geglu", act_method);
+}
+
+Tensor fused_dropout_add(const Tensor& x, const Tensor& y, const Tensor& seed_tensor, const Scalar& p, bool is_test,
+                         const std::string& mode, int seed, bool fix_seed) {
+  if (x.dims() != y.dims()) {
+    fail(ErrorCode::shape_mismatch, "[fused_dropout_add] x has the shape {} and y {}, but their shapes must be equal",
+         to_string(x.dims()), to_string(y.dims()));
+  }
+  return add(dropout(x, seed_tensor, p, is_test, mode, seed, fix_seed), y);
+}
+
+Tensor fused_softmax_mask(const Tensor& x, const Tensor& mask) {
+  check_rank("fused_softmax_mask", "x", x, 4);
+  check_rank("fused_softmax_mask", "mask", mask, 4);
+  return softmax(add(x, mask), -1);
+}
+
+Tensor fused_softmax_mask_upper_triangle(const Tensor& X) {
+  check_rank("fused_softmax_mask_upper_triangle", "X", X, 4);
+  const Tensor seen = not_equal(tril(full_like(X, 1), 0), full_like(X, 0));
+  return softmax(where(seen, X, full_like(X, -std::numeric_limits<double>::infinity())), -1);
+}
+
+}  // namespace shard::external

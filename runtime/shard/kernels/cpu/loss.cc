@@ -1,0 +1,186 @@
+// CPU kernels of losses and their gradients. Cross entropies are in softmax.cc.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "shard/kernels/cpu/data_check.h"
+#include "shard/kernels/cpu/parallel.h"
+#include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/register_image.h"
+#include "shard/kernels/cpu/value.h"
+
+namespace shard::cpu {
+namespace {
+
+constexpr int64_t kCost = 16;  // of the logarithms of an element
+
+/// out[i] = f(x[i], ..) for tensors of one shape and dtype T, computed in the dtype of sums.
+template <class T, class F, class... Tensors>
+void map_elements(const F& f, DenseTensor& out, const Tensors&... x) {
+  T* const to = out.data<T>();
+  parallel_for(out.numel(), kCost, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) to[i] = T(f(static_cast<Compute<T>>(x.template data<T>()[i])...));
+  });
+}
+
+template <class T>
+void bce_loss(const OpContext&, const DenseTensor& input, const DenseTensor& label, DenseTensor& out) {
+  using C = Compute<T>;
+  const auto logarithm = [](C x) { return x == 0 ? C(-100) : std::log(x) < C(-100) ? C(-100) : std::log(x); };
+  map_elements<T>([&](C x, C y) { return -(y * logarithm(x) + (1 - y) * logarithm(1 - x)); }, out, input, label);
+}
+
+template <class T>
+void bce_loss_grad(const OpContext&, const DenseTensor& input, const DenseTensor& label, const DenseTensor& out_grad,
+                   DenseTensor& input_grad) {
+  using C = Compute<T>;
+  map_elements<T>(
+      [](C x, C y, C grad) {
+        const C variance = (1 - x) * x;
+        return grad * (x - y) / (variance < C(1e-12) ? C(1e-12) : variance);
+      },
+      input_grad, input, label, out_grad);
+}
+
+template <class T>
+void log_loss(const OpContext&, const DenseTensor& input, const DenseTensor& label, float epsilon, DenseTensor& out) {
+  using C = Compute<T>;
+  const C e = static_cast<C>(epsilon);
+  map_elements<T>([=](C x, C y) { return -(y * std::log(x + e)) - (1 - y) * std::log(1 - x + e); }, out, input, label);
+}
+
+template <class T>
+void log_loss_grad(const OpContext&, const DenseTensor& input, const DenseTensor& label, const DenseTensor& out_grad,
+                   float epsilon, DenseTensor& input_grad) {
+  using C = Compute<T>;
+  const C e = static_cast<C>(epsilon);
+  map_elements<T>([=](C x, C y, C grad) { return grad * ((1 - y) / (1 - x + e) - y / (x + e)); }, input_grad, input,
+                  label, out_grad);
+}
+
+template <class T>
+void huber_loss(const OpContext&, const DenseTensor& input, const DenseTensor& label, float delta, DenseTensor& out,
+                DenseTensor& residual) {
+  using C = Compute<T>;
+  const C d = static_cast<C>(delta);
+  T *const loss = out.data<T>(), *const rest = residual.data<T>();
+  parallel_for(out.numel(), kCost, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const C r = static_cast<C>(label.data<T>()[i]) - static_cast<C>(input.data<T>()[i]), size = std::abs(r);
+      rest[i] = T(r);
+      loss[i] = T(size <= d ? r * r / 2 : d * (size - d / 2));
+    }
+  });
+}
+
+template <class T>
+void huber_loss_grad(const OpContext&, const DenseTensor& residual, const DenseTensor& out_grad, float delta,
+                     DenseTensor& input_grad, DenseTensor& label_grad) {
+  using C = Compute<T>;
+  const C d = static_cast<C>(delta);
+  T *const of_input = input_grad.data<T>(), *const of_label = label_grad.data<T>();
+  parallel_for(residual.numel(), kCost, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const C r = static_cast<C>(residual.data<T>()[i]), limited = r > d ? d : r < -d ? -d : r;
+      const C grad = static_cast<C>(out_grad.data<T>()[i]) * limited;
+      of_label[i] = T(grad);
+      of_input[i] = T(-grad);
+    }
+  });
+}
+
+int64_t label_at(const DenseTensor& label, int64_t i) {
+  return label.dtype() == DType::int64 ? label.data<int64_t>()[i] : label.data<int32_t>()[i];
+}
+
+void check_labels(const OpContext& ctx, const DenseTensor& label, int64_t classes, int64_t ignore_index) {
+  for (int64_t i = 0; i < label.numel(); ++i) {
+    const int64_t value = label_at(label, i);
+    if (value == ignore_index || (value >= 0 && value < classes)) continue;
+    fail_check(ErrorCode::out_of_range,
+               "[{}] label is {} at element {}, but must be from 0 to {}, or ignore_index, {} (label is {})", ctx.op,
+               value, index_text(ctx, 1, label, i), classes - 1, ignore_index, global_text(ctx, 1, label));
+  }
+}
+
+/// Element i of the label, whose batch index is i / places, belongs to element `at` of the input.
+int64_t place_of(const Dims& input, int64_t i, int64_t label) {
+  const int64_t places = input.numel(2, input.rank());
+  return (i / places * input[1] + label) * places + i % places;
+}
+
+template <class T>
+double weight_at(const DenseTensor& weight, int64_t label) {
+  return weight.defined() ? static_cast<double>(static_cast<Compute<T>>(weight.data<T>()[label])) : 1.0;
+}
+
+/// With a reduction the sums of all shards are added up, and so are their weights.
+template <class T>
+void nll_loss(const OpContext& ctx, const DenseTensor& input, const DenseTensor& label, const DenseTensor& weight,
+              int64_t ignore_index, const std::string& reduction, DenseTensor& out, DenseTensor& total_weight) {
+  using C = Compute<T>;
+  check_labels(ctx, label, input.dims()[1], ignore_index);
+  const bool keep = reduction == "none";
+  DenseTensor sums = DenseTensor::allocate(kCpu, {Dims{2}, DType::float64});
+  double &loss_sum = sums.data<double>()[0] = 0, &weight_sum = sums.data<double>()[1] = 0;
+  for (int64_t i = 0; i < label.numel(); ++i) {
+    const int64_t at = label_at(label, i);
+    const bool ignored = at == ignore_index;
+    const double w = ignored ? 0 : weight_at<T>(weight, at);
+    const double loss =
+        ignored ? 0 : -w * static_cast<double>(static_cast<C>(input.data<T>()[place_of(input.dims(), i, at)]));
+    loss_sum += loss;
+    weight_sum += w;
+    if (keep) out.data<T>()[i] = T(static_cast<C>(loss));
+  }
+  if (keep) {
+    *total_weight.data<T>() = T(C(0));
+    return;
+  }
+  if (ctx.local != nullptr && ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(sums, ReduceType::sum);
+  *out.data<T>() = T(static_cast<C>(reduction == "mean" ? loss_sum / weight_sum : loss_sum));
+  *total_weight.data<T>() = T(static_cast<C>(weight_sum));
+}
+
+void nll_loss_dry(const OpContext& ctx, const DenseTensor&, const DenseTensor&, const DenseTensor&, int64_t,
+                  const std::string& reduction, DenseTensor&, DenseTensor&) {
+  if (reduction != "none") dry_all_reduce(ctx, {Dims{2}, DType::float64}, ReduceType::sum);
+}
+
+template <class T>
+void nll_loss_grad(const OpContext& ctx, const DenseTensor&, const DenseTensor& label, const DenseTensor& weight,
+                   const DenseTensor& total_weight, const DenseTensor& out_grad, int64_t ignore_index,
+                   const std::string& reduction, DenseTensor& input_grad) {
+  using C = Compute<T>;
+  check_labels(ctx, label, input_grad.dims()[1], ignore_index);
+  const auto value = [](const DenseTensor& x, int64_t i) {
+    return static_cast<double>(static_cast<C>(x.data<T>()[i]));
+  };
+  const double divisor = reduction == "mean" ? value(total_weight, 0) : 1;
+  T* const to = input_grad.data<T>();
+  std::fill(to, to + input_grad.numel(), T(C(0)));
+  for (int64_t i = 0; i < label.numel(); ++i) {
+    const int64_t at = label_at(label, i);
+    if (at == ignore_index) continue;
+    const double grad = value(out_grad, reduction == "none" ? i : 0);
+    to[place_of(input_grad.dims(), i, at)] = T(static_cast<C>(-grad * weight_at<T>(weight, at) / divisor));
+  }
+}
+
+}  // namespace
+
+void register_loss() {
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("bce_loss", kBackend, dtype_of<T>, &bce_loss<T>);
+    register_kernel("bce_loss_grad", kBackend, dtype_of<T>, &bce_loss_grad<T>);
+    register_kernel("log_loss", kBackend, dtype_of<T>, &log_loss<T>);
+    register_kernel("log_loss_grad", kBackend, dtype_of<T>, &log_loss_grad<T>);
+    register_kernel("huber_loss", kBackend, dtype_of<T>, &huber_loss<T>);
+    register_kernel("huber_loss_grad", kBackend, dtype_of<T>, &huber_loss_grad<T>);
+    register_kernel("nll_loss", kBackend, dtype_of<T>, &nll_loss<T>);
+    register_kernel("nll_loss_grad", kBackend, dtype_of<T>, &nll_loss_grad<T>);
+  });
+  register_dry_kernel("nll_loss", &nll_loss_dry);
+}
+
+}  // namespace shard::cpu

@@ -1,0 +1,180 @@
+// The windows of window.h.
+#include "shard/meta/window.h"
+
+#include <algorithm>
+
+namespace shard::meta {
+namespace {
+
+/// Throws invalid_argument unless `values` has a number of at least `least` for each space dim.
+void check_list(const OpContext& ctx, std::string_view name, const IntArray& values, int space, int64_t least) {
+  const bool fits = static_cast<int>(values.size()) == space &&
+                    std::all_of(values.begin(), values.end(), [&](int64_t value) { return value >= least; });
+  if (fits) return;
+  fail(ErrorCode::invalid_argument, "[{}] {} is {}, but must have {} numbers of at least {}", ctx.op, name,
+       to_string(values), space, least);
+}
+
+enum class Padding { explicit_, same, valid };
+
+Padding padding_of(const OpContext& ctx, const std::string& algorithm, const IntArray& paddings, int space) {
+  if (algorithm == "SAME") return Padding::same;
+  if (algorithm == "VALID") return Padding::valid;
+  if (algorithm != "EXPLICIT") {
+    fail(ErrorCode::invalid_argument, "[{}] padding_algorithm is {}, but must be EXPLICIT, SAME or VALID", ctx.op,
+         algorithm);
+  }
+  const auto count = static_cast<int>(paddings.size());
+  const bool fits = (count == space || count == 2 * space) &&
+                    std::all_of(paddings.begin(), paddings.end(), [](int64_t value) { return value >= 0; });
+  if (!fits) {
+    fail(ErrorCode::invalid_argument,
+         "[{}] paddings is {}, but must have {} numbers of at least 0, or {}: two for each space dim", ctx.op,
+         to_string(paddings), space, 2 * space);
+  }
+  return Padding::explicit_;
+}
+
+/// Sets the padding of space dim `i`. SAME pads for ceil(size / stride) outputs, one more after than before where
+/// that is odd.
+void pad(Window& window, Padding padding, const IntArray& paddings, int i, int space, int64_t size) {
+  if (padding == Padding::same) {
+    const int64_t outputs = (size + window.stride - 1) / window.stride;
+    const int64_t sum = std::max<int64_t>((outputs - 1) * window.stride + window.size - size, 0);
+    window.before = sum / 2;
+    window.after = sum - window.before;
+  } else if (padding == Padding::explicit_) {
+    const bool two = static_cast<int>(paddings.size()) == 2 * space;
+    window.before = paddings[static_cast<size_t>(two ? 2 * i : i)];
+    window.after = paddings[static_cast<size_t>(two ? 2 * i + 1 : i)];
+  }
+}
+
+void check_dilations(const OpContext& ctx, const IntArray& dilations, int space, Padding padding) {
+  check_list(ctx, "dilations", dilations, space, 1);
+  if (padding != Padding::same || std::all_of(dilations.begin(), dilations.end(), [](int64_t d) { return d == 1; }))
+    return;
+  fail(ErrorCode::invalid_argument,
+       "[{}] dilations is {}, but padding_algorithm SAME is defined for dilations of 1 only; give the paddings", ctx.op,
+       to_string(dilations));
+}
+
+[[noreturn]] void fail_small(const OpContext& ctx, int64_t size, const Window& window) {
+  fail(ErrorCode::shape_mismatch,
+       "[{}] a space dim of {} with paddings of {} and {} is smaller than a window of {}; make the padding larger or "
+       "the window smaller",
+       ctx.op, size, window.before, window.after, window.reach());
+}
+
+Window& at(Windows& windows, const Image& image, int i) { return windows[static_cast<size_t>(3 - image.space + i)]; }
+
+}  // namespace
+
+Image image_of(const OpContext& ctx, const std::string& data_format, int space) {
+  const std::string_view first = space == 2 ? "NCHW" : "NCDHW", last = space == 2 ? "NHWC" : "NDHWC";
+  if (data_format != first && data_format != last) {
+    fail(ErrorCode::invalid_argument, "[{}] data_format is {}, but must be {} or {}", ctx.op, data_format, first, last);
+  }
+  return {space, data_format == last};
+}
+
+void check_image(const OpContext& ctx, std::string_view name, const Meta& x, const Image& image) {
+  if (x.dims.rank() == image.space + 2) return;
+  fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but must have {} dims: the batch, the channels and {} of space",
+       ctx.op, name, to_string(x), image.space + 2, image.space);
+}
+
+Windows conv_windows(const OpContext& ctx, const Image& image, const Dims& input, const Dims& filter,
+                     const IntArray& strides, const IntArray& paddings, const std::string& algorithm,
+                     const IntArray& dilations) {
+  const int space = image.space;
+  check_list(ctx, "strides", strides, space, 1);
+  const Padding padding = padding_of(ctx, algorithm, paddings, space);
+  check_dilations(ctx, dilations, space, padding);
+  Windows windows;
+  for (int i = 0; i < space; ++i) {
+    Window& window = at(windows, image, i);
+    window.in = input[image.first() + i];
+    window.size = filter[2 + i];
+    window.stride = strides[static_cast<size_t>(i)];
+    window.dilation = dilations[static_cast<size_t>(i)];
+    pad(window, padding, paddings, i, space, window.in);
+    const int64_t room = window.in + window.before + window.after - window.reach();
+    if (window.size < 1 || room < 0) fail_small(ctx, window.in, window);
+    window.out = room / window.stride + 1;
+  }
+  return windows;
+}
+
+Windows conv_transpose_windows(const OpContext& ctx, const Image& image, const Dims& x, const Dims& filter,
+                               const IntArray& strides, const IntArray& paddings, const IntArray& output_padding,
+                               const IntArray& output_size, const std::string& algorithm, const IntArray& dilations) {
+  const int space = image.space;
+  check_list(ctx, "strides", strides, space, 1);
+  const Padding padding = padding_of(ctx, algorithm, paddings, space);
+  check_dilations(ctx, dilations, space, padding);
+  if (!output_padding.empty()) check_list(ctx, "output_padding", output_padding, space, 0);
+  if (!output_size.empty()) check_list(ctx, "output_size", output_size, space, 1);
+  Windows windows;
+  for (int i = 0; i < space; ++i) {
+    const auto k = static_cast<size_t>(i);
+    Window& window = at(windows, image, i);
+    window.out = x[image.first() + i];
+    window.size = filter[2 + i];
+    window.stride = strides[k];
+    window.dilation = dilations[k];
+    pad(window, padding, paddings, i, space, window.out);
+    const int64_t least = (window.out - 1) * window.stride - window.before - window.after + window.reach();
+    if (window.size < 1 || window.out < 1 || least < 1) fail_small(ctx, window.out, window);
+    window.in = !output_size.empty() ? output_size[k] : least + (output_padding.empty() ? 0 : output_padding[k]);
+    if (window.in >= least && window.in < least + window.stride) continue;
+    fail(ErrorCode::invalid_argument,
+         "[{}] dim {} of the result would be {}, by output_size or output_padding, but must be from {} to {}", ctx.op,
+         image.first() + i, window.in, least, least + window.stride - 1);
+  }
+  return windows;
+}
+
+Windows pool_windows(const OpContext& ctx, const Image& image, const Dims& x, const Pooling& pooling) {
+  const int space = image.space;
+  if (!pooling.global_pooling) check_list(ctx, "kernel_size", pooling.kernel_size, space, 1);
+  const bool fixed = !pooling.global_pooling && !pooling.adaptive;
+  if (fixed) check_list(ctx, "strides", pooling.strides, space, 1);
+  const Padding padding = fixed ? padding_of(ctx, pooling.algorithm, pooling.paddings, space) : Padding::valid;
+  Windows windows;
+  for (int i = 0; i < space; ++i) {
+    const auto k = static_cast<size_t>(i);
+    Window& window = at(windows, image, i);
+    window.in = x[image.first() + i];
+    if (window.in < 1) fail_small(ctx, window.in, window);
+    if (pooling.adaptive && !pooling.global_pooling) {
+      window.size = 0;
+      window.out = pooling.kernel_size[k];
+      continue;
+    }
+    window.size = pooling.global_pooling ? window.in : pooling.kernel_size[k];
+    window.stride = fixed ? pooling.strides[k] : 1;
+    pad(window, padding, pooling.paddings, i, space, window.in);
+    const int64_t room = window.in + window.before + window.after - window.size;
+    if (room < 0) fail_small(ctx, window.in, window);
+    window.out = (room + (pooling.ceil_mode ? window.stride - 1 : 0)) / window.stride + 1;
+    if (window.size > window.before && (window.out - 1) * window.stride - window.before < window.in) continue;
+    fail(
+        ErrorCode::invalid_argument,
+        "[{}] a window of {} with a stride of {} and paddings of {} and {} would lie beside the {} elements of dim {}; "
+        "make the padding smaller{}",
+        ctx.op, window.size, window.stride, window.before, window.after, window.in, image.first() + i,
+        pooling.ceil_mode ? " or use no ceil_mode" : "");
+  }
+  return windows;
+}
+
+Dims image_dims(const Image& image, int64_t batch, int64_t channels, const Windows& windows, int64_t Window::*size) {
+  Dims dims{batch};
+  if (!image.channels_last) dims.push_back(channels);
+  for (size_t i = static_cast<size_t>(3 - image.space); i < 3; ++i) dims.push_back(windows[i].*size);
+  if (image.channels_last) dims.push_back(channels);
+  return dims;
+}
+
+}  // namespace shard::meta

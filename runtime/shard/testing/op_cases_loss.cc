@@ -1,0 +1,184 @@
+// Cases of the ops of loss.yaml and fused.yaml, of normalisations of images, and of their gradients.
+#include "shard/ops/fused.h"
+#include "shard/ops/loss.h"
+#include "shard/ops/nn.h"
+#include "shard/testing/op_cases.h"
+
+namespace shard::testing {
+namespace {
+
+template <class... T>
+Tensors all(std::tuple<T...> values) {
+  return std::apply([](auto&... tensors) { return Tensors{tensors...}; }, values);
+}
+
+void add_image_norms(OpCases& cases) {
+  const double ulps = 64;
+  const char* inexact = "quotients by roots are added up over the batch in another order";
+  for (const bool last : {false, true}) {
+    const std::string format = last ? "NHWC" : "NCHW", name = last ? "channels last" : "two groups";
+    const auto make = [=](bool grad, auto run) {
+      return [=](Draw& draw) {
+        const int64_t n = draw.size_above_0(), c = 2 * draw.size_above_0();
+        const CaseInput x = draw.input(last ? Dims{n, 3, c} : Dims{n, c, 3}), weight = draw.input({c}),
+                        statistic = draw.input({n, 2});
+        std::vector<CaseInput> inputs = {x, weight, weight};
+        if (grad) inputs.insert(inputs.end(), {statistic, statistic.between(1, 3), x});
+        return CaseCall{inputs, run};
+      };
+    };
+    cases.push_back({"group_norm", name, kFloats, make(false, [=](Tensors& t) {
+                       return all(group_norm_intermediate(t[0], t[1], t[2], 1e-2f, 2, format));
+                     })});
+    cases.push_back(
+        {"group_norm_grad", name, kFloats,
+         make(true,
+              [=](Tensors& t) { return all(group_norm_grad(t[0], t[1], t[2], t[3], t[4], t[5], 1e-2f, 2, format)); }),
+         ulps, inexact});
+  }
+  cases.push_back({"group_norm", "without scale and bias", kFloats, [](Draw& draw) {
+                     return CaseCall{{draw.input({draw.size_above_0(), 2, 3})},
+                                     [](Tensors& t) { return all(group_norm_intermediate(t[0], {}, {}, 1e-2f, 1)); }};
+                   }});
+  cases.push_back({"instance_norm", "with scale and bias", kFloats, [](Draw& draw) {
+                     const Dims x = {draw.size_above_0(), draw.size_above_0(), 3};
+                     const CaseInput weight = draw.input({x[1]});
+                     return CaseCall{{draw.input(x), weight, weight}, [](Tensors& t) {
+                                       return all(instance_norm_intermediate(t[0], t[1], t[2], 1e-2f));
+                                     }};
+                   }});
+  cases.push_back({"instance_norm_grad", "with scale and bias", kFloats,
+                   [](Draw& draw) {
+                     const Dims x = {draw.size_above_0(), draw.size_above_0(), 3};
+                     const CaseInput weight = draw.input({x[1]}), statistic = draw.input({x[0], x[1]}).between(1, 3);
+                     return CaseCall{
+                         {draw.input(x), weight, weight, statistic, statistic, draw.input(x)},
+                         [](Tensors& t) { return all(instance_norm_grad(t[0], t[1], t[2], t[3], t[4], t[5], 1e-2f)); }};
+                   },
+                   ulps, inexact});
+}
+
+void add_losses_of_elements(OpCases& cases) {
+  const auto alike = [](size_t count, auto run) {
+    return [=](Draw& draw) {
+      return CaseCall{std::vector<CaseInput>(count, draw.input(draw.dims(2)).between(0, 1)), run};
+    };
+  };
+  const auto add = [&](const char* op, const char* name, size_t count, Tensors (*run)(Tensors&)) {
+    cases.push_back({op, name, kFloats, alike(count, run)});
+  };
+  add("bce_loss", "of two dims", 2, [](Tensors& t) { return Tensors{bce_loss(t[0], t[1])}; });
+  add("bce_loss_", "of two dims", 2, [](Tensors& t) { return Tensors{bce_loss_(t[0], t[1])}; });
+  add("bce_loss_grad", "of two dims", 3, [](Tensors& t) { return Tensors{bce_loss_grad(t[0], t[1], t[2])}; });
+  add("bce_loss_grad_", "of two dims", 3, [](Tensors& t) { return Tensors{bce_loss_grad_(t[0], t[1], t[2])}; });
+  add("log_loss", "of two dims", 2, [](Tensors& t) { return Tensors{log_loss(t[0], t[1], 0.5f)}; });
+  add("log_loss_grad", "of two dims", 3, [](Tensors& t) { return Tensors{log_loss_grad(t[0], t[1], t[2], 0.5f)}; });
+  add("huber_loss", "of two dims", 2, [](Tensors& t) { return all(huber_loss_intermediate(t[0], t[1], 0.5f)); });
+  add("huber_loss_grad", "of two dims", 2, [](Tensors& t) { return all(huber_loss_grad(t[0], t[1], 0.5f)); });
+  const double ulps = 64;
+  const char* inexact = "contributions are rounded before they are added";
+  cases.push_back({"sigmoid_cross_entropy_with_logits", "plain", kFloats,
+                   alike(2, [](Tensors& t) { return Tensors{sigmoid_cross_entropy_with_logits(t[0], t[1], {})}; }),
+                   ulps, inexact});
+  cases.push_back(
+      {"sigmoid_cross_entropy_with_logits", "weighted and normalised", kFloats,
+       alike(3, [](Tensors& t) { return Tensors{sigmoid_cross_entropy_with_logits(t[0], t[1], t[2], true)}; }), ulps,
+       inexact});
+  for (const bool logarithms : {false, true}) {
+    cases.push_back({"kldiv_loss", logarithms ? "sum of logarithms" : "mean over rows", kFloats,
+                     [=](Draw& draw) {
+                       const CaseInput x = draw.input(draw.dims_above_0(2)).between(0, 1);
+                       return CaseCall{
+                           {x, x}, [=](Tensors& t) {
+                             return Tensors{kldiv_loss(t[0], t[1], logarithms ? "sum" : "batchmean", logarithms)};
+                           }};
+                     },
+                     ulps, inexact});
+  }
+}
+
+void add_nll_losses(OpCases& cases) {
+  for (const std::string reduction : {"none", "sum", "mean"}) {
+    const bool weighted = reduction != "sum";
+    const auto make = [=](bool grad, auto run) {
+      return [=](Draw& draw) {
+        const int64_t n = draw.size_above_0(), c = draw.size_above_0();
+        const CaseInput label = draw.input({n, 2}).of(DType::int64).between(0, c - 1);
+        std::vector<CaseInput> inputs = {draw.input({n, c, 2}), label};
+        if (grad) {
+          inputs.push_back(draw.input({}).between(1, 4));
+          inputs.push_back(draw.input(reduction == "none" ? Dims{n, 2} : Dims{}));
+        }
+        if (weighted) inputs.push_back(draw.input({c}).between(1, 2));
+        return CaseCall{inputs, run};
+      };
+    };
+    const double ulps = reduction == "mean" ? 64 : 0;
+    const std::string inexact = reduction == "mean" ? "a quotient is rounded" : "";
+    cases.push_back(
+        {"nll_loss", reduction, kFloats,
+         make(false,
+              [=](Tensors& t) { return all(nll_loss(t[0], t[1], weighted ? t[2] : Tensor(), -100, reduction)); }),
+         ulps, inexact});
+    cases.push_back({"nll_loss_grad", reduction, kFloats,
+                     make(true,
+                          [=](Tensors& t) {
+                            return Tensors{
+                                nll_loss_grad(t[0], t[1], weighted ? t[4] : Tensor(), t[2], t[3], -100, reduction)};
+                          }),
+                     ulps, inexact});
+  }
+}
+
+void add_fused(OpCases& cases) {
+  const double ulps = 64;
+  const char* inexact = "contributions are rounded before they are added";
+  cases.push_back({"fused_gemm_epilogue", "gelu", kFloats,
+                   [](Draw& draw) {
+                     const int64_t m = draw.size(), k = draw.size(), n = draw.size();
+                     return CaseCall{{draw.input({m, k}), draw.input({n, k}), draw.input({n})}, [](Tensors& t) {
+                                       return Tensors{fused_gemm_epilogue(t[0], t[1], t[2], false, true, "gelu")};
+                                     }};
+                   },
+                   ulps, inexact});
+  for (const std::string method : {"gelu", "swiglu", "geglu"}) {
+    cases.push_back({"fused_bias_act", method, kFloats,
+                     [=](Draw& draw) {
+                       const int64_t m = draw.size(), n = 2 * draw.size();
+                       return CaseCall{{draw.input({m, n}), draw.input({n})}, [=](Tensors& t) {
+                                         return Tensors{fused_bias_act(t[0], t[1], {}, {}, {}, method)};
+                                       }};
+                     },
+                     ulps, inexact});
+  }
+  cases.push_back({"fused_dropout_add", "a fixed seed", kFloats, [](Draw& draw) {
+                     const CaseInput x = draw.input(draw.dims(2));
+                     return CaseCall{
+                         {x, x}, [](Tensors& t) {
+                           return Tensors{fused_dropout_add(t[0], t[1], {}, 0.5f, false, "upscale_in_train", 7)};
+                         }};
+                   }});
+  cases.push_back({"fused_softmax_mask", "a mask for all heads", kFloats,
+                   [](Draw& draw) {
+                     const Dims x = draw.dims_above_0(4);
+                     return CaseCall{{draw.input(x), draw.input({x[0], 1, x[2], x[3]})},
+                                     [](Tensors& t) { return Tensors{fused_softmax_mask(t[0], t[1])}; }};
+                   },
+                   ulps, inexact});
+  cases.push_back({"fused_softmax_mask_upper_triangle", "square", kFloats, [](Draw& draw) {
+                     const int64_t size = draw.size_above_0();
+                     return CaseCall{{draw.input({draw.size(), draw.size(), size, size})},
+                                     [](Tensors& t) { return Tensors{fused_softmax_mask_upper_triangle(t[0])}; }};
+                   }});
+}
+
+}  // namespace
+
+void add_loss_cases(OpCases& cases) {
+  add_image_norms(cases);
+  add_losses_of_elements(cases);
+  add_nll_losses(cases);
+  add_fused(cases);
+}
+
+}  // namespace shard::testing

@@ -1,0 +1,76 @@
+// Losses and layers that are compositions of other ops, against numbers of PyTorch 2.15 (float64) and by hand.
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <limits>
+
+#include "shard/shard.h"
+
+using namespace shard;
+
+namespace {
+
+Tensor of(const std::vector<double>& values, const Dims& dims) { return Tensor::from_data(values, dims); }
+
+void check(const Tensor& got, const std::vector<double>& expected) {
+  const std::vector<double> actual = got.to_vector<double>();
+  REQUIRE(actual.size() == expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    INFO("element " << i);
+    CHECK(actual[i] == Approx(expected[i]).epsilon(1e-8).margin(1e-9));
+  }
+}
+
+template <class Call>
+ErrorCode code_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) { return error.code(); }
+  FAIL("no error");
+  return ErrorCode::internal;
+}
+
+}  // namespace
+
+TEST_CASE("sigmoid_cross_entropy_with_logits ignores labels and counts the others") {
+  const Tensor x = of({-2, 0, 3, .5}, {4}), label = of({0, 1, 1, .5}, {4});
+  check(sigmoid_cross_entropy_with_logits(x, label, {}), {0.126928011, 0.693147181, 0.048587352, 0.724076984});
+  const Tensor some = of({0, 1, 7, .5}, {4});
+  check(sigmoid_cross_entropy_with_logits(x, some, {}, true, 7),
+        {0.126928011 / 3, 0.693147181 / 3, 0, 0.724076984 / 3});
+  check(sigmoid_cross_entropy_with_logits(of({1000, -1000}, {2}), of({1, 0}, {2}), {}), {0, 0});
+  check(sigmoid_cross_entropy_with_logits(of({0, 1}, {2}), of({7, 7}, {2}), {}, true, 7), {0, 0});
+  // A weight of positive labels multiplies the logarithm.
+  check(sigmoid_cross_entropy_with_logits(of({0}, {1}), of({1}, {1}), of({3}, {1})), {3 * std::log(2.0)});
+  CHECK(code_of([&] { sigmoid_cross_entropy_with_logits(x, of({1}, {1}), {}); }) == ErrorCode::shape_mismatch);
+}
+
+TEST_CASE("kldiv_loss is 0 where the label is and has four reductions") {
+  const std::vector<double> logarithms = {std::log(.2), std::log(.8), std::log(.5), std::log(.5)};
+  const Tensor x = of(logarithms, {2, 2}), label = of({.3, .7, 0, 1}, {2, 2});
+  const std::vector<double> each = {0.121639532, -0.093471975, 0, 0.693147181};
+  const double total = each[0] + each[1] + each[2] + each[3];
+  check(kldiv_loss(x, label, "none"), each);
+  check(kldiv_loss(x, label, "sum"), {total});
+  check(kldiv_loss(x, label), {total / 4});
+  check(kldiv_loss(x, label, "batchmean"), {total / 2});
+  check(kldiv_loss(x, scale(x, 2), "batchmean", true), {-0.27688149});
+  CHECK(code_of([&] { kldiv_loss(x, label, "median"); }) == ErrorCode::invalid_argument);
+}
+
+TEST_CASE("fused layers are those that they are made of") {
+  const Tensor x = of({1, -2, 3, 4}, {2, 2}), y = of({1, 0, 2, 1}, {2, 2}), bias = of({-20, 0.5}, {2});
+  check(fused_gemm_epilogue(x, y, bias, false, false, "none"), {-23, -1.5, -9, 4.5});
+  check(fused_gemm_epilogue(x, y, bias, false, false, "relu"), {0, 0, 0, 4.5});
+  check(fused_gemm_epilogue(x, y, bias, true, true, "none"), {-19, 5.5, -22, 0.5});
+  CHECK(code_of([&] { fused_gemm_epilogue(x, y, bias, false, false, "tanh"); }) == ErrorCode::invalid_argument);
+  check(fused_bias_act(x, of({1, 2}, {2}), {}, {}, {}, "relu"), {2, 0, 4, 6});
+  // gelu(1) is the probability that a normal number is below 1, and gelu(3) three times that of 3.
+  check(fused_bias_act(x, {}, {}, {}, {}, "geglu"), {-2 * 0.841344746068543, 12 * 0.998650101968370});
+  CHECK(code_of([&] { fused_bias_act(x, {}, bias, {}, {}, "relu"); }) == ErrorCode::invalid_argument);
+  check(fused_dropout_add(x, y, {}, 0.0f), {2, -2, 5, 5});
+  CHECK(code_of([&] { fused_dropout_add(x, bias, {}, 0.0f); }) == ErrorCode::shape_mismatch);
+  const double inf = std::numeric_limits<double>::infinity();
+  check(fused_softmax_mask(of({0, 0, 0, std::log(3.0)}, {1, 2, 1, 2}), of({0, -inf}, {1, 1, 1, 2})), {1, 0, 1, 0});
+  check(fused_softmax_mask_upper_triangle(of({0, 9, 0, std::log(3.0)}, {1, 1, 2, 2})), {1, 0, .25, .75});
+}
