@@ -3,11 +3,14 @@
 #pragma once
 
 #include "activation.h"
+#include "conv.h"
 #include "creation.h"
 #include "dynamic.h"
 #include "elementary.h"
+#include "fused.h"
 #include "indexing.h"
 #include "logic.h"
+#include "loss.h"
 #include "math.h"
 #include "nn.h"
 #include "optim.h"
@@ -23,11 +26,14 @@ class OpTable;
 // Adds the ops to a table, for programs.
 namespace shard::program {
 SHARD_API void register_api_activation(OpTable& table);
+SHARD_API void register_api_conv(OpTable& table);
 SHARD_API void register_api_creation(OpTable& table);
 SHARD_API void register_api_dynamic(OpTable& table);
 SHARD_API void register_api_elementary(OpTable& table);
+SHARD_API void register_api_fused(OpTable& table);
 SHARD_API void register_api_indexing(OpTable& table);
 SHARD_API void register_api_logic(OpTable& table);
+SHARD_API void register_api_loss(OpTable& table);
 SHARD_API void register_api_math(OpTable& table);
 SHARD_API void register_api_nn(OpTable& table);
 SHARD_API void register_api_optim(OpTable& table);
@@ -37,11 +43,14 @@ SHARD_API void register_api_shape(OpTable& table);
 SHARD_API void register_api_special(OpTable& table);
 inline void register_api(OpTable& table) {
   register_api_activation(table);
+  register_api_conv(table);
   register_api_creation(table);
   register_api_dynamic(table);
   register_api_elementary(table);
+  register_api_fused(table);
   register_api_indexing(table);
   register_api_logic(table);
+  register_api_loss(table);
   register_api_math(table);
   register_api_nn(table);
   register_api_optim(table);
