@@ -7,7 +7,6 @@
 #include "indexing_dist.h"
 #include "indexing_autograd.h"
 #include "indexing_ops.h"
-#include "creation.h"
 #include "shape.h"
 
 namespace shard {
@@ -292,11 +291,11 @@ Tensor fold_grad(const Tensor& out_grad, const IntArray& kernel_sizes, const Int
   }
 }
 
-Tensor fill_grad(const Tensor& out_grad) {
+Tensor fill_grad(const Tensor& out_grad, CallSite site) {
   try {
-    return shard::full_like(out_grad, Scalar(0));
+    return shard::fill(out_grad, Scalar(0), site);
   } catch (...) {
-    call::rethrow_as("fill_grad", "full_like");
+    call::rethrow_as("fill_grad", "fill");
   }
 }
 

@@ -186,7 +186,7 @@ SHARD_API Tensor unfold_grad(const Tensor& x, const Tensor& out_grad, const IntA
 SHARD_API Tensor fold_grad(const Tensor& out_grad, const IntArray& kernel_sizes,
     const IntArray& strides, const IntArray& paddings, const IntArray& dilations,
     CallSite site = CallSite::here());
-SHARD_API Tensor fill_grad(const Tensor& out_grad);
+SHARD_API Tensor fill_grad(const Tensor& out_grad, CallSite site = CallSite::here());
 SHARD_API Tensor fill_diagonal_grad(const Tensor& out_grad, int offset, bool wrap,
     CallSite site = CallSite::here());
 }  // namespace shard

@@ -209,7 +209,8 @@ std::vector<Accepted> accepted_by_rules() {
       "pending values beside a replicated index: no kind states which arguments are only read");
   add({"fill", "fill_diagonal"}, kPending,
       "what is filled is not read, but the rule has it reduced, because its target must not stay pending");
-  add({"shard_index"}, kPending, "indices that are all in one shard, or all outside it, need not be reduced");
+  add({"pad", "diag"}, {"max", "min", "prod", "avg", "any", "all"},
+      "padding with another value than 0 commutes with some types, but the guard does not see the type");
   add({"bitwise_left_shift", "bitwise_right_shift"}, kPending,
       "a product or quotient by a replicated power of two, which no kind expresses");
   return all;

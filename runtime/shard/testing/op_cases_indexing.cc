@@ -17,10 +17,6 @@ void add(OpCases& cases, const char* op, const char* name, const std::vector<DTy
 constexpr Shape kOne = [](Draw& draw) { return draw.dims(1); };
 constexpr Shape kTwo = [](Draw& draw) { return draw.dims(2); };
 constexpr Shape kThree = [](Draw& draw) { return draw.dims(3); };
-constexpr Shape kSquare = [](Draw& draw) {
-  const int64_t n = draw.size();
-  return Dims{n, n};
-};
 constexpr Shape kCube = [](Draw& draw) {
   const int64_t n = draw.size();
   return Dims{n, n, n};
@@ -111,8 +107,8 @@ void add_diagonals(OpCases& cases) {
       [](Tensors& t) { return Tensors{fill_diagonal(t[0], 2, 0, true)}; });
   add(cases, "fill_diagonal", "of a cube", kNumbers, kCube,
       [](Tensors& t) { return Tensors{fill_diagonal(t[0], 2, -1)}; });
-  add(cases, "fill_diagonal_", "of a square", kNumbers, kSquare,
-      [](Tensors& t) { return Tensors{fill_diagonal_(t[0], 2)}; });
+  add(cases, "fill_diagonal_", "of a matrix", kNumbers, kTwo,
+      [](Tensors& t) { return Tensors{fill_diagonal_(t[0], 2, 1)}; });
 }
 
 void add_images(OpCases& cases) {
