@@ -87,13 +87,13 @@ Tensor log_loss_grad(const Tensor& input, const Tensor& label, const Tensor& out
       dense::log_loss_grad, input, label, out_grad, epsilon);
 }
 
-std::tuple<Tensor, Tensor> huber_loss_grad(const Tensor& residual, const Tensor& out_grad,
-    float delta) {
-  if (autograd::records(residual, out_grad)) {
-    return external::huber_loss_grad(residual, out_grad, delta);
+std::tuple<Tensor, Tensor> huber_loss_grad(const Tensor& input, const Tensor& label,
+    const Tensor& out_grad, float delta) {
+  if (autograd::records(input, label, out_grad)) {
+    return external::huber_loss_grad(input, label, out_grad, delta);
   }
   return call::dispatch(ops::huber_loss_grad, dist::huber_loss_grad, infer::huber_loss_grad,
-      dense::huber_loss_grad, residual, out_grad, delta);
+      dense::huber_loss_grad, input, label, out_grad, delta);
 }
 
 Tensor nll_loss_grad(const Tensor& input, const Tensor& label, const Tensor& weight,
@@ -107,9 +107,10 @@ Tensor nll_loss_grad(const Tensor& input, const Tensor& label, const Tensor& wei
       dense::nll_loss_grad, input, label, weight, total_weight, out_grad, ignore_index, reduction);
 }
 
-Tensor nll_loss_double_grad(const Tensor& label, const Tensor& weight,
+Tensor nll_loss_double_grad(const Tensor& label, const Tensor& weight, const Tensor& total_weight,
     const Tensor& grad_input_grad, int64_t ignore_index, const std::string& reduction) {
-  return external::nll_loss_double_grad(label, weight, grad_input_grad, ignore_index, reduction);
+  return external::nll_loss_double_grad(label, weight, total_weight, grad_input_grad, ignore_index,
+      reduction);
 }
 
 }  // namespace shard

@@ -49,17 +49,18 @@ SHARD_API Tensor& bce_loss_grad_(const Tensor& input, const Tensor& label, Tenso
 /// gradient.
 SHARD_API Tensor log_loss_grad(const Tensor& input, const Tensor& label, const Tensor& out_grad,
     float epsilon);
-/// label_grad is out_grad * residual, with residual limited to -delta and delta, and input_grad the
-/// negative of that.
-SHARD_API std::tuple<Tensor, Tensor> huber_loss_grad(const Tensor& residual, const Tensor& out_grad,
-    float delta);
+/// label_grad is out_grad * (label - input), the latter limited to -delta and delta, and input_grad
+/// the negative of that.
+SHARD_API std::tuple<Tensor, Tensor> huber_loss_grad(const Tensor& input, const Tensor& label,
+    const Tensor& out_grad, float delta);
 /// -out_grad times the weight at the class that label names, divided by total_weight for reduction
 /// mean; 0 at other classes.
 SHARD_API Tensor nll_loss_grad(const Tensor& input, const Tensor& label, const Tensor& weight,
     const Tensor& total_weight, const Tensor& out_grad, int64_t ignore_index = -100,
     const std::string& reduction = "mean", CallSite site = CallSite::here());
-/// The gradient of nll_loss_grad with respect to out_grad: nll_loss of grad_input_grad.
+/// The gradient of nll_loss_grad with respect to out_grad: nll_loss of grad_input_grad, whose mean
+/// divides by the total_weight given.
 SHARD_API Tensor nll_loss_double_grad(const Tensor& label, const Tensor& weight,
-    const Tensor& grad_input_grad, int64_t ignore_index = -100,
+    const Tensor& total_weight, const Tensor& grad_input_grad, int64_t ignore_index = -100,
     const std::string& reduction = "mean");
 }  // namespace shard

@@ -51,9 +51,11 @@ Tensor log_loss(const Tensor& input, const Tensor& label, float epsilon, CallSit
 std::tuple<Tensor, Tensor> huber_loss_intermediate(const Tensor& input, const Tensor& label,
     float delta, CallSite site) {
   autograd::Recording record(site, ops::huber_loss, input, label);
-  record.keep(1);
-  auto backward = [delta](autograd::BackwardContext& context) {
-    context.set_grads<0, 1>(shard::huber_loss_grad(context.output(1), context.grad(0), delta));
+  auto backward = [input = record.save(input), label = record.save(label), delta](
+      autograd::BackwardContext& context) {
+    context.set_grads<0, 1>(
+        shard::huber_loss_grad(input.input(context, 0), label.input(context, 1), context.grad(0),
+        delta));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::huber_loss, dist::huber_loss, infer::huber_loss, dense::huber_loss, input,
@@ -80,11 +82,12 @@ Tensor nll_loss_grad(const Tensor& input, const Tensor& label, const Tensor& wei
     const std::string& reduction, CallSite site) {
   autograd::Recording record(site, ops::nll_loss_grad, input, label, weight, total_weight,
       out_grad);
-  auto backward = [label = record.save(label), weight = record.save(weight), ignore_index,
-      reduction](autograd::BackwardContext& context) {
+  auto backward = [label = record.save(label), weight = record.save(weight),
+      total_weight = record.save(total_weight), ignore_index, reduction](
+      autograd::BackwardContext& context) {
     context.set_grads<4>(
         shard::nll_loss_double_grad(label.input(context, 1), weight.input(context, 2),
-        context.grad(0), ignore_index, reduction));
+        total_weight.input(context, 3), context.grad(0), ignore_index, reduction));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::nll_loss_grad, dist::nll_loss_grad, infer::nll_loss_grad,

@@ -47,10 +47,10 @@ Meta log_loss_grad(const OpContext& ctx, const Meta& input, const Meta& label, c
   return input_grad_meta;
 }
 
-std::tuple<Meta, Meta> huber_loss_grad(const OpContext& ctx, const Meta& residual,
+std::tuple<Meta, Meta> huber_loss_grad(const OpContext& ctx, const Meta& input, const Meta& label,
     const Meta& out_grad, float /*delta*/) {
   Meta input_grad_meta, label_grad_meta;
-  meta::HuberLossGradInferMeta(ctx, residual, out_grad, input_grad_meta, label_grad_meta);
+  meta::HuberLossGradInferMeta(ctx, input, label, out_grad, input_grad_meta, label_grad_meta);
   return {input_grad_meta, label_grad_meta};
 }
 
@@ -116,10 +116,10 @@ DenseTensor log_loss_grad(const OpContext& ctx, const Meta& input_grad_meta,
 }
 
 std::tuple<DenseTensor, DenseTensor> huber_loss_grad(const OpContext& ctx,
-    const Meta& input_grad_meta, const Meta& label_grad_meta, const DenseTensor& residual,
-    const DenseTensor& out_grad, float delta) {
+    const Meta& input_grad_meta, const Meta& label_grad_meta, const DenseTensor& input,
+    const DenseTensor& label, const DenseTensor& out_grad, float delta) {
   return call::compute(ctx, kernels<"huber_loss_grad">(), out_grad.dtype(),
-      std::tie(input_grad_meta, label_grad_meta), residual, out_grad, delta);
+      std::tie(input_grad_meta, label_grad_meta), input, label, out_grad, delta);
 }
 
 DenseTensor nll_loss_grad(const OpContext& ctx, const Meta& input_grad_meta,

@@ -14,7 +14,7 @@ Meta bce_loss_grad(const OpContext& ctx, const Meta& input, const Meta& label,
     const Meta& out_grad);
 Meta log_loss_grad(const OpContext& ctx, const Meta& input, const Meta& label, const Meta& out_grad,
     float epsilon);
-std::tuple<Meta, Meta> huber_loss_grad(const OpContext& ctx, const Meta& residual,
+std::tuple<Meta, Meta> huber_loss_grad(const OpContext& ctx, const Meta& input, const Meta& label,
     const Meta& out_grad, float delta);
 Meta nll_loss_grad(const OpContext& ctx, const Meta& input, const Meta& label, const Meta* weight,
     const Meta& total_weight, const Meta& out_grad, int64_t ignore_index,
@@ -40,8 +40,8 @@ void bce_loss_grad_(const OpContext& ctx, const Meta& input_grad_meta, const Den
 DenseTensor log_loss_grad(const OpContext& ctx, const Meta& input_grad_meta,
     const DenseTensor& input, const DenseTensor& label, const DenseTensor& out_grad, float epsilon);
 std::tuple<DenseTensor, DenseTensor> huber_loss_grad(const OpContext& ctx,
-    const Meta& input_grad_meta, const Meta& label_grad_meta, const DenseTensor& residual,
-    const DenseTensor& out_grad, float delta);
+    const Meta& input_grad_meta, const Meta& label_grad_meta, const DenseTensor& input,
+    const DenseTensor& label, const DenseTensor& out_grad, float delta);
 DenseTensor nll_loss_grad(const OpContext& ctx, const Meta& input_grad_meta,
     const DenseTensor& input, const DenseTensor& label, const DenseTensor& weight,
     const DenseTensor& total_weight, const DenseTensor& out_grad, int64_t ignore_index,

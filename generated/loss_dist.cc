@@ -70,11 +70,12 @@ Tensor log_loss_grad(const Tensor& input, const Tensor& label, const Tensor& out
   });
 }
 
-std::tuple<Tensor, Tensor> huber_loss_grad(const Tensor& residual, const Tensor& out_grad,
-    float delta) {
-  call::DistCall call(ops::huber_loss_grad, residual, out_grad, delta);
+std::tuple<Tensor, Tensor> huber_loss_grad(const Tensor& input, const Tensor& label,
+    const Tensor& out_grad, float delta) {
+  call::DistCall call(ops::huber_loss_grad, input, label, out_grad, delta);
   return call.run(infer::huber_loss_grad, [&] {
-    return dense::huber_loss_grad(call, call.meta(0), call.meta(1), call[0], call[1], delta);
+    return dense::huber_loss_grad(call, call.meta(0), call.meta(1), call[0], call[1], call[2],
+        delta);
   });
 }
 

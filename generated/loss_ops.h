@@ -12,8 +12,8 @@ Tensor sigmoid_cross_entropy_with_logits(const Tensor&, const Tensor&, const Ten
 Tensor kldiv_loss(const Tensor&, const Tensor&, const std::string&, bool);
 Tensor bce_loss_grad(const Tensor&, const Tensor&, const Tensor&);
 Tensor log_loss_grad(const Tensor&, const Tensor&, const Tensor&, float);
-std::tuple<Tensor, Tensor> huber_loss_grad(const Tensor&, const Tensor&, float);
-Tensor nll_loss_double_grad(const Tensor&, const Tensor&, const Tensor&, int64_t,
+std::tuple<Tensor, Tensor> huber_loss_grad(const Tensor&, const Tensor&, const Tensor&, float);
+Tensor nll_loss_double_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&, int64_t,
     const std::string&);
 }  // namespace shard::external
 
@@ -44,10 +44,10 @@ inline constexpr OpDef log_loss_grad = {.name = "log_loss_grad", .location = "lo
     .outputs = slots<"input_grad">, .rule = "..., ..., ... -> ...", .kernel = "log_loss_grad",
     .kernel_dtypes = dtype_sources<input_dtype(2)>};
 inline constexpr OpDef huber_loss_grad = {.name = "huber_loss_grad", .location = "loss.yaml",
-    .inputs = slots<"residual", "out_grad">, .attrs = names<"delta">,
-    .outputs = slots<"input_grad", "label_grad">, .rule = "..., ... -> ..., ...",
+    .inputs = slots<"input", "label", "out_grad">, .attrs = names<"delta">,
+    .outputs = slots<"input_grad", "label_grad">, .rule = "..., ..., ... -> ..., ...",
     .elementwise = true, .kernel = "huber_loss_grad",
-    .kernel_dtypes = dtype_sources<input_dtype(1)>};
+    .kernel_dtypes = dtype_sources<input_dtype(2)>};
 inline constexpr OpDef nll_loss_grad = {.name = "nll_loss_grad", .location = "loss.yaml",
     .inputs = slots<"input", "label", "weight?", "total_weight", "out_grad">,
     .attrs = names<"ignore_index", "reduction">, .outputs = slots<"input_grad">,

@@ -23,15 +23,18 @@ Tensor log_loss_grad(const Tensor& input, const Tensor& label, const Tensor& out
   return times(out_grad, subtract(divide(scale(y, -1, 1), scale(x, -1, 1 + e)), divide(y, scale(x, 1, e))));
 }
 
-std::tuple<Tensor, Tensor> huber_loss_grad(const Tensor& residual, const Tensor& out_grad, float delta) {
+std::tuple<Tensor, Tensor> huber_loss_grad(const Tensor& input, const Tensor& label, const Tensor& out_grad,
+                                           float delta) {
   const double d = static_cast<double>(delta);
-  const Tensor of_label = times(out_grad, clip(widened(residual), -d, d));
+  const Tensor of_label = times(out_grad, clip(subtract(widened(label), widened(input)), -d, d));
   return {scale(of_label, -1), of_label};
 }
 
-Tensor nll_loss_double_grad(const Tensor& label, const Tensor& weight, const Tensor& grad_input_grad,
-                            int64_t ignore_index, const std::string& reduction) {
-  return std::get<0>(nll_loss(grad_input_grad, label, weight, ignore_index, reduction));
+Tensor nll_loss_double_grad(const Tensor& label, const Tensor& weight, const Tensor& total_weight,
+                            const Tensor& grad_input_grad, int64_t ignore_index, const std::string& reduction) {
+  const bool mean = reduction == "mean";
+  const Tensor out = std::get<0>(nll_loss(grad_input_grad, label, weight, ignore_index, mean ? "sum" : reduction));
+  return mean ? divide(out, total_weight) : out;
 }
 
 }  // namespace shard::external

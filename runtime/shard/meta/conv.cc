@@ -65,7 +65,7 @@ void DepthwiseConvInferMeta(const OpContext& ctx, const Meta& input, const Meta&
                             const IntArray& paddings, const std::string& padding_algorithm, const IntArray& dilations,
                             int groups, const std::string& data_format, Meta& out) {
   ConvInferMeta(ctx, input, filter, strides, paddings, padding_algorithm, dilations, groups, data_format, out);
-  if (filter.dims[1] == 1) return;
+  if (global_dims(ctx, 1, filter)[1] == 1) return;
   fail(ErrorCode::shape_mismatch,
        "[{}] filter is {}, but dim 1 must be 1, so that groups is the number of input channels; use conv2d", ctx.op,
        to_string(filter));

@@ -390,7 +390,7 @@ SHARD_API void NllLossRawInferMeta(const OpContext& ctx, const Meta& input, cons
                                    const std::string& reduction, Meta& out, Meta& total_weight);
 SHARD_API void LossGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, const Meta& out_grad,
                                  Meta& input_grad);
-SHARD_API void HuberLossGradInferMeta(const OpContext& ctx, const Meta& residual, const Meta& out_grad,
+SHARD_API void HuberLossGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, const Meta& out_grad,
                                       Meta& input_grad, Meta& label_grad);
 SHARD_API void NllLossGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, const Meta* weight,
                                     const Meta& total_weight, const Meta& out_grad, const std::string& reduction,

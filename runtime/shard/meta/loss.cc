@@ -65,11 +65,10 @@ void LossGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& labe
   input_grad = input;
 }
 
-void HuberLossGradInferMeta(const OpContext& ctx, const Meta& residual, const Meta& out_grad, Meta& input_grad,
-                            Meta& label_grad) {
-  check_floating(ctx, "residual", residual);
-  check_like_forward(ctx, "out_grad", out_grad, residual);
-  input_grad = label_grad = residual;
+void HuberLossGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, const Meta& out_grad,
+                            Meta& input_grad, Meta& label_grad) {
+  LossGradInferMeta(ctx, input, label, out_grad, input_grad);
+  label_grad = input_grad;
 }
 
 void NllLossGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, const Meta* weight,

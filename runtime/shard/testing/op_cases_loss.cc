@@ -67,14 +67,14 @@ void add_losses_of_elements(OpCases& cases) {
   const auto add = [&](const char* op, const char* name, size_t count, Tensors (*run)(Tensors&)) {
     cases.push_back({op, name, kFloats, alike(count, run)});
   };
-  add("bce_loss", "of two dims", 2, [](Tensors& t) { return Tensors{bce_loss(t[0], t[1])}; });
-  add("bce_loss_", "of two dims", 2, [](Tensors& t) { return Tensors{bce_loss_(t[0], t[1])}; });
+  add("bce_loss", "of probabilities", 2, [](Tensors& t) { return Tensors{bce_loss(t[0], t[1])}; });
+  add("bce_loss_", "of probabilities", 2, [](Tensors& t) { return Tensors{bce_loss_(t[0], t[1])}; });
   add("bce_loss_grad", "of two dims", 3, [](Tensors& t) { return Tensors{bce_loss_grad(t[0], t[1], t[2])}; });
   add("bce_loss_grad_", "of two dims", 3, [](Tensors& t) { return Tensors{bce_loss_grad_(t[0], t[1], t[2])}; });
   add("log_loss", "of two dims", 2, [](Tensors& t) { return Tensors{log_loss(t[0], t[1], 0.5f)}; });
   add("log_loss_grad", "of two dims", 3, [](Tensors& t) { return Tensors{log_loss_grad(t[0], t[1], t[2], 0.5f)}; });
   add("huber_loss", "of two dims", 2, [](Tensors& t) { return all(huber_loss_intermediate(t[0], t[1], 0.5f)); });
-  add("huber_loss_grad", "of two dims", 2, [](Tensors& t) { return all(huber_loss_grad(t[0], t[1], 0.5f)); });
+  add("huber_loss_grad", "of two dims", 3, [](Tensors& t) { return all(huber_loss_grad(t[0], t[1], t[2], 0.5f)); });
   const double ulps = 64;
   const char* inexact = "contributions are rounded before they are added";
   cases.push_back({"sigmoid_cross_entropy_with_logits", "plain", kFloats,

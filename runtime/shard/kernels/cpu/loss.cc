@@ -74,14 +74,16 @@ void huber_loss(const OpContext&, const DenseTensor& input, const DenseTensor& l
 }
 
 template <class T>
-void huber_loss_grad(const OpContext&, const DenseTensor& residual, const DenseTensor& out_grad, float delta,
-                     DenseTensor& input_grad, DenseTensor& label_grad) {
+void huber_loss_grad(const OpContext&, const DenseTensor& input, const DenseTensor& label, const DenseTensor& out_grad,
+                     float delta, DenseTensor& input_grad, DenseTensor& label_grad) {
   using C = Compute<T>;
   const C d = static_cast<C>(delta);
   T *const of_input = input_grad.data<T>(), *const of_label = label_grad.data<T>();
-  parallel_for(residual.numel(), kCost, [&](int64_t first, int64_t last) {
+  parallel_for(input.numel(), kCost, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      const C r = static_cast<C>(residual.data<T>()[i]), limited = r > d ? d : r < -d ? -d : r;
+      const C r = static_cast<C>(label.data<T>()[i]) - static_cast<C>(input.data<T>()[i]), limited = r > d    ? d
+                                                                                                     : r < -d ? -d
+                                                                                                              : r;
       const C grad = static_cast<C>(out_grad.data<T>()[i]) * limited;
       of_label[i] = T(grad);
       of_input[i] = T(-grad);
