@@ -6,6 +6,7 @@
 #include "creation.h"
 #include "dynamic.h"
 #include "elementary.h"
+#include "linalg.h"
 #include "logic.h"
 #include "math.h"
 #include "nn.h"
@@ -13,6 +14,7 @@
 #include "random.h"
 #include "reduce.h"
 #include "shape.h"
+#include "sort.h"
 #include "special.h"
 
 namespace shard {
@@ -25,6 +27,7 @@ SHARD_API void register_api_activation(OpTable& table);
 SHARD_API void register_api_creation(OpTable& table);
 SHARD_API void register_api_dynamic(OpTable& table);
 SHARD_API void register_api_elementary(OpTable& table);
+SHARD_API void register_api_linalg(OpTable& table);
 SHARD_API void register_api_logic(OpTable& table);
 SHARD_API void register_api_math(OpTable& table);
 SHARD_API void register_api_nn(OpTable& table);
@@ -32,12 +35,14 @@ SHARD_API void register_api_optim(OpTable& table);
 SHARD_API void register_api_random(OpTable& table);
 SHARD_API void register_api_reduce(OpTable& table);
 SHARD_API void register_api_shape(OpTable& table);
+SHARD_API void register_api_sort(OpTable& table);
 SHARD_API void register_api_special(OpTable& table);
 inline void register_api(OpTable& table) {
   register_api_activation(table);
   register_api_creation(table);
   register_api_dynamic(table);
   register_api_elementary(table);
+  register_api_linalg(table);
   register_api_logic(table);
   register_api_math(table);
   register_api_nn(table);
@@ -45,6 +50,7 @@ inline void register_api(OpTable& table) {
   register_api_random(table);
   register_api_reduce(table);
   register_api_shape(table);
+  register_api_sort(table);
   register_api_special(table);
 }
 }  // namespace shard::program

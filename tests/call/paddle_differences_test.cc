@@ -54,6 +54,8 @@ TEST_CASE("differences from Paddle: NaN and infinities") {
   CHECK(std::isnan(of(relu(reals({kNaN})))[0]));
   CHECK(of(argmax(reals({1, kNaN, 3, kNaN}), 0)) == Values{1});
   error_of([] { argmax(zeros({0}), 0); }, ErrorCode::invalid_argument);
+  CHECK(of(argmin(reals({1, kNaN, 0, kNaN}), 0)) == Values{1});
+  error_of([] { argmin(zeros({0}), 0); }, ErrorCode::invalid_argument);
   const Tensor lowest = reals({-kInfinity}), both = reals({kInfinity, -kInfinity});
   for (const Tensor& limit : {gelu(lowest), gelu(lowest, true), silu(lowest), hardswish(lowest), mish(lowest, 20),
                               swish(lowest), thresholded_relu(lowest)})
@@ -120,4 +122,11 @@ TEST_CASE("reshape without elements returns the shape that is asked for, as Padd
     check(reshape(wide, {0, 5, 0}).dims() == Dims{0, 5, 0}, "more dims");
     check(full_tensor(reshape(wide, {0, 2})).dims() == Dims{0, 2}, "as many dims");
   });
+}
+
+TEST_CASE("differences from Paddle: singular matrices have no solutions and no gradients of determinants") {
+  const Tensor x = full({2, 2}, 1).set_requires_grad(true);
+  error_of([&] { det(x).backward(); }, ErrorCode::invalid_argument);
+  error_of([&] { slogdet(x).backward(full({2}, 1)); }, ErrorCode::invalid_argument);
+  error_of([] { triangular_solve(zeros({2, 2}), zeros({2, 2})); }, ErrorCode::invalid_argument);
 }

@@ -32,6 +32,9 @@ void register_builtin_kernels() {
   cpu::register_optim();
   cpu::register_creation();
   cpu::register_dynamic();
+  cpu::register_sort();
+  cpu::register_running();
+  cpu::register_linalg();
 }
 
 }  // namespace shard
