@@ -34,31 +34,30 @@ Tensor svd_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&, cons
 namespace shard::ops {
 inline constexpr OpDef cholesky = {.name = "cholesky", .location = "linalg.yaml",
     .inputs = slots<"x">, .attrs = names<"upper">, .outputs = slots<"out">,
-    .rule = "... !m !n -> ... !m !n", .kernel = "cholesky",
+    .rule = "... 1 1 -> ... 1 1", .kernel = "cholesky",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef triangular_solve = {.name = "triangular_solve", .location = "linalg.yaml",
     .inputs = slots<"x", "y">, .attrs = names<"upper", "transpose", "unitriangular">,
-    .outputs = slots<"out">, .rule = "... !m !n, ... !n !k -> ... !n !k",
-    .kernel = "triangular_solve", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+    .outputs = slots<"out">, .rule = "... 1 1, ... 1 k -> ... 1 k", .kernel = "triangular_solve",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef solve = {.name = "solve", .location = "linalg.yaml",
     .inputs = slots<"x", "y">, .outputs = slots<"out">,
     .rule = "... !m !n, ... !n !k? -> ... !n !k?", .kernel = "solve",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef inverse = {.name = "inverse", .location = "linalg.yaml",
-    .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... !m !n -> ... !m !n",
+    .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... 1 1 -> ... 1 1",
     .kernel = "inverse", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef det = {.name = "det", .location = "linalg.yaml", .inputs = slots<"x">,
-    .outputs = slots<"out">, .rule = "... !m !n -> ...", .kernel = "determinant",
+    .outputs = slots<"out">, .rule = "... 1 1 -> ...", .kernel = "determinant",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef slogdet = {.name = "slogdet", .location = "linalg.yaml",
-    .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... !m !n -> 1 ...",
-    .kernel = "slogdet", .kernel_dtypes = dtype_sources<input_dtype(0)>};
-inline constexpr OpDef eigh = {.name = "eigh", .location = "linalg.yaml", .inputs = slots<"x">,
-    .attrs = names<"UPLO">, .outputs = slots<"out_w", "out_v">,
-    .rule = "... !m !n -> ... !n, ... !m !n", .kernel = "eigh",
+    .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... 1 1 -> 1 ...", .kernel = "slogdet",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef eigh = {.name = "eigh", .location = "linalg.yaml", .inputs = slots<"x">,
+    .attrs = names<"UPLO">, .outputs = slots<"out_w", "out_v">, .rule = "... 1 1 -> ... 1, ... 1 1",
+    .kernel = "eigh", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef svd = {.name = "svd", .location = "linalg.yaml", .inputs = slots<"x">,
     .attrs = names<"full_matrices">, .outputs = slots<"u", "s", "vh">,
-    .rule = "... !m !n -> ... 1 1, ... 1, ... 1 1", .kernel = "svd",
+    .rule = "... 1 1 -> ... 1 1, ... 1, ... 1 1", .kernel = "svd",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

@@ -94,7 +94,6 @@ const std::vector<Constant> kConstantOutputs = {
     {"flash_attn", {1, 2, 3}},           // the weights, what the gradient uses, and the seed
     {"layer_norm", {1, 2}},              // statistics
     {"rms_norm", {1}},
-    {"svd", {0}, "full matrices"},  // vectors without a singular value
 };
 /// Inputs that must be positive: powers of them are real then, and roots have a derivative.
 const std::vector<Constant> kPositiveInputs = {{"elementwise_pow", {0}}, {"frobenius_norm", {0}}, {"sqrt", {0}}};

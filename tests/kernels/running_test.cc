@@ -92,8 +92,7 @@ TEST_CASE("logsumexp agrees with SciPy and does not overflow") {
   check(logsumexp(of({1, kInfinity}), {0}, false, false), {}, {kInfinity});
   check(logsumexp(of({3}, {}), {}, false, false), {}, {3});
   check(logsumexp(of(Values(300, 1), {300}, DType::float16), {0}, false, false), {}, {1 + std::log(300)}, 1);
-  CHECK_THAT(error_of([] { logsumexp(of({}, {0}), {0}, false, false); }, ErrorCode::invalid_argument),
-             Catch::Contains("logsumexp"));
+  error_of([] { logsumexp(of({}, {0}), {0}, false, false); }, ErrorCode::invalid_argument);
 }
 
 TEST_CASE("norms of every order agree with NumPy") {

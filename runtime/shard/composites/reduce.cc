@@ -36,7 +36,7 @@ Tensor p_norm(const Tensor& given_x, float porder, int axis, float, bool keepdim
   const auto norm = [&] {
     if (porder == 2) return frobenius_norm(x, axes, keepdim, false);
     const Tensor size = abs(x);
-    if (porder == 0) return cast(sum(cast(size, DType::boolean), axes, keepdim), x.dtype());
+    if (porder == 0) return sum(cast(cast(size, DType::boolean), x.dtype()), axes, keepdim);
     if (porder == 1) return sum(size, axes, keepdim);
     if (std::isinf(porder)) return porder > 0 ? max(size, axes, keepdim) : min(size, axes, keepdim);
     const Tensor total = sum(pow(size, porder), axes, keepdim);
