@@ -79,6 +79,55 @@ Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims, bool flatten, 
       flatten, dtype), x);
 }
 
+Tensor argmin(const Tensor& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype) {
+  return autograd::unlinked(ops::argmin,
+      call::dispatch(ops::argmin, dist::argmin, infer::argmin, dense::argmin, x, axis, keepdims,
+      flatten, dtype), x);
+}
+
+Tensor cumprod(const Tensor& x, int dim, CallSite site) {
+  if (autograd::records(x)) return autograd::cumprod(x, dim, site);
+  return call::dispatch(ops::cumprod, dist::cumprod, infer::cumprod, dense::cumprod, x, dim);
+}
+
+Tensor& cumprod_(Tensor& x, int dim, CallSite site) {
+  const Writing writing(site, x);
+  if (autograd::records(x)) return autograd::cumprod_(x, dim, site);
+  call::dispatch_inplace(ops::cumprod, dist::cumprod_, infer::cumprod, dense::cumprod_, x, dim);
+  return x;
+}
+
+std::tuple<Tensor, Tensor> cummax(const Tensor& x, int axis, DType dtype, CallSite site) {
+  if (autograd::records(x)) return autograd::cummax(x, axis, dtype, site);
+  return call::dispatch(ops::cummax, dist::cummax, infer::cummax, dense::cummax, x, axis, dtype);
+}
+
+std::tuple<Tensor, Tensor> cummin(const Tensor& x, int axis, DType dtype, CallSite site) {
+  if (autograd::records(x)) return autograd::cummin(x, axis, dtype, site);
+  return call::dispatch(ops::cummin, dist::cummin, infer::cummin, dense::cummin, x, axis, dtype);
+}
+
+Tensor logcumsumexp(const Tensor& x, int axis, bool flatten, bool exclusive, bool reverse,
+    CallSite site) {
+  if (autograd::records(x)) {
+    return autograd::logcumsumexp(x, axis, flatten, exclusive, reverse, site);
+  }
+  return call::dispatch(ops::logcumsumexp, dist::logcumsumexp, infer::logcumsumexp,
+      dense::logcumsumexp, x, axis, flatten, exclusive, reverse);
+}
+
+Tensor logsumexp(const Tensor& x, const IntArray& axis, bool keepdim, bool reduce_all) {
+  return external::logsumexp(x, axis, keepdim, reduce_all);
+}
+
+Tensor p_norm(const Tensor& x, float porder, int axis, float epsilon, bool keepdim, bool asvector) {
+  return external::p_norm(x, porder, axis, epsilon, keepdim, asvector);
+}
+
+Tensor l1_norm(const Tensor& x) { return external::l1_norm(x); }
+Tensor mean_all(const Tensor& x) { return external::mean_all(x); }
+Tensor reduce_as(const Tensor& x, const Tensor& target) { return external::reduce_as(x, target); }
+
 Tensor sum_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool keepdim) {
   return external::sum_grad(x, out_grad, axis, keepdim);
 }
@@ -118,6 +167,25 @@ Tensor squared_l2_norm_grad(const Tensor& x, const Tensor& out_grad) {
 Tensor frobenius_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
     const IntArray& axis, bool keep_dim, bool reduce_all) {
   return external::frobenius_norm_grad(x, out, out_grad, axis, keep_dim, reduce_all);
+}
+
+Tensor cumprod_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, int dim) {
+  return external::cumprod_grad(x, out, out_grad, dim);
+}
+
+Tensor cummax_grad(const Tensor& x, const Tensor& indices, const Tensor& out_grad, int axis,
+    DType dtype) {
+  return external::cummax_grad(x, indices, out_grad, axis, dtype);
+}
+
+Tensor cummin_grad(const Tensor& x, const Tensor& indices, const Tensor& out_grad, int axis,
+    DType dtype) {
+  return external::cummin_grad(x, indices, out_grad, axis, dtype);
+}
+
+Tensor logcumsumexp_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, int axis,
+    bool flatten, bool exclusive, bool reverse) {
+  return external::logcumsumexp_grad(x, out, out_grad, axis, flatten, exclusive, reverse);
 }
 
 }  // namespace shard

@@ -55,6 +55,45 @@ SHARD_API Tensor numel(const Tensor& x);
 /// invalid_argument error.
 SHARD_API Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims = false,
     bool flatten = false, DType dtype = DType::int64);
+/// The index of the smallest element along axis (flatten: in row-major order of all elements) as
+/// int64 or int32; the lowest index of equal ones, NaN wins, and an empty axis is an
+/// invalid_argument error.
+SHARD_API Tensor argmin(const Tensor& x, const Scalar& axis, bool keepdims = false,
+    bool flatten = false, DType dtype = DType::int64);
+/// Running products along dim, of the shape and dtype of x. Every dtype but bool; integers wrap.
+SHARD_API Tensor cumprod(const Tensor& x, int dim, CallSite site = CallSite::here());
+SHARD_API Tensor& cumprod_(Tensor& x, int dim, CallSite site = CallSite::here());
+/// The largest element up to each position along axis, and its index along it, the last one of
+/// equal elements, as int64 or int32. NaN wins. Every dtype.
+SHARD_API std::tuple<Tensor, Tensor> cummax(const Tensor& x, int axis = -1,
+    DType dtype = DType::int64, CallSite site = CallSite::here());
+/// The smallest element up to each position along axis, and its index along it, the last one of
+/// equal elements, as int64 or int32. NaN wins. Every dtype.
+SHARD_API std::tuple<Tensor, Tensor> cummin(const Tensor& x, int axis = -1,
+    DType dtype = DType::int64, CallSite site = CallSite::here());
+/// The logarithms of running sums of exp(x) along axis, computed without overflow (flatten: of all
+/// elements in order, as one dim); exclusive leaves each element out of its own sum, so that the
+/// first is -infinity, reverse runs from the end. Float dtypes.
+SHARD_API Tensor logcumsumexp(const Tensor& x, int axis = -1, bool flatten = false,
+    bool exclusive = false, bool reverse = false, CallSite site = CallSite::here());
+/// The logarithm of the sum of exp(x) over the axes (all when empty or with reduce_all), which are
+/// dropped or, with keepdim, kept as 1. It is computed without overflow. Float dtypes; over no
+/// elements it is an invalid_argument error.
+SHARD_API Tensor logsumexp(const Tensor& x, const IntArray& axis, bool keepdim, bool reduce_all);
+/// (the sum of |x|^porder)^(1 / porder) along axis (asvector: over all elements), which is dropped
+/// or, with keepdim, kept as 1. A porder of 0 counts the elements that are not 0, and an infinite
+/// one is the largest, or smallest, |x|. The gradient where the norm is 0 is 0, so `epsilon` has no
+/// effect. Float dtypes.
+SHARD_API Tensor p_norm(const Tensor& x, float porder = 2, int axis = -1, float epsilon = 1e-12f,
+    bool keepdim = false, bool asvector = false);
+/// The sum of the absolute values of all elements, without dims; float dtypes.
+SHARD_API Tensor l1_norm(const Tensor& x);
+/// The mean of all elements, without dims; float dtypes, and NaN over no elements.
+SHARD_API Tensor mean_all(const Tensor& x);
+/// x summed over the dims along which the shape of target broadcasts to it, so that it gets the
+/// shape of target, of which no element is read. The dtype is that of sum; shape_mismatch where
+/// target does not broadcast to x.
+SHARD_API Tensor reduce_as(const Tensor& x, const Tensor& target);
 /// The gradient of sum: out_grad for each element of the sum.
 SHARD_API Tensor sum_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis = {},
     bool keepdim = false);
@@ -82,4 +121,11 @@ SHARD_API Tensor squared_l2_norm_grad(const Tensor& x, const Tensor& out_grad);
 /// The gradient of frobenius_norm: out_grad / out * x, and 0 where out is 0.
 SHARD_API Tensor frobenius_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
     const IntArray& axis, bool keep_dim, bool reduce_all);
+SHARD_API Tensor cumprod_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, int dim);
+SHARD_API Tensor cummax_grad(const Tensor& x, const Tensor& indices, const Tensor& out_grad,
+    int axis, DType dtype);
+SHARD_API Tensor cummin_grad(const Tensor& x, const Tensor& indices, const Tensor& out_grad,
+    int axis, DType dtype);
+SHARD_API Tensor logcumsumexp_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+    int axis, bool flatten, bool exclusive, bool reverse);
 }  // namespace shard

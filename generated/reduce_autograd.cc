@@ -106,4 +106,64 @@ Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool
           dense::frobenius_norm, x, axis, keep_dim, reduce_all));
 }
 
+Tensor cumprod(const Tensor& x, int dim, CallSite site) {
+  autograd::Recording record(site, ops::cumprod, x);
+  record.keep(0);
+  auto backward = [x = record.save(x), dim](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::cumprod_grad(x.input(context, 0), context.output(0), context.grad(0), dim));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::cumprod, dist::cumprod, infer::cumprod, dense::cumprod, x, dim));
+}
+
+Tensor& cumprod_(Tensor& x, int dim, CallSite site) {
+  autograd::Recording record(site, call::inplace, ops::cumprod, x);
+  record.keep(0);
+  auto backward = [x = record.save(x), dim](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::cumprod_grad(x.input(context, 0), context.output(0), context.grad(0), dim));
+  };
+  call::dispatch_inplace(ops::cumprod, dist::cumprod_, infer::cumprod, dense::cumprod_, x, dim);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+std::tuple<Tensor, Tensor> cummax(const Tensor& x, int axis, DType dtype, CallSite site) {
+  autograd::Recording record(site, ops::cummax, x);
+  record.keep(1);
+  auto backward = [x = record.save_shape(x), axis, dtype](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::cummax_grad(x.input(context, 0), context.output(1), context.grad(0), axis, dtype));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::cummax, dist::cummax, infer::cummax, dense::cummax, x, axis, dtype));
+}
+
+std::tuple<Tensor, Tensor> cummin(const Tensor& x, int axis, DType dtype, CallSite site) {
+  autograd::Recording record(site, ops::cummin, x);
+  record.keep(1);
+  auto backward = [x = record.save_shape(x), axis, dtype](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::cummin_grad(x.input(context, 0), context.output(1), context.grad(0), axis, dtype));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::cummin, dist::cummin, infer::cummin, dense::cummin, x, axis, dtype));
+}
+
+Tensor logcumsumexp(const Tensor& x, int axis, bool flatten, bool exclusive, bool reverse,
+    CallSite site) {
+  autograd::Recording record(site, ops::logcumsumexp, x);
+  record.keep(0);
+  auto backward =
+      [x = record.save(x), axis, flatten, exclusive, reverse](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::logcumsumexp_grad(x.input(context, 0), context.output(0), context.grad(0), axis,
+        flatten, exclusive, reverse));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::logcumsumexp, dist::logcumsumexp, infer::logcumsumexp,
+          dense::logcumsumexp, x, axis, flatten, exclusive, reverse));
+}
+
 }  // namespace shard::autograd

@@ -14,4 +14,9 @@ decltype(shard::amax) amax;
 decltype(shard::amin) amin;
 decltype(shard::squared_l2_norm) squared_l2_norm;
 decltype(shard::frobenius_norm) frobenius_norm;
+decltype(shard::cumprod) cumprod;
+decltype(shard::cumprod_) cumprod_;
+decltype(shard::cummax) cummax;
+decltype(shard::cummin) cummin;
+decltype(shard::logcumsumexp) logcumsumexp;
 }  // namespace shard::autograd

@@ -87,6 +87,38 @@ Meta argmax(const OpContext& ctx, const Meta& x, const Scalar& axis, bool keepdi
   return out_meta;
 }
 
+Meta argmin(const OpContext& ctx, const Meta& x, const Scalar& axis, bool keepdims, bool flatten,
+    DType dtype) {
+  Meta out_meta;
+  meta::ArgMaxInferMeta(ctx, x, axis, keepdims, flatten, dtype, out_meta);
+  return out_meta;
+}
+
+Meta cumprod(const OpContext& ctx, const Meta& x, int dim) {
+  Meta out_meta;
+  meta::UnchangedInferMetaCheckAxis(ctx, x, dim, out_meta);
+  return out_meta;
+}
+
+std::tuple<Meta, Meta> cummax(const OpContext& ctx, const Meta& x, int axis, DType dtype) {
+  Meta out_meta, indices_meta;
+  meta::CumWithIndicesInferMeta(ctx, x, axis, dtype, out_meta, indices_meta);
+  return {out_meta, indices_meta};
+}
+
+std::tuple<Meta, Meta> cummin(const OpContext& ctx, const Meta& x, int axis, DType dtype) {
+  Meta out_meta, indices_meta;
+  meta::CumWithIndicesInferMeta(ctx, x, axis, dtype, out_meta, indices_meta);
+  return {out_meta, indices_meta};
+}
+
+Meta logcumsumexp(const OpContext& ctx, const Meta& x, int axis, bool flatten, bool /*exclusive*/,
+    bool /*reverse*/) {
+  Meta out_meta;
+  meta::LogcumsumexpInferMeta(ctx, x, axis, flatten, out_meta);
+  return out_meta;
+}
+
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -153,6 +185,37 @@ DenseTensor numel(const OpContext& ctx, const Meta& size_meta, const DenseTensor
 DenseTensor argmax(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
     const Scalar& axis, bool /*keepdims*/, bool flatten, DType /*dtype*/) {
   return call::compute(ctx, kernels<"argmax">(), x.dtype(), out_meta, x, axis, flatten);
+}
+
+DenseTensor argmin(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const Scalar& axis, bool /*keepdims*/, bool flatten, DType /*dtype*/) {
+  return call::compute(ctx, kernels<"argmin">(), x.dtype(), out_meta, x, axis, flatten);
+}
+
+DenseTensor cumprod(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, int dim) {
+  return call::compute(ctx, kernels<"cumprod">(), x.dtype(), out_meta, x, dim);
+}
+
+void cumprod_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, int dim) {
+  call::compute_inplace(ctx, ops::cumprod, kernels<"cumprod">(), x.dtype(), x, out_meta, x, dim);
+}
+
+std::tuple<DenseTensor, DenseTensor> cummax(const OpContext& ctx, const Meta& out_meta,
+    const Meta& indices_meta, const DenseTensor& x, int axis, DType /*dtype*/) {
+  return call::compute(ctx, kernels<"cummax">(), x.dtype(), std::tie(out_meta, indices_meta), x,
+      axis);
+}
+
+std::tuple<DenseTensor, DenseTensor> cummin(const OpContext& ctx, const Meta& out_meta,
+    const Meta& indices_meta, const DenseTensor& x, int axis, DType /*dtype*/) {
+  return call::compute(ctx, kernels<"cummin">(), x.dtype(), std::tie(out_meta, indices_meta), x,
+      axis);
+}
+
+DenseTensor logcumsumexp(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, int axis,
+    bool flatten, bool exclusive, bool reverse) {
+  return call::compute(ctx, kernels<"logcumsumexp">(), x.dtype(), out_meta, x, axis, flatten,
+      exclusive, reverse);
 }
 
 }  // namespace shard::dense

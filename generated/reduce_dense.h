@@ -19,6 +19,13 @@ Meta frobenius_norm(const OpContext& ctx, const Meta& x, const IntArray& axis, b
 Meta numel(const OpContext& ctx, const Meta& x);
 Meta argmax(const OpContext& ctx, const Meta& x, const Scalar& axis, bool keepdims, bool flatten,
     DType dtype);
+Meta argmin(const OpContext& ctx, const Meta& x, const Scalar& axis, bool keepdims, bool flatten,
+    DType dtype);
+Meta cumprod(const OpContext& ctx, const Meta& x, int dim);
+std::tuple<Meta, Meta> cummax(const OpContext& ctx, const Meta& x, int axis, DType dtype);
+std::tuple<Meta, Meta> cummin(const OpContext& ctx, const Meta& x, int axis, DType dtype);
+Meta logcumsumexp(const OpContext& ctx, const Meta& x, int axis, bool flatten, bool exclusive,
+    bool reverse);
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -46,4 +53,14 @@ DenseTensor frobenius_norm(const OpContext& ctx, const Meta& out_meta, const Den
 DenseTensor numel(const OpContext& ctx, const Meta& size_meta, const DenseTensor& x);
 DenseTensor argmax(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
     const Scalar& axis, bool keepdims, bool flatten, DType dtype);
+DenseTensor argmin(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const Scalar& axis, bool keepdims, bool flatten, DType dtype);
+DenseTensor cumprod(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, int dim);
+void cumprod_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, int dim);
+std::tuple<DenseTensor, DenseTensor> cummax(const OpContext& ctx, const Meta& out_meta,
+    const Meta& indices_meta, const DenseTensor& x, int axis, DType dtype);
+std::tuple<DenseTensor, DenseTensor> cummin(const OpContext& ctx, const Meta& out_meta,
+    const Meta& indices_meta, const DenseTensor& x, int axis, DType dtype);
+DenseTensor logcumsumexp(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, int axis,
+    bool flatten, bool exclusive, bool reverse);
 }  // namespace shard::dense

@@ -101,4 +101,44 @@ Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims, bool flatten, 
   });
 }
 
+Tensor argmin(const Tensor& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype) {
+  call::DistCall call(ops::argmin, x, axis, keepdims, flatten, dtype);
+  return call.run(infer::argmin, [&] {
+    return dense::argmin(call, call.meta(0), call[0], axis, keepdims, flatten,
+        call.local_dtype(dtype));
+  });
+}
+
+Tensor cumprod(const Tensor& x, int dim) {
+  call::DistCall call(ops::cumprod, x, dim);
+  return call.run(infer::cumprod, [&] { return dense::cumprod(call, call.meta(0), call[0], dim); });
+}
+
+Tensor& cumprod_(Tensor& x, int dim) {
+  call::DistCall call(call::inplace, ops::cumprod, x, dim);
+  call.run(infer::cumprod, [&] { dense::cumprod_(call, call.meta(0), call.target(0), dim); });
+  return x;
+}
+
+std::tuple<Tensor, Tensor> cummax(const Tensor& x, int axis, DType dtype) {
+  call::DistCall call(ops::cummax, x, axis, dtype);
+  return call.run(infer::cummax, [&] {
+    return dense::cummax(call, call.meta(0), call.meta(1), call[0], axis, call.local_dtype(dtype));
+  });
+}
+
+std::tuple<Tensor, Tensor> cummin(const Tensor& x, int axis, DType dtype) {
+  call::DistCall call(ops::cummin, x, axis, dtype);
+  return call.run(infer::cummin, [&] {
+    return dense::cummin(call, call.meta(0), call.meta(1), call[0], axis, call.local_dtype(dtype));
+  });
+}
+
+Tensor logcumsumexp(const Tensor& x, int axis, bool flatten, bool exclusive, bool reverse) {
+  call::DistCall call(ops::logcumsumexp, x, axis, flatten, exclusive, reverse);
+  return call.run(infer::logcumsumexp, [&] {
+    return dense::logcumsumexp(call, call.meta(0), call[0], axis, flatten, exclusive, reverse);
+  });
+}
+
 }  // namespace shard::dist

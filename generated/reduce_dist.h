@@ -18,4 +18,10 @@ Tensor squared_l2_norm(const Tensor& x);
 Tensor frobenius_norm(const Tensor& x, const IntArray& axis, bool keep_dim, bool reduce_all);
 decltype(shard::numel) numel;
 decltype(shard::argmax) argmax;
+decltype(shard::argmin) argmin;
+Tensor cumprod(const Tensor& x, int dim);
+Tensor& cumprod_(Tensor& x, int dim);
+std::tuple<Tensor, Tensor> cummax(const Tensor& x, int axis, DType dtype);
+std::tuple<Tensor, Tensor> cummin(const Tensor& x, int axis, DType dtype);
+Tensor logcumsumexp(const Tensor& x, int axis, bool flatten, bool exclusive, bool reverse);
 }  // namespace shard::dist

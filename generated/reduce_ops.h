@@ -8,6 +8,11 @@ static_assert(shard::kCodegenAbi == 8, "not this runtime; run cmake --build BUIL
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::external {
+Tensor logsumexp(const Tensor&, const IntArray&, bool, bool);
+Tensor p_norm(const Tensor&, float, int, float, bool, bool);
+Tensor l1_norm(const Tensor&);
+Tensor mean_all(const Tensor&);
+Tensor reduce_as(const Tensor&, const Tensor&);
 Tensor sum_grad(const Tensor&, const Tensor&, const IntArray&, bool);
 Tensor mean_grad(const Tensor&, const Tensor&, const IntArray&, bool);
 Tensor max_grad(const Tensor&, const Tensor&, const Tensor&, const IntArray&, bool);
@@ -18,6 +23,10 @@ Tensor amin_grad(const Tensor&, const Tensor&, const Tensor&, const IntArray&, b
 Tensor squared_l2_norm_grad(const Tensor&, const Tensor&);
 Tensor frobenius_norm_grad(const Tensor&, const Tensor&, const Tensor&, const IntArray&, bool,
     bool);
+Tensor cumprod_grad(const Tensor&, const Tensor&, const Tensor&, int);
+Tensor cummax_grad(const Tensor&, const Tensor&, const Tensor&, int, DType);
+Tensor cummin_grad(const Tensor&, const Tensor&, const Tensor&, int, DType);
+Tensor logcumsumexp_grad(const Tensor&, const Tensor&, const Tensor&, int, bool, bool, bool);
 }  // namespace shard::external
 
 namespace shard::ops {
@@ -71,4 +80,23 @@ inline constexpr OpDef numel = {.name = "numel", .location = "reduce.yaml", .inp
 inline constexpr OpDef argmax = {.name = "argmax", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdims", "flatten", "dtype">, .outputs = slots<"out">,
     .rule = "ArgMaxInferSpmd", .kernel = "argmax", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef argmin = {.name = "argmin", .location = "reduce.yaml", .inputs = slots<"x">,
+    .attrs = names<"axis", "keepdims", "flatten", "dtype">, .outputs = slots<"out">,
+    .rule = "ArgMaxInferSpmd", .kernel = "argmin", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef cumprod = {.name = "cumprod", .inplace_name = "cumprod_",
+    .location = "reduce.yaml", .inputs = slots<"x">, .attrs = names<"dim">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "...{!dim} -> ...{!dim}", .kernel = "cumprod",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef cummax = {.name = "cummax", .location = "reduce.yaml", .inputs = slots<"x">,
+    .attrs = names<"axis", "dtype">, .outputs = slots<"out", "indices">,
+    .rule = "...{!axis} -> ...{!axis}, ...{!axis}", .kernel = "cummax",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef cummin = {.name = "cummin", .location = "reduce.yaml", .inputs = slots<"x">,
+    .attrs = names<"axis", "dtype">, .outputs = slots<"out", "indices">,
+    .rule = "...{!axis} -> ...{!axis}, ...{!axis}", .kernel = "cummin",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef logcumsumexp = {.name = "logcumsumexp", .location = "reduce.yaml",
+    .inputs = slots<"x">, .attrs = names<"axis", "flatten", "exclusive", "reverse">,
+    .outputs = slots<"out">, .rule = "CumsumInferSpmd", .kernel = "logcumsumexp",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

@@ -19,6 +19,11 @@ void register_api_reduce([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::frobenius_norm, infer::frobenius_norm, dense::frobenius_norm));
   table.add(op_entry(ops::numel, infer::numel, dense::numel));
   table.add(op_entry(ops::argmax, infer::argmax, dense::argmax));
+  table.add(op_entry(ops::argmin, infer::argmin, dense::argmin));
+  table.add(op_entry(ops::cumprod, infer::cumprod, dense::cumprod, dense::cumprod_));
+  table.add(op_entry(ops::cummax, infer::cummax, dense::cummax));
+  table.add(op_entry(ops::cummin, infer::cummin, dense::cummin));
+  table.add(op_entry(ops::logcumsumexp, infer::logcumsumexp, dense::logcumsumexp));
 }
 
 }  // namespace shard::program

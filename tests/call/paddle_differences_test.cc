@@ -56,6 +56,8 @@ TEST_CASE("differences from Paddle: NaN and infinities") {
   CHECK(std::isnan(of(relu(reals({kNaN})))[0]));
   CHECK(of(argmax(reals({1, kNaN, 3, kNaN}), 0)) == Values{1});
   error_of([] { argmax(zeros({0}), 0); }, ErrorCode::invalid_argument);
+  CHECK(of(argmin(reals({1, kNaN, 0, kNaN}), 0)) == Values{1});
+  error_of([] { argmin(zeros({0}), 0); }, ErrorCode::invalid_argument);
   const Tensor lowest = reals({-kInfinity}), both = reals({kInfinity, -kInfinity});
   for (const Tensor& limit : {gelu(lowest), gelu(lowest, true), silu(lowest), hardswish(lowest), mish(lowest, 20),
                               swish(lowest), thresholded_relu(lowest)})
@@ -157,4 +159,9 @@ TEST_CASE("differences from Paddle: layers of images and losses") {
   CHECK(variance.dims() == Dims{2, 3});
   // Labels have gradients where they require them: here log(1) + 1 - 2 and log(1) + 1 - 1.
   CHECK(slope({1, 1}, [](const Tensor& label) { return kldiv_loss(reals({2, 1}), label, "sum"); }) == Values{-1, 0});
+TEST_CASE("differences from Paddle: singular matrices have no solutions and no gradients of determinants") {
+  const Tensor x = full({2, 2}, 1).set_requires_grad(true);
+  error_of([&] { det(x).backward(); }, ErrorCode::invalid_argument);
+  error_of([&] { slogdet(x).backward(full({2}, 1)); }, ErrorCode::invalid_argument);
+  error_of([] { triangular_solve(zeros({2, 2}), zeros({2, 2})); }, ErrorCode::invalid_argument);
 }

@@ -4,11 +4,13 @@
 #include "shard/ops/activation_ops.h"
 #include "shard/ops/elementary_ops.h"
 #include "shard/ops/indexing_ops.h"
+#include "shard/ops/linalg_ops.h"
 #include "shard/ops/logic_ops.h"
 #include "shard/ops/math_ops.h"
 #include "shard/ops/nn_ops.h"
 #include "shard/ops/reduce_ops.h"
 #include "shard/ops/shape_ops.h"
+#include "shard/ops/sort_ops.h"
 #include "shard/ops/special_ops.h"
 #include "shard/spmd/notation.h"
 #include "spmd/rule_case.h"
@@ -189,6 +191,28 @@ TEST_CASE("reductions: a sharded reduced dim leaves a pending reduction of its t
       {ops::argmax, {{d, "a, b"}}, {Scalar(0), kNo, kYes, DType::int64}, {{}}, "[-, -] -> []"},
       {ops::cumsum, {{d, "a, b"}}, {Scalar(-1), kNo, kNo, kNo}, {d}, "[a, -] -> [a, -]"},
       {ops::cumsum, {{d, "a, b"}}, {Scalar(0), kYes, kNo, kNo}, {{24}}, "[-, -] -> [-]"},
+  });
+}
+
+TEST_CASE("selections and running functions: the axis is whole") {
+  const Dims d{6, 4};
+  check_cases({
+      {ops::topk, {{d, "a, b"}}, {Scalar(2), int64_t{-1}, kYes, kYes}, {{6, 2}, {6, 2}}, "[a, -] -> [a, -], [a, -]"},
+      {ops::argsort, {{d, "a, b"}}, {int64_t{0}, kNo, kNo}, {d, d}, "[-, b] -> [-, b], [-, b]"},
+      {ops::kthvalue, {{d, "a, b"}}, {int64_t{1}, int64_t{1}, kNo}, {{6}, {6}}, "[a, -] -> [a], [a]"},
+      {ops::cummax, {{d, "a, b"}}, {int64_t{1}, DType::int64}, {d, d}, "[a, -] -> [a, -], [a, -]"},
+      {ops::histogram, {{d, "a, b"}}, {int64_t{5}, int64_t{0}, int64_t{2}}, {{5}}, "[a, b] -> [-] sum(a) sum(b)"},
+      {ops::histogram, {{d, "a, b"}}, {int64_t{5}, int64_t{0}, int64_t{0}}, {{5}}, "[-, -] -> [-]"},
+  });
+}
+
+TEST_CASE("linear algebra: matrices are whole, and leading dims may be sharded") {
+  const Dims d{6, 4, 4}, y{4, 2};
+  check_cases({
+      {ops::cholesky, {{d, "a, b, -"}}, {kNo}, {d}, "[a, -, -] -> [a, -, -]"},
+      {ops::solve, {{d, "a, -, -"}, {y, "-, b"}}, {}, {{6, 4, 2}}, "[a, -, -], [-, -] -> [a, -, -]"},
+      {ops::slogdet, {{d, "a, -, b"}}, {}, {{2, 6}}, "[a, -, -] -> [-, a]"},
+      {ops::svd, {{d, "a, b, -"}}, {kNo}, {d, {6, 4}, d}, "[a, -, -] -> [a, -, -], [a, -], [a, -, -]"},
   });
 }
 

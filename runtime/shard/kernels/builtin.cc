@@ -39,6 +39,9 @@ void register_builtin_kernels() {
   cpu::register_pool();
   cpu::register_image_norm();
   cpu::register_loss();
+  cpu::register_sort();
+  cpu::register_running();
+  cpu::register_linalg();
 }
 
 }  // namespace shard

@@ -188,6 +188,46 @@ SHARD_API void NumelInferMeta(const OpContext& ctx, const Meta& x, Meta& size);
 SHARD_API void ArgMaxInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bool keepdims, bool flatten,
                                DType dtype, Meta& out);
 SHARD_API void CumsumInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bool flatten, Meta& out);
+SHARD_API void LogcumsumexpInferMeta(const OpContext& ctx, const Meta& x, int axis, bool flatten, Meta& out);
+/// x, for a dim of it.
+SHARD_API void UnchangedInferMetaCheckAxis(const OpContext& ctx, const Meta& x, int axis, Meta& out);
+/// dtype, of the indices: int32 or int64.
+SHARD_API void CumWithIndicesInferMeta(const OpContext& ctx, const Meta& x, int axis, DType dtype, Meta& out,
+                                       Meta& indices);
+
+// Sorting and selection (sort.cc). indices are int64.
+/// Throws invalid_argument unless k is from 1 to the size of the axis.
+SHARD_API void TopKInferMeta(const OpContext& ctx, const Meta& x, const Scalar& k, int axis, Meta& out, Meta& indices);
+SHARD_API void ArgsortInferMeta(const OpContext& ctx, const Meta& x, int axis, Meta& out, Meta& indices);
+/// As TopKInferMeta.
+SHARD_API void KthvalueInferMeta(const OpContext& ctx, const Meta& x, int k, int axis, bool keepdim, Meta& out,
+                                 Meta& indices);
+/// Throws invalid_argument for an empty axis.
+SHARD_API void ModeInferMeta(const OpContext& ctx, const Meta& x, int axis, bool keepdim, Meta& out, Meta& indices);
+/// Equal dtypes but bool, and equal leading dims or a sequence of one dim.
+SHARD_API void SearchsortedInferMeta(const OpContext& ctx, const Meta& sorted_sequence, const Meta& values,
+                                     bool out_int32, Meta& out);
+/// bins >= 1 and min <= max (invalid_argument).
+SHARD_API void HistogramInferMeta(const OpContext& ctx, const Meta& input, int64_t bins, int min, int max, Meta& out);
+/// int64 indices with the dims of x but for the axis.
+SHARD_API void GatherAlongAxisInferMeta(const OpContext& ctx, const Meta& x, const Meta& indices, int axis, Meta& out);
+/// int64 indices of the shape of x.
+SHARD_API void SumAlongAxisInferMeta(const OpContext& ctx, const Meta& x, const Meta& indices, int64_t size, int axis,
+                                     Meta& out);
+
+// Linear algebra (linalg.cc): float32 and float64 (dtype_mismatch), square matrices in the last two dims (shape_mismatch).
+SHARD_API void CholeskyInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+SHARD_API void InverseInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+/// y [.., n, k]; leading dims broadcast.
+SHARD_API void TriangularSolveInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
+/// As TriangularSolveInferMeta, or y [n].
+SHARD_API void SolveInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, Meta& out);
+SHARD_API void DetInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+SHARD_API void SlogdetInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+/// UPLO: "L" or "U" (invalid_argument).
+SHARD_API void EighInferMeta(const OpContext& ctx, const Meta& x, const std::string& uplo, Meta& out_w, Meta& out_v);
+/// Matrices of any shape.
+SHARD_API void SvdInferMeta(const OpContext& ctx, const Meta& x, bool full_matrices, Meta& u, Meta& s, Meta& vh);
 
 // Neural networks (nn.cc).
 // 1-D arguments are treated as a row (x) or column (y). Equal dtypes, broadcasting leading dims,

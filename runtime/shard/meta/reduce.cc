@@ -41,6 +41,11 @@ void reduce_extreme(const OpContext& ctx, const Meta& x, const IntArray& axis, b
   }
 }
 
+void check_index_dtype(const OpContext& ctx, DType dtype) {
+  if (dtype != DType::int32 && dtype != DType::int64)
+    fail(ErrorCode::dtype_mismatch, "[{}] dtype is {}, but an index is int32 or int64", ctx.op, to_string(dtype));
+}
+
 DType accumulated_dtype(DType x) { return is_floating(x) ? x : DType::int64; }
 
 }  // namespace
@@ -85,15 +90,13 @@ void NumelInferMeta(const OpContext&, const Meta&, Meta& size) { size = {Dims(),
 
 void ArgMaxInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype,
                      Meta& out) {
-  if (dtype != DType::int32 && dtype != DType::int64) {
-    fail(ErrorCode::dtype_mismatch, "[{}] dtype is {}, but an index is int32 or int64", ctx.op, to_string(dtype));
-  }
+  check_index_dtype(ctx, dtype);
   const int along = flatten ? 0 : normalize_axis(ctx.op, "axis", integer(ctx, "axis", axis), x.dims.rank());
   reduce(ctx, x, flatten || x.dims.rank() == 0 ? IntArray() : IntArray{along}, keepdims, dtype, out);
   if (ctx.local == nullptr && x.numel() == 0 && out.numel() != 0) {
     fail(ErrorCode::invalid_argument,
-         "[{}] x is {}, and the largest of no elements is undefined; choose an axis that is not empty", ctx.op,
-         to_string(x));
+         "[{}] x is {}, and the {} of no elements is undefined; choose an axis that is not empty", ctx.op, to_string(x),
+         ctx.op);
   }
 }
 
@@ -101,6 +104,22 @@ void CumsumInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bo
   out = x;
   if (flatten) out.dims = Dims{x.numel()};
   else normalize_axis(ctx.op, "axis", integer(ctx, "axis", axis), x.dims.rank());
+}
+
+void LogcumsumexpInferMeta(const OpContext& ctx, const Meta& x, int axis, bool flatten, Meta& out) {
+  check_floating(ctx, "x", x);
+  CumsumInferMeta(ctx, x, axis, flatten, out);
+}
+
+void UnchangedInferMetaCheckAxis(const OpContext& ctx, const Meta& x, int axis, Meta& out) {
+  normalize_axis(ctx.op, "axis", axis, x.dims.rank());
+  out = x;
+}
+
+void CumWithIndicesInferMeta(const OpContext& ctx, const Meta& x, int axis, DType dtype, Meta& out, Meta& indices) {
+  check_index_dtype(ctx, dtype);
+  UnchangedInferMetaCheckAxis(ctx, x, axis, out);
+  indices = {x.dims, dtype};
 }
 
 }  // namespace shard::meta

@@ -1,4 +1,4 @@
-// Rules of allclose, argmax, cumsum, frobenius_norm and numel, and the names of the expressions of
+// Rules of allclose, argmax, cumsum, frobenius_norm, histogram and numel, and the names of the expressions of
 // reductions. Rules that move dims are in rules_shape.cc.
 #include "shard/spmd/builtin_rules.h"
 #include "shard/spmd/notation.h"
@@ -34,6 +34,16 @@ RuleResult allclose(const RuleArgs& args) {
   for (Letter& letter : n.letters) letter.type = ReduceType::all;
   n.inputs.push_back(n.inputs[0]);
   n.outputs = {{}};
+  return solve(args, n);
+}
+
+/// Counts of shards add up, unless the range depends on all elements.
+RuleResult histogram(const RuleArgs& args) {
+  const bool range_of_elements = args.integer("min") == args.integer("max");
+  Notation n;
+  n.inputs = {
+      fresh_letters(n, args.tensors[0].meta.dims, range_of_elements ? Letter::Role::whole : Letter::Role::reduce)};
+  n.outputs = {{kNoLetter}};
   return solve(args, n);
 }
 
@@ -98,6 +108,7 @@ void register_reduction_rules() {
   register_rule("ArgMaxInferSpmd", argmax);
   register_rule("CumsumInferSpmd", cumsum);
   register_rule("FrobeniusNormInferSpmd", frobenius_norm);
+  register_rule("HistogramInferSpmd", histogram);
   register_rule("NumelInferSpmd", numel);
 }
 

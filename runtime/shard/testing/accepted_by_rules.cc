@@ -213,6 +213,19 @@ std::vector<Accepted> accepted_by_rules() {
       "padding with another value than 0 commutes with some types, but the guard does not see the type");
   add({"bitwise_left_shift", "bitwise_right_shift"}, kPending,
       "a product or quotient by a replicated power of two, which no kind expresses");
+  std::vector<std::string> any_state = kPending;
+  any_state.push_back("shard");
+  add({"gather_along_axis"}, any_state,
+      "pending values beside replicated indices, as for gather; and indices sharded along the axis, which has one "
+      "letter in an expression for both tensors");
+  add({"sum_along_axis", "searchsorted"}, kPending,
+      "linear or monotone in one argument beside a replicated one: no kind states which arguments are only read");
+  add({"cumprod", "kron"}, {"prod"}, "products are exact only where nothing overflows");
+  add({"triangular_solve", "solve", "cholesky_solve"}, any_state,
+      "linear in the right side alone, whose columns are whole so that roundings do not depend on how many there are");
+  add({"matrix_rank"}, any_state, "matrices of cases are regular, which a rule does not know");
+  add({"logsumexp", "p_norm", "l1_norm", "reduce_as"}, kPending,
+      "composites of ops that commute less than they do together, for the few different numbers of their cases");
   return all;
 }
 

@@ -67,6 +67,8 @@ OpCases op_cases() {
   add_loss_cases(cases);
   add_optim_cases(cases);
   add_dynamic_cases(cases);
+  add_sort_cases(cases);
+  add_linalg_cases(cases);
   add_random_cases(cases);
   return cases;
 }

@@ -1,4 +1,7 @@
 // Cases of the ops of reduce.yaml.
+#include <limits>
+
+#include "shard/ops/math.h"
 #include "shard/ops/reduce.h"
 #include "shard/testing/op_cases.h"
 
@@ -37,18 +40,62 @@ void add_reduction(OpCases& cases, const std::string& op, const std::vector<DTyp
   }
 }
 
-void add_argmaxes(OpCases& cases) {
+using ArgMax = Function<Tensor, const Tensor&, const Scalar&, bool, bool, DType>;
+
+void add_argmaxes(OpCases& cases, const std::string& op, const ArgMax& f) {
   const auto add = [&](const char* name, int axis, bool keepdims, bool flatten, DType dtype) {
-    cases.push_back({"argmax", name, kNumbers, [=](Draw& draw) {
-                       return CaseCall{{draw.input(draw.dims_above_0(2))}, [=](Tensors& t) {
-                                         return Tensors{argmax(t[0], axis, keepdims, flatten, dtype)};
-                                       }};
+    cases.push_back({op, name, kNumbers, [=](Draw& draw) {
+                       return CaseCall{{draw.input(draw.dims_above_0(2))},
+                                       [=](Tensors& t) { return Tensors{f(t[0], axis, keepdims, flatten, dtype)}; }};
                      }});
   };
   add("axis 0", 0, false, false, DType::int64);
   add("axis -1, keepdims", -1, true, false, DType::int32);
   add("flatten", 0, false, true, DType::int64);
   add("flatten, keepdims", 0, true, true, DType::int64);
+}
+
+/// Ops that are composites of others. Their numbers are such that sums over shards are exact.
+void add_composites(OpCases& cases) {
+  for (const Axes& axes : all_axes()) {
+    cases.push_back({"logsumexp", axes.name, kFloats, [=](Draw& draw) {
+                       return CaseCall{{draw.input(draw.dims_above_0(3)).between(0, 0)}, [=](Tensors& t) {
+                                         return Tensors{logsumexp(t[0], axes.axis, axes.keepdim, false)};
+                                       }};
+                     }});
+  }
+  const auto add = [&](const char* op, const std::string& name, const std::function<Tensor(const Tensor&)>& run) {
+    cases.push_back({op, name, kFloats, [=](Draw& draw) {
+                       return CaseCall{{draw.input(draw.dims_above_0(2)).between(-1, 1)},
+                                       [=](Tensors& t) { return Tensors{run(t[0])}; }};
+                     }});
+  };
+  add("logsumexp", "reduce_all", [](const Tensor& x) { return logsumexp(scale(x, 0), {0}, false, true); });
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float order : {0.0f, 1.0f, 2.0f, 3.0f, infinity, -infinity}) {
+    const std::string name = "of order " + std::to_string(order);
+    add("p_norm", name, [=](const Tensor& x) { return p_norm(x, order, 0); });
+    add("p_norm", name + ", as a vector, keepdim",
+        [=](const Tensor& x) { return p_norm(x, order, -1, 0, true, true); });
+  }
+  add("l1_norm", "of two dims", [](const Tensor& x) { return l1_norm(x); });
+  cases.push_back(
+      {"mean_all", "of two dims", kFloats,
+       [](Draw& draw) {
+         return CaseCall{{draw.input(draw.dims_above_0(2))}, [](Tensors& t) { return Tensors{mean_all(t[0])}; }};
+       },
+       16, "each rank divides its own sum, and quotients are rounded"});
+  const auto add_reduce_as = [&](const char* name, bool lead, bool rows) {
+    cases.push_back({"reduce_as", name, kNumbers, [=](Draw& draw) {
+                       const Dims dims = draw.dims(2);
+                       const Dims target = lead ? Dims{dims[1]} : Dims{rows ? dims[0] : 1, dims[1]};
+                       return CaseCall{{draw.input(dims), draw.input(target)},
+                                       [](Tensors& t) { return Tensors{reduce_as(t[0], t[1])}; }};
+                     }});
+  };
+  add_reduce_as("[m, n] as [n]", true, false);
+  add_reduce_as("[m, n] as [1, n]", false, false);
+  add_reduce_as("[m, n] as [m, n]", false, true);
 }
 
 void add_norms(OpCases& cases) {
@@ -92,7 +139,9 @@ void add_reduce_cases(OpCases& cases) {
   add_reduction(cases, "any", kAnyDType, shard::any, true, -1, 1);
   add_reduction(cases, "amax", kAnyDType, amax, false);
   add_reduction(cases, "amin", kAnyDType, amin, false);
-  add_argmaxes(cases);
+  add_argmaxes(cases, "argmax", argmax);
+  add_argmaxes(cases, "argmin", argmin);
+  add_composites(cases);
   add_norms(cases);
 }
 

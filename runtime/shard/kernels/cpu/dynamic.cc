@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "shard/kernels/cpu/order.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
 
@@ -46,18 +47,6 @@ void masked_select(const OpContext&, const DenseTensor& x, const DenseTensor& ma
   T* to = out.data<T>();
   for (int64_t i = 0; i < x.numel(); ++i) {
     if (chosen[i]) *to++ = from[i];
-  }
-}
-
-/// A strict weak order of all values: NaNs are equal to each other and larger than other values.
-template <class T>
-bool is_less(T a, T b) {
-  if constexpr (is_float<T>) {
-    const auto x = static_cast<Compute<T>>(a);
-    const auto y = static_cast<Compute<T>>(b);
-    return std::isnan(y) ? !std::isnan(x) : x < y;
-  } else {
-    return a < b;
   }
 }
 

@@ -40,5 +40,8 @@ void register_random();
 void register_optim();
 void register_creation();
 void register_dynamic();
+void register_sort();
+void register_running();
+void register_linalg();
 
 }  // namespace shard::cpu

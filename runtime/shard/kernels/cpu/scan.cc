@@ -1,4 +1,4 @@
-// CPU kernels that scan along one axis in order: argmax, cumsum.
+// CPU kernels that scan along one axis in order: argmax, argmin, cumsum.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/cpu/scan.cc"
 #include "shard/kernels/cpu/targets.h"
@@ -27,53 +27,55 @@ AxisView view_of(const OpContext& ctx, const DenseTensor& x, const Scalar& axis,
 template <class T>
 using Comparable = std::conditional_t<std::is_same_v<T, bool>, uint8_t, Compute<T>>;
 
-/// Whether `value` takes the place of the largest number so far: the first NaN does, and then nothing.
-template <class C>
-bool exceeds(C value, C largest) {
-  return value > largest || (value != value && largest == largest);
+/// Whether `value` takes the place of the best number so far, which is the larger one if Better is
+/// Larger, else the smaller one: the first NaN does, and then nothing.
+template <class Better, class C>
+bool exceeds(C value, C best) {
+  const bool better = std::is_same_v<Better, Larger> ? value > best : value < best;
+  return better || (value != value && best == best);
 }
 
-/// The indices of the largest numbers of `columns` lines, whose elements are `step` apart.
-template <class T>
-void largest_at(const T* x, int64_t size, int64_t step, int64_t columns, int64_t* best) {
+/// The indices of the best numbers of `columns` lines, whose elements are `step` apart.
+template <class T, class Better>
+void best_at(const T* x, int64_t size, int64_t step, int64_t columns, int64_t* best) {
   using C = Comparable<T>;
   if (step == 1) {
-    // Blocks first: only one with a new largest number is searched for its place.
+    // Blocks first: only one with a new best number is searched for its place.
     constexpr int64_t kBlock = 256;
-    C largest = static_cast<C>(x[0]);
+    C top = static_cast<C>(x[0]);
     *best = 0;
     for (int64_t begin = 0; begin < size; begin += kBlock) {
       const int64_t end = std::min(begin + kBlock, size);
       const C candidate = fold(
-          end - begin, static_cast<C>(x[begin]), [=](int64_t i) { return static_cast<C>(x[begin + i]); }, Larger());
-      if (!exceeds(candidate, largest)) continue;
+          end - begin, static_cast<C>(x[begin]), [=](int64_t i) { return static_cast<C>(x[begin + i]); }, Better());
+      if (!exceeds<Better>(candidate, top)) continue;
       for (int64_t i = begin; i < end; ++i) {
         const C value = static_cast<C>(x[i]);
-        if (!exceeds(value, largest)) continue;
-        largest = value;
+        if (!exceeds<Better>(value, top)) continue;
+        top = value;
         *best = i;
       }
     }
     return;
   }
-  C largest[kColumns];
+  C top[kColumns];
   for (int64_t j = 0; j < columns; ++j) {
-    largest[j] = static_cast<C>(x[j]);
+    top[j] = static_cast<C>(x[j]);
     best[j] = 0;
   }
   for (int64_t i = 1; i < size; ++i) {
     const T* row = x + i * step;
     for (int64_t j = 0; j < columns; ++j) {
       const C value = static_cast<C>(row[j]);
-      const bool better = exceeds(value, largest[j]);
-      largest[j] = better ? value : largest[j];
+      const bool better = exceeds<Better>(value, top[j]);
+      top[j] = better ? value : top[j];
       best[j] = better ? i : best[j];
     }
   }
 }
 
-template <class T>
-void argmax(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten, DenseTensor& out) {
+template <class T, class Better>
+void index_of_best(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten, DenseTensor& out) {
   const AxisView view = view_of(ctx, x, axis, flatten);
   const Box box = ctx.input_box(0, x);
   const int along =
@@ -86,7 +88,7 @@ void argmax(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool
       const int64_t outer = job / strips, column = job % strips * kColumns,
                     columns = std::min(kColumns, view.inner - column);
       int64_t best[kColumns];
-      largest_at(x.data<T>() + outer * view.size * view.inner + column, view.size, view.inner, columns, best);
+      best_at<T, Better>(x.data<T>() + outer * view.size * view.inner + column, view.size, view.inner, columns, best);
       for (int64_t j = 0; j < columns; ++j) {
         const int64_t i = outer * view.inner + column + j;
         if (out.dtype() == DType::int64) out.data<int64_t>()[i] = begin + best[j];
@@ -127,7 +129,10 @@ void cumsum(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool
 }
 
 void register_scan_for_target() {
-  for_types(AllTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("argmax", kBackend, dtype_of<T>, &argmax<T>); });
+  for_types(AllTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("argmax", kBackend, dtype_of<T>, &index_of_best<T, Larger>);
+    register_kernel("argmin", kBackend, dtype_of<T>, &index_of_best<T, Smaller>);
+  });
   for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("cumsum", kBackend, dtype_of<T>, &cumsum<T>); });
 }
 

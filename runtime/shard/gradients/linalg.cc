@@ -1,0 +1,126 @@
+// Gradients of ops of linalg.yaml, which are composites of other ops.
+#include "shard/ops/linalg_ops.h"
+
+#include <algorithm>
+
+#include "shard/gradients/common.h"
+#include "shard/ops/api.h"
+
+namespace shard::external {
+
+using gradients::sum_to;
+using Pair = std::tuple<Tensor, Tensor>;
+
+namespace {
+
+/// The transposed matrices of x.
+Tensor transposed(const Tensor& x) {
+  const int rank = x.dims().rank();
+  IntArray perm;
+  for (int d = 0; d < rank; ++d) perm.push_back(d);
+  std::swap(perm[static_cast<size_t>(rank - 1)], perm[static_cast<size_t>(rank - 2)]);
+  return transpose(x, perm);
+}
+
+/// The product of the transposed matrices of x with those of y.
+Tensor transposed_times(const Tensor& x, const Tensor& y) { return matmul(x, y, /*transpose_x=*/true); }
+
+/// The product of the matrices of x with the transposed ones of y.
+Tensor times_transposed(const Tensor& x, const Tensor& y) { return matmul(x, y, false, /*transpose_y=*/true); }
+
+Tensor symmetric_half(const Tensor& x) { return scale(add(x, transposed(x)), 0.5); }
+
+/// 1 / x, and 0 where x is 0.
+Tensor reciprocal_or_0(const Tensor& x) {
+  const Tensor zero = logical_not(x);
+  return where(zero, full_like(x, 0), reciprocal(where(zero, full_like(x, 1), x)));
+}
+
+/// 1 / (x[j] - x[i]) at row i and column j, and 0 where both are equal, as on the diagonal.
+Tensor reciprocal_differences(const Tensor& x) {
+  return reciprocal_or_0(subtract(unsqueeze(x, {-2}), unsqueeze(x, {-1})));
+}
+
+/// The matrices of x, of which the columns are multiplied by the elements of `factors`.
+Tensor scaled_columns(const Tensor& x, const Tensor& factors) { return multiply(x, unsqueeze(factors, {-2})); }
+
+/// The first `count` slices of x along `axis`.
+Tensor first_of(const Tensor& x, int axis, int64_t count) {
+  const int at = axis + x.dims().rank();
+  return x.dims()[at] == count ? x : slice(x, {at}, {0}, {count});
+}
+
+}  // namespace
+
+Tensor cholesky_grad(const Tensor& out, const Tensor& out_grad, bool upper) {
+  const Tensor factor = upper ? transposed(out) : out, grad = upper ? transposed(out_grad) : out_grad;
+  const Tensor product = transposed_times(factor, grad);
+  const Tensor middle = scale(add(tril(product, 0), tril(product, -1)), 0.5);
+  const auto by_factor = [&](const Tensor& y) { return triangular_solve(factor, y, false, /*transpose=*/true, false); };
+  return symmetric_half(by_factor(transposed(by_factor(middle))));
+}
+
+Pair triangular_solve_grad(const Tensor& x, const Tensor& y, const Tensor& out, const Tensor& out_grad, bool upper,
+                           bool transpose, bool unitriangular, GradMask wanted) {
+  const Tensor y_grad = triangular_solve(x, out_grad, upper, !transpose, unitriangular);
+  Tensor x_grad;
+  if (wanted[0]) {
+    const Tensor product = transpose ? times_transposed(out, y_grad) : times_transposed(y_grad, out);
+    const int diagonal = unitriangular ? 1 : 0;
+    const Tensor triangle = upper ? triu(product, diagonal) : tril(product, -diagonal);
+    x_grad = sum_to(scale(triangle, -1), x.dims());
+  }
+  return {x_grad, wanted[1] ? sum_to(y_grad, y.dims()) : Tensor()};
+}
+
+Pair solve_grad(const Tensor& x, const Tensor& y, const Tensor& out, const Tensor& out_grad, GradMask wanted) {
+  const bool vector = y.dims().rank() == 1;
+  const auto columns = [&](const Tensor& value) { return vector ? unsqueeze(value, {-1}) : value; };
+  const Tensor y_grad = solve(transposed(x), columns(out_grad));
+  return {wanted[0] ? sum_to(scale(times_transposed(y_grad, columns(out)), -1), x.dims()) : Tensor(),
+          wanted[1] ? sum_to(vector ? squeeze(y_grad, {-1}) : y_grad, y.dims()) : Tensor()};
+}
+
+Tensor inverse_grad(const Tensor& out, const Tensor& out_grad) {
+  return scale(transposed_times(out, times_transposed(out_grad, out)), -1);
+}
+
+Tensor det_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad) {
+  return multiply(unsqueeze(multiply(out_grad, out), {-1, -2}), transposed(inverse(x)));
+}
+
+Tensor slogdet_grad(const Tensor& x, const Tensor& out_grad) {
+  const Tensor of_logarithm = unbind(out_grad, 0)[1];  // the sign is piecewise constant
+  return multiply(unsqueeze(of_logarithm, {-1, -2}), transposed(inverse(x)));
+}
+
+Tensor eigh_grad(const Tensor& w, const Tensor& v, const Tensor& w_grad, const Tensor& v_grad) {
+  const Tensor of_vectors = multiply(transposed_times(v, v_grad), reciprocal_differences(w));
+  const Tensor left = add(scaled_columns(v, w_grad), matmul(v, of_vectors));
+  return symmetric_half(times_transposed(left, v));
+}
+
+Tensor svd_grad(const Tensor& full_u, const Tensor& s, const Tensor& full_vh, const Tensor& full_u_grad,
+                const Tensor& s_grad, const Tensor& full_vh_grad) {
+  const int64_t k = s.dims()[s.dims().rank() - 1];
+  const Tensor u = first_of(full_u, -1, k), u_grad = first_of(full_u_grad, -1, k);
+  const Tensor vh = first_of(full_vh, -2, k), vh_grad = first_of(full_vh_grad, -2, k);
+  const Tensor of_squares = reciprocal_differences(square(s));
+  const auto skew = [&](const Tensor& x) { return multiply(subtract(x, transposed(x)), of_squares); };
+  const Tensor of_u = scaled_columns(skew(transposed_times(u, u_grad)), s);
+  const Tensor of_v = multiply(unsqueeze(s, {-1}), skew(times_transposed(vh, vh_grad)));
+  const Tensor left = add(matmul(u, add(of_u, of_v)), scaled_columns(u, s_grad));
+  Tensor grad = matmul(left, vh);
+  const int64_t m = u.dims()[u.dims().rank() - 2], n = vh.dims()[vh.dims().rank() - 1];
+  if (m > k) {  // what of the gradient of u is orthogonal to all of its columns
+    const Tensor scaled = scaled_columns(u_grad, reciprocal_or_0(s));
+    grad = add(grad, matmul(subtract(scaled, matmul(u, transposed_times(u, scaled))), vh));
+  }
+  if (n > k) {
+    const Tensor scaled = scaled_columns(u, reciprocal_or_0(s));
+    grad = add(grad, matmul(scaled, subtract(vh_grad, matmul(times_transposed(vh_grad, vh), vh))));
+  }
+  return grad;
+}
+
+}  // namespace shard::external

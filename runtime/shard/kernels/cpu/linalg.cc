@@ -1,0 +1,320 @@
+// CPU kernels that decompose matrices and solve equations, by LAPACK. Our matrices are row-major:
+// to LAPACK they are transposed.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <vector>
+
+#include <cblas.h>
+
+#include "shard/kernels/cpu/data_check.h"
+#include "shard/kernels/cpu/lapack.h"
+#include "shard/kernels/cpu/parallel.h"
+#include "shard/kernels/cpu/register.h"
+
+namespace shard::cpu {
+namespace {
+
+/// A tensor of matrices.
+struct Matrices {
+  int64_t count, rows, columns;
+
+  explicit Matrices(const DenseTensor& x)
+      : count(x.dims().numel(0, x.dims().rank() - 2)), rows(x.dims()[x.dims().rank() - 2]),
+        columns(x.dims()[x.dims().rank() - 1]) {}
+  int64_t size() const { return rows * columns; }
+  int64_t cost() const { return size() * std::max(rows, columns); }
+};
+
+/// LAPACK counts in int.
+int count_of(const OpContext& ctx, int64_t size) {
+  if (size > 30000) {
+    fail(ErrorCode::out_of_range, "[{}] a matrix has a dim of {}, but the largest supported one is 30000", ctx.op,
+         size);
+  }
+  return static_cast<int>(size);
+}
+
+/// Calls body(i), which returns whether it succeeds, for each matrix, and returns the first for
+/// which it does not, else -1. Loops of several threads must not throw.
+template <class Body>
+int64_t first_failure(int64_t count, int64_t cost, const Body& body) {
+  std::atomic<int64_t> first = count;
+  parallel_for(count, cost, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (body(i)) continue;
+      for (int64_t known = first; i < known && !first.compare_exchange_weak(known, i);) {}
+    }
+  });
+  return first < count ? first.load() : -1;
+}
+
+/// Throws unless `failure`, from first_failure, is -1. `problem` is what is wrong with the matrix of
+/// x, input 0.
+void check(const OpContext& ctx, const DenseTensor& x, int64_t failure, const char* problem) {
+  if (failure < 0) return;
+  const Box box = ctx.input_box(0, x);
+  const Dims& dims = x.dims();
+  Dims at;
+  for (int d = dims.rank() - 3; d >= 0; failure /= dims[d--]) at.insert(0, box.begin[d] + failure % dims[d]);
+  fail_check(ErrorCode::invalid_argument, "[{}] {} (x is {}{})", ctx.op, problem, global_text(ctx, 0, x),
+             at.rank() > 0 ? ", the matrix is at " + to_string(at) : "");
+}
+
+template <class T>
+void cholesky(const OpContext& ctx, const DenseTensor& x, bool upper, DenseTensor& out) {
+  const Matrices m(x);
+  const int n = count_of(ctx, m.rows);
+  const int64_t failure = first_failure(m.count, m.cost(), [&](int64_t i) {
+    T* to = out.data<T>() + i * m.size();
+    std::copy_n(x.data<T>() + i * m.size(), m.size(), to);
+    int info = 0;
+    if (n > 0) Lapack<T>::potrf(upper ? "L" : "U", &n, to, &n, &info);
+    for (int row = 0; row < n; ++row) {
+      T* const begin = to + int64_t{row} * n;
+      if (upper) std::fill(begin, begin + row, T(0));
+      else std::fill(begin + row + 1, begin + n, T(0));
+    }
+    return info == 0;
+  });
+  check(ctx, x, failure, "a matrix of x is not positive definite; add a small multiple of the identity");
+}
+
+/// The dims before the last `matrix_dims` ones.
+Dims leading(const Dims& dims, int matrix_dims) {
+  Dims result;
+  for (int d = 0; d + matrix_dims < dims.rank(); ++d) result.push_back(dims[d]);
+  return result;
+}
+
+/// The numbers of the matrices in a tensor of leading dims `from` that broadcast to those of `to`.
+std::vector<int64_t> broadcast_numbers(const Dims& from, const Dims& to) {
+  std::vector<int64_t> numbers(static_cast<size_t>(to.numel()));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    auto rest = static_cast<int64_t>(i);
+    int64_t stride = 1;
+    for (int d = to.rank() - 1, f = from.rank() - 1; f >= 0; rest /= to[d--], stride *= from[f--])
+      numbers[i] += from[f] == 1 ? 0 : rest % to[d] * stride;
+  }
+  return numbers;
+}
+
+template <class T>
+void triangular_solve(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bool upper, bool transpose,
+                      bool unitriangular, DenseTensor& out) {
+  const Matrices factors(x), m(out);
+  const int n = count_of(ctx, m.rows), k = count_of(ctx, m.columns);
+  const int64_t zero = unitriangular ? -1 : first_failure(factors.count, n, [&](int64_t i) {
+    const T* from = x.data<T>() + i * factors.size();
+    for (int row = 0; row < n; ++row) {
+      if (from[int64_t{row} * (n + 1)] == T(0)) return false;
+    }
+    return true;
+  });
+  check(ctx, x, zero, "a matrix of x is singular: it has a 0 on its diagonal");
+  if (out.numel() == 0) return;
+  const Dims batch = leading(out.dims(), 2);
+  const std::vector<int64_t> x_numbers = broadcast_numbers(leading(x.dims(), 2), batch),
+                             y_numbers = broadcast_numbers(leading(y.dims(), 2), batch);
+  parallel_for(m.count, factors.size() * k, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const T* from = x.data<T>() + x_numbers[static_cast<size_t>(i)] * factors.size();
+      T* to = out.data<T>() + i * m.size();
+      std::copy_n(y.data<T>() + y_numbers[static_cast<size_t>(i)] * m.size(), m.size(), to);
+      const auto uplo = upper ? CblasUpper : CblasLower;
+      const auto trans = transpose ? CblasTrans : CblasNoTrans;
+      const auto diag = unitriangular ? CblasUnit : CblasNonUnit;
+      Lapack<T>::trsm(CblasRowMajor, CblasLeft, uplo, trans, diag, n, k, 1, from, n, to, k);
+    }
+  });
+}
+
+/// The LU decompositions of the matrices of a tensor, which are transposed to LAPACK.
+template <class T>
+class Decompositions {
+ public:
+  Decompositions(const OpContext& ctx, const DenseTensor& x)
+      : m_(x), n_(count_of(ctx, m_.rows)), factors_(x.data<T>(), x.data<T>() + x.numel()),
+        pivots_(static_cast<size_t>(m_.count * m_.rows)) {
+    singular_ = first_failure(m_.count, m_.cost(), [&](int64_t i) {
+      int info = 0;
+      if (n_ > 0) Lapack<T>::getrf(&n_, &n_, factors(i), &n_, pivots(i), &info);
+      return info == 0;
+    });
+  }
+
+  const Matrices& matrices() const { return m_; }
+  /// The number of the first singular matrix, or -1.
+  int64_t singular() const { return singular_; }
+  /// Overwrites `columns` right sides, each contiguous, by the solutions for matrix i.
+  void solve(int64_t i, T* b, int columns) {
+    int info = 0;
+    if (n_ > 0) Lapack<T>::getrs("T", &n_, &columns, factors(i), &n_, pivots(i), b, &n_, &info);
+  }
+  /// Overwrites matrix i by its inverse, and returns it.
+  const T* invert(int64_t i) {
+    int info = 0, size = std::max(64 * n_, 1);
+    std::vector<T> work(static_cast<size_t>(size));
+    if (n_ > 0) Lapack<T>::getri(&n_, factors(i), &n_, pivots(i), work.data(), &size, &info);
+    return factors(i);
+  }
+  T diagonal(int64_t i, int row) { return factors(i)[int64_t{row} * (n_ + 1)]; }
+  /// Whether an odd number of rows was swapped.
+  bool odd(int64_t i) {
+    bool odd = false;
+    for (int row = 0; row < n_; ++row) odd = odd != (pivots(i)[row] != row + 1);
+    return odd;
+  }
+
+ private:
+  T* factors(int64_t i) { return factors_.data() + i * m_.size(); }
+  int* pivots(int64_t i) { return pivots_.data() + i * m_.rows; }
+
+  Matrices m_;
+  int n_;
+  std::vector<T> factors_;
+  std::vector<int> pivots_;
+  int64_t singular_ = -1;
+};
+
+constexpr const char* kSingular = "a matrix of x is singular";
+
+template <class T>
+void solve(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {
+  Decompositions<T> decomposed(ctx, x);
+  check(ctx, x, decomposed.singular(), kSingular);
+  if (out.numel() == 0) return;
+  const int matrix_dims = y.dims().rank() == 1 ? 1 : 2;
+  const int64_t n = decomposed.matrices().rows, k = matrix_dims == 1 ? 1 : y.dims()[y.dims().rank() - 1];
+  const int columns = count_of(ctx, k);
+  const Dims batch = leading(out.dims(), matrix_dims);
+  const std::vector<int64_t> x_numbers = broadcast_numbers(leading(x.dims(), 2), batch),
+                             y_numbers = broadcast_numbers(leading(y.dims(), matrix_dims), batch);
+  parallel_for(batch.numel(), n * n * k, [&](int64_t begin, int64_t end) {
+    std::vector<T> sides(static_cast<size_t>(n * k));
+    for (int64_t i = begin; i < end; ++i) {
+      const T* from = y.data<T>() + y_numbers[static_cast<size_t>(i)] * n * k;
+      for (int64_t row = 0; row < n; ++row)
+        for (int64_t j = 0; j < k; ++j) sides[static_cast<size_t>(j * n + row)] = from[row * k + j];
+      decomposed.solve(x_numbers[static_cast<size_t>(i)], sides.data(), columns);
+      T* to = out.data<T>() + i * n * k;
+      for (int64_t row = 0; row < n; ++row)
+        for (int64_t j = 0; j < k; ++j) to[row * k + j] = sides[static_cast<size_t>(j * n + row)];
+    }
+  });
+}
+
+template <class T>
+void inverse(const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
+  Decompositions<T> decomposed(ctx, x);
+  check(ctx, x, decomposed.singular(), kSingular);
+  const Matrices& m = decomposed.matrices();
+  parallel_for(m.count, m.cost(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) std::copy_n(decomposed.invert(i), m.size(), out.data<T>() + i * m.size());
+  });
+}
+
+template <class T>
+void determinant(const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
+  Decompositions<T> decomposed(ctx, x);
+  for (int64_t i = 0; i < out.numel(); ++i) {
+    double product = decomposed.odd(i) ? -1 : 1;
+    for (int row = 0; row < decomposed.matrices().rows; ++row) product *= decomposed.diagonal(i, row);
+    out.data<T>()[i] = static_cast<T>(product);
+  }
+}
+
+template <class T>
+void slogdet(const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
+  Decompositions<T> decomposed(ctx, x);
+  const int64_t count = decomposed.matrices().count;
+  for (int64_t i = 0; i < count; ++i) {
+    double sign = decomposed.odd(i) ? -1 : 1, logarithm = 0;
+    for (int row = 0; row < decomposed.matrices().rows; ++row) {
+      const double factor = decomposed.diagonal(i, row);
+      sign = std::isnan(factor) ? factor : factor == 0 ? 0 : factor < 0 ? -sign : sign;
+      logarithm += std::log(std::abs(factor));
+    }
+    out.data<T>()[i] = static_cast<T>(sign);
+    out.data<T>()[count + i] = static_cast<T>(logarithm);
+  }
+}
+
+template <class T>
+void eigh(const OpContext& ctx, const DenseTensor& x, const std::string& uplo, DenseTensor& w, DenseTensor& v) {
+  const Matrices m(x);
+  const int n = count_of(ctx, m.rows);
+  const int64_t failure = first_failure(m.count, 8 * m.cost(), [&](int64_t i) {
+    if (n == 0) return true;
+    std::vector<T> vectors(x.data<T>() + i * m.size(), x.data<T>() + (i + 1) * m.size());
+    for (T value : vectors) {
+      if (!std::isfinite(value)) return false;
+    }
+    const char* triangle = uplo == "L" ? "U" : "L";
+    T work_size = 0;
+    int int_size = 0, info = 0, ask = -1;
+    Lapack<T>::syevd("V", triangle, &n, vectors.data(), &n, nullptr, &work_size, &ask, &int_size, &ask, &info);
+    int size = static_cast<int>(work_size);
+    std::vector<T> work(static_cast<size_t>(size));
+    std::vector<int> ints(static_cast<size_t>(int_size));
+    Lapack<T>::syevd("V", triangle, &n, vectors.data(), &n, w.data<T>() + i * n, work.data(), &size, ints.data(),
+                     &int_size, &info);
+    T* to = v.data<T>() + i * m.size();
+    for (int64_t row = 0; row < n; ++row)
+      for (int64_t j = 0; j < n; ++j) to[row * n + j] = vectors[static_cast<size_t>(j * n + row)];
+    return info == 0;
+  });
+  check(ctx, x, failure, "the eigenvalues of a matrix of x do not converge, or it has elements that are not finite");
+}
+
+template <class T>
+void svd(const OpContext& ctx, const DenseTensor& x, bool full_matrices, DenseTensor& u, DenseTensor& s,
+         DenseTensor& vh) {
+  const Matrices matrices(x), left(u), right(vh);
+  const int m = count_of(ctx, matrices.rows), n = count_of(ctx, matrices.columns), k = std::min(m, n);
+  const int u_columns = static_cast<int>(left.columns);
+  const int64_t failure = first_failure(matrices.count, 16 * matrices.cost(), [&](int64_t i) {
+    T* u_to = u.data<T>() + i * left.size();
+    T* vh_to = vh.data<T>() + i * right.size();
+    if (k == 0) {  // only the identity is orthogonal to nothing
+      for (int64_t j = 0; j < left.size(); ++j) u_to[j] = T(j % (left.columns + 1) == 0);
+      for (int64_t j = 0; j < right.size(); ++j) vh_to[j] = T(j % (right.columns + 1) == 0);
+      return true;
+    }
+    // The transposed matrix is vh' diag(s) u', and LAPACK returns vh and u' column by column.
+    std::vector<T> copy(x.data<T>() + i * matrices.size(), x.data<T>() + (i + 1) * matrices.size());
+    for (T value : copy) {
+      if (!std::isfinite(value)) return false;
+    }
+    const char* job = full_matrices ? "A" : "S";
+    T work_size = 0;
+    std::vector<int> ints(static_cast<size_t>(8 * k));
+    int info = 0, ask = -1;
+    Lapack<T>::gesdd(job, &n, &m, copy.data(), &n, s.data<T>() + i * k, vh_to, &n, u_to, &u_columns, &work_size, &ask,
+                     ints.data(), &info);
+    int size = static_cast<int>(work_size);
+    std::vector<T> work(static_cast<size_t>(size));
+    Lapack<T>::gesdd(job, &n, &m, copy.data(), &n, s.data<T>() + i * k, vh_to, &n, u_to, &u_columns, work.data(), &size,
+                     ints.data(), &info);
+    return info == 0;
+  });
+  check(ctx, x, failure,
+        "the singular values of a matrix of x do not converge, or it has elements that are not finite");
+}
+
+}  // namespace
+
+void register_linalg() {
+  for_types(Types<float, double>{}, []<class T>(TypeTag<T>) {
+    register_kernel("cholesky", kBackend, dtype_of<T>, &cholesky<T>);
+    register_kernel("triangular_solve", kBackend, dtype_of<T>, &triangular_solve<T>);
+    register_kernel("solve", kBackend, dtype_of<T>, &solve<T>);
+    register_kernel("inverse", kBackend, dtype_of<T>, &inverse<T>);
+    register_kernel("determinant", kBackend, dtype_of<T>, &determinant<T>);
+    register_kernel("slogdet", kBackend, dtype_of<T>, &slogdet<T>);
+    register_kernel("eigh", kBackend, dtype_of<T>, &eigh<T>);
+    register_kernel("svd", kBackend, dtype_of<T>, &svd<T>);
+  });
+}
+
+}  // namespace shard::cpu
