@@ -9,6 +9,7 @@
 #include "elementary.h"
 #include "fused.h"
 #include "indexing.h"
+#include "linalg.h"
 #include "logic.h"
 #include "loss.h"
 #include "math.h"
@@ -17,6 +18,7 @@
 #include "random.h"
 #include "reduce.h"
 #include "shape.h"
+#include "sort.h"
 #include "special.h"
 
 namespace shard {
@@ -32,6 +34,7 @@ SHARD_API void register_api_dynamic(OpTable& table);
 SHARD_API void register_api_elementary(OpTable& table);
 SHARD_API void register_api_fused(OpTable& table);
 SHARD_API void register_api_indexing(OpTable& table);
+SHARD_API void register_api_linalg(OpTable& table);
 SHARD_API void register_api_logic(OpTable& table);
 SHARD_API void register_api_loss(OpTable& table);
 SHARD_API void register_api_math(OpTable& table);
@@ -40,6 +43,7 @@ SHARD_API void register_api_optim(OpTable& table);
 SHARD_API void register_api_random(OpTable& table);
 SHARD_API void register_api_reduce(OpTable& table);
 SHARD_API void register_api_shape(OpTable& table);
+SHARD_API void register_api_sort(OpTable& table);
 SHARD_API void register_api_special(OpTable& table);
 inline void register_api(OpTable& table) {
   register_api_activation(table);
@@ -49,6 +53,7 @@ inline void register_api(OpTable& table) {
   register_api_elementary(table);
   register_api_fused(table);
   register_api_indexing(table);
+  register_api_linalg(table);
   register_api_logic(table);
   register_api_loss(table);
   register_api_math(table);
@@ -57,6 +62,7 @@ inline void register_api(OpTable& table) {
   register_api_random(table);
   register_api_reduce(table);
   register_api_shape(table);
+  register_api_sort(table);
   register_api_special(table);
 }
 }  // namespace shard::program

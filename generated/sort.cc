@@ -46,19 +46,6 @@ Tensor histogram(const Tensor& input, int64_t bins, int min, int max) {
       bins, min, max);
 }
 
-Tensor gather_along_axis(const Tensor& x, const Tensor& indices, int axis, CallSite site) {
-  if (autograd::records(x, indices)) return autograd::gather_along_axis(x, indices, axis, site);
-  return call::dispatch(ops::gather_along_axis, dist::gather_along_axis, infer::gather_along_axis,
-      dense::gather_along_axis, x, indices, axis);
-}
-
-Tensor sum_along_axis(const Tensor& x, const Tensor& indices, int64_t size, int axis,
-    CallSite site) {
-  if (autograd::records(x, indices)) return autograd::sum_along_axis(x, indices, size, axis, site);
-  return call::dispatch(ops::sum_along_axis, dist::sum_along_axis, infer::sum_along_axis,
-      dense::sum_along_axis, x, indices, size, axis);
-}
-
 Tensor topk_grad(const Tensor& x, const Tensor& indices, const Tensor& out_grad, const Scalar& k,
     int axis, bool largest, bool sorted) {
   return external::topk_grad(x, indices, out_grad, k, axis, largest, sorted);
@@ -77,19 +64,6 @@ Tensor kthvalue_grad(const Tensor& x, const Tensor& indices, const Tensor& out_g
 Tensor mode_grad(const Tensor& x, const Tensor& indices, const Tensor& out_grad, int axis,
     bool keepdim) {
   return external::mode_grad(x, indices, out_grad, axis, keepdim);
-}
-
-Tensor gather_along_axis_grad(const Tensor& x, const Tensor& indices, const Tensor& out_grad,
-    int axis) {
-  return external::gather_along_axis_grad(x, indices, out_grad, axis);
-}
-
-Tensor sum_along_axis_grad(const Tensor& indices, const Tensor& out_grad, int axis, CallSite site) {
-  try {
-    return shard::gather_along_axis(out_grad, indices, axis, site);
-  } catch (...) {
-    call::rethrow_as("sum_along_axis_grad", "gather_along_axis");
-  }
 }
 
 }  // namespace shard

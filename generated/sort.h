@@ -34,17 +34,6 @@ SHARD_API Tensor searchsorted(const Tensor& sorted_sequence, const Tensor& value
 /// for one less and one more where these are equal too; they must be finite then
 /// (invalid_argument). Every dtype but bool.
 SHARD_API Tensor histogram(const Tensor& input, int64_t bins = 100, int min = 0, int max = 0);
-/// The elements of x at the int64 indices along axis: out[i, j] = x[indices[i, j], j] along axis 0.
-/// indices has the dims of x but for axis, and the shape of out; an index outside the dim is an
-/// out_of_range error. Every dtype.
-SHARD_API Tensor gather_along_axis(const Tensor& x, const Tensor& indices, int axis,
-    CallSite site = CallSite::here());
-/// The sums of the elements of x that have one index along axis, in a dim of this size:
-/// out[indices[i, j], j] += x[i, j] along axis 0, from 0. x and indices (int64) have one shape; an
-/// index outside the dim is an out_of_range error. Every dtype but bool. It is what
-/// gather_along_axis does backward.
-SHARD_API Tensor sum_along_axis(const Tensor& x, const Tensor& indices, int64_t size, int axis,
-    CallSite site = CallSite::here());
 SHARD_API Tensor topk_grad(const Tensor& x, const Tensor& indices, const Tensor& out_grad,
     const Scalar& k, int axis, bool largest, bool sorted);
 SHARD_API Tensor argsort_grad(const Tensor& indices, const Tensor& x, const Tensor& out_grad,
@@ -53,8 +42,4 @@ SHARD_API Tensor kthvalue_grad(const Tensor& x, const Tensor& indices, const Ten
     int k, int axis, bool keepdim);
 SHARD_API Tensor mode_grad(const Tensor& x, const Tensor& indices, const Tensor& out_grad, int axis,
     bool keepdim);
-SHARD_API Tensor gather_along_axis_grad(const Tensor& x, const Tensor& indices,
-    const Tensor& out_grad, int axis);
-SHARD_API Tensor sum_along_axis_grad(const Tensor& indices, const Tensor& out_grad, int axis,
-    CallSite site = CallSite::here());
 }  // namespace shard

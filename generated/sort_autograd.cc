@@ -63,29 +63,4 @@ std::tuple<Tensor, Tensor> mode(const Tensor& x, int axis, bool keepdim, CallSit
       call::dispatch(ops::mode, dist::mode, infer::mode, dense::mode, x, axis, keepdim));
 }
 
-Tensor gather_along_axis(const Tensor& x, const Tensor& indices, int axis, CallSite site) {
-  autograd::Recording record(site, ops::gather_along_axis, x, indices);
-  auto backward = [x = record.save_shape(x), indices = record.save(indices), axis](
-      autograd::BackwardContext& context) {
-    context.set_grads<0>(
-        shard::gather_along_axis_grad(x.input(context, 0), indices.input(context, 1),
-        context.grad(0), axis));
-  };
-  return record.link<0>(std::move(backward),
-      call::dispatch(ops::gather_along_axis, dist::gather_along_axis, infer::gather_along_axis,
-          dense::gather_along_axis, x, indices, axis));
-}
-
-Tensor sum_along_axis(const Tensor& x, const Tensor& indices, int64_t size, int axis,
-    CallSite site) {
-  autograd::Recording record(site, ops::sum_along_axis, x, indices);
-  auto backward = [indices = record.save(indices), axis](autograd::BackwardContext& context) {
-    context.set_grads<0>(
-        shard::sum_along_axis_grad(indices.input(context, 1), context.grad(0), axis));
-  };
-  return record.link<0>(std::move(backward),
-      call::dispatch(ops::sum_along_axis, dist::sum_along_axis, infer::sum_along_axis,
-          dense::sum_along_axis, x, indices, size, axis));
-}
-
 }  // namespace shard::autograd

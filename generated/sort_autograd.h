@@ -9,6 +9,4 @@ decltype(shard::topk) topk;
 decltype(shard::argsort) argsort;
 decltype(shard::kthvalue) kthvalue;
 decltype(shard::mode) mode;
-decltype(shard::gather_along_axis) gather_along_axis;
-decltype(shard::sum_along_axis) sum_along_axis;
 }  // namespace shard::autograd

@@ -47,19 +47,6 @@ Meta histogram(const OpContext& ctx, const Meta& input, int64_t bins, int min, i
   return out_meta;
 }
 
-Meta gather_along_axis(const OpContext& ctx, const Meta& x, const Meta& indices, int axis) {
-  Meta out_meta;
-  meta::GatherAlongAxisInferMeta(ctx, x, indices, axis, out_meta);
-  return out_meta;
-}
-
-Meta sum_along_axis(const OpContext& ctx, const Meta& x, const Meta& indices, int64_t size,
-    int axis) {
-  Meta out_meta;
-  meta::SumAlongAxisInferMeta(ctx, x, indices, size, axis, out_meta);
-  return out_meta;
-}
-
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -98,17 +85,6 @@ DenseTensor searchsorted(const OpContext& ctx, const Meta& out_meta,
 DenseTensor histogram(const OpContext& ctx, const Meta& out_meta, const DenseTensor& input,
     int64_t bins, int min, int max) {
   return call::compute(ctx, kernels<"histogram">(), input.dtype(), out_meta, input, bins, min, max);
-}
-
-DenseTensor gather_along_axis(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
-    const DenseTensor& indices, int axis) {
-  return call::compute(ctx, kernels<"gather_along_axis">(), x.dtype(), out_meta, x, indices, axis);
-}
-
-DenseTensor sum_along_axis(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
-    const DenseTensor& indices, int64_t size, int axis) {
-  return call::compute(ctx, kernels<"sum_along_axis">(), x.dtype(), out_meta, x, indices, size,
-      axis);
 }
 
 }  // namespace shard::dense

@@ -13,9 +13,6 @@ std::tuple<Meta, Meta> mode(const OpContext& ctx, const Meta& x, int axis, bool 
 Meta searchsorted(const OpContext& ctx, const Meta& sorted_sequence, const Meta& values,
     bool out_int32, bool right);
 Meta histogram(const OpContext& ctx, const Meta& input, int64_t bins, int min, int max);
-Meta gather_along_axis(const OpContext& ctx, const Meta& x, const Meta& indices, int axis);
-Meta sum_along_axis(const OpContext& ctx, const Meta& x, const Meta& indices, int64_t size,
-    int axis);
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -32,8 +29,4 @@ DenseTensor searchsorted(const OpContext& ctx, const Meta& out_meta,
     const DenseTensor& sorted_sequence, const DenseTensor& values, bool out_int32, bool right);
 DenseTensor histogram(const OpContext& ctx, const Meta& out_meta, const DenseTensor& input,
     int64_t bins, int min, int max);
-DenseTensor gather_along_axis(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
-    const DenseTensor& indices, int axis);
-DenseTensor sum_along_axis(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
-    const DenseTensor& indices, int64_t size, int axis);
 }  // namespace shard::dense

@@ -55,18 +55,4 @@ Tensor histogram(const Tensor& input, int64_t bins, int min, int max) {
   });
 }
 
-Tensor gather_along_axis(const Tensor& x, const Tensor& indices, int axis) {
-  call::DistCall call(ops::gather_along_axis, x, indices, axis);
-  return call.run(infer::gather_along_axis, [&] {
-    return dense::gather_along_axis(call, call.meta(0), call[0], call[1], axis);
-  });
-}
-
-Tensor sum_along_axis(const Tensor& x, const Tensor& indices, int64_t size, int axis) {
-  call::DistCall call(ops::sum_along_axis, x, indices, size, axis);
-  return call.run(infer::sum_along_axis, [&] {
-    return dense::sum_along_axis(call, call.meta(0), call[0], call[1], size, axis);
-  });
-}
-
 }  // namespace shard::dist

@@ -12,6 +12,4 @@ std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int k, int axis, bool keepd
 std::tuple<Tensor, Tensor> mode(const Tensor& x, int axis, bool keepdim);
 decltype(shard::searchsorted) searchsorted;
 decltype(shard::histogram) histogram;
-Tensor gather_along_axis(const Tensor& x, const Tensor& indices, int axis);
-Tensor sum_along_axis(const Tensor& x, const Tensor& indices, int64_t size, int axis);
 }  // namespace shard::dist

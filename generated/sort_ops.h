@@ -12,7 +12,6 @@ Tensor topk_grad(const Tensor&, const Tensor&, const Tensor&, const Scalar&, int
 Tensor argsort_grad(const Tensor&, const Tensor&, const Tensor&, int, bool, bool);
 Tensor kthvalue_grad(const Tensor&, const Tensor&, const Tensor&, int, int, bool);
 Tensor mode_grad(const Tensor&, const Tensor&, const Tensor&, int, bool);
-Tensor gather_along_axis_grad(const Tensor&, const Tensor&, const Tensor&, int);
 }  // namespace shard::external
 
 namespace shard::ops {
@@ -40,13 +39,5 @@ inline constexpr OpDef searchsorted = {.name = "searchsorted", .location = "sort
 inline constexpr OpDef histogram = {.name = "histogram", .location = "sort.yaml",
     .inputs = slots<"input">, .attrs = names<"bins", "min", "max">, .outputs = slots<"out">,
     .rule = "HistogramInferSpmd", .kernel = "histogram",
-    .kernel_dtypes = dtype_sources<input_dtype(0)>};
-inline constexpr OpDef gather_along_axis = {.name = "gather_along_axis", .location = "sort.yaml",
-    .inputs = slots<"x", "indices">, .attrs = names<"axis">, .outputs = slots<"out">,
-    .rule = "...{!axis}, ...{!axis} -> ...{!axis}", .kernel = "gather_along_axis",
-    .kernel_dtypes = dtype_sources<input_dtype(0)>};
-inline constexpr OpDef sum_along_axis = {.name = "sum_along_axis", .location = "sort.yaml",
-    .inputs = slots<"x", "indices">, .attrs = names<"size", "axis">, .outputs = slots<"out">,
-    .rule = "...{!axis}, ...{!axis} -> ...{!axis}", .kernel = "sum_along_axis",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

@@ -12,8 +12,6 @@ void register_api_sort([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::mode, infer::mode, dense::mode));
   table.add(op_entry(ops::searchsorted, infer::searchsorted, dense::searchsorted));
   table.add(op_entry(ops::histogram, infer::histogram, dense::histogram));
-  table.add(op_entry(ops::gather_along_axis, infer::gather_along_axis, dense::gather_along_axis));
-  table.add(op_entry(ops::sum_along_axis, infer::sum_along_axis, dense::sum_along_axis));
 }
 
 }  // namespace shard::program

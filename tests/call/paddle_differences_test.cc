@@ -159,6 +159,8 @@ TEST_CASE("differences from Paddle: layers of images and losses") {
   CHECK(variance.dims() == Dims{2, 3});
   // Labels have gradients where they require them: here log(1) + 1 - 2 and log(1) + 1 - 1.
   CHECK(slope({1, 1}, [](const Tensor& label) { return kldiv_loss(reals({2, 1}), label, "sum"); }) == Values{-1, 0});
+}
+
 TEST_CASE("differences from Paddle: singular matrices have no solutions and no gradients of determinants") {
   const Tensor x = full({2, 2}, 1).set_requires_grad(true);
   error_of([&] { det(x).backward(); }, ErrorCode::invalid_argument);

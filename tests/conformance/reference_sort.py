@@ -103,20 +103,6 @@ def histogram(call):
     return np.bincount(index.astype(np.int64), minlength=bins).astype(np.int64)
 
 
-@op("gather_along_axis")
-def gather_along_axis(call):
-    x, indices = call.inputs
-    return np.take_along_axis(x, indices, 0)
-
-
-@op("sum_along_axis")
-def sum_along_axis(call):
-    x, indices = call.inputs
-    out = np.zeros((x.shape[0], 3), dtype=x.dtype)
-    np.add.at(out, (np.arange(x.shape[0])[:, None], indices), x)
-    return wrapped(out, call.kind)
-
-
 # reduce.yaml
 
 

@@ -142,20 +142,4 @@ TEST_CASE("histogram counts the elements of each range, as NumPy does") {
   error_of([] { histogram(of({1}), 0); }, ErrorCode::invalid_argument);
 }
 
-TEST_CASE("elements are gathered and summed by indices along an axis") {
-  const Tensor x = of({1, 2, 3, 4, 5, 6}, {2, 3});
-  const Tensor indices = of({1, 0, 0, 1, 1, 1}, {2, 3}, DType::int64);
-  check(gather_along_axis(x, indices, 0), {2, 3}, {4, 2, 3, 4, 5, 6}, DType::float64);
-  check(sum_along_axis(x, indices, 2, 0), {2, 3}, {0, 2, 3, 5, 5, 6}, DType::float64);
-  check(sum_along_axis(x, indices, 3, -1), {2, 3}, {5, 1, 0, 0, 15, 0}, DType::float64);
-  check(gather_along_axis(x, of({2, 0}, {2, 1}, DType::int64), 1), {2, 1}, {3, 4}, DType::float64);
-  error_of(
-      [&] {
-        gather_along_axis(x, indices, 1), gather_along_axis(x, of({3, 0}, {2, 1}, DType::int64), 1);
-      },
-      ErrorCode::out_of_range);
-  error_of([&] { gather_along_axis(x, of({0}, {1}, DType::int64), 0); }, ErrorCode::shape_mismatch);
-  error_of([&] { sum_along_axis(x, indices, 1, 0); }, ErrorCode::out_of_range);
-}
-
 }  // namespace shard::testing

@@ -10,9 +10,10 @@ namespace shard::external {
 namespace {
 
 Tensor to_selected(const Tensor& x, const Tensor& indices, const Tensor& out_grad, int axis) {
-  const int rank = x.dims().rank();
-  const int64_t size = rank == 0 ? 1 : x.dims()[axis < 0 ? axis + rank : axis];
-  return sum_along_axis(out_grad, gradients::narrowed(indices, DType::int64), size, axis);
+  if (x.dims().rank() == 0) return out_grad;
+  const Tensor grad = gradients::widened(out_grad);  // elements that were selected often get long sums
+  return gradients::narrowed(
+      put_along_axis(gradients::narrowed(full_like(x, 0), grad.dtype()), indices, grad, axis, "add"), out_grad.dtype());
 }
 
 /// The same for results that lack the axis unless `keepdim` is set.
@@ -37,10 +38,6 @@ Tensor kthvalue_grad(const Tensor& x, const Tensor& indices, const Tensor& out_g
 
 Tensor mode_grad(const Tensor& x, const Tensor& indices, const Tensor& out_grad, int axis, bool keepdim) {
   return to_selected_one(x, indices, out_grad, axis, keepdim);
-}
-
-Tensor gather_along_axis_grad(const Tensor& x, const Tensor& indices, const Tensor& out_grad, int axis) {
-  return to_selected(x, indices, out_grad, axis);
 }
 
 Tensor cummax_grad(const Tensor& x, const Tensor& indices, const Tensor& out_grad, int axis, DType) {

@@ -210,10 +210,7 @@ SHARD_API void SearchsortedInferMeta(const OpContext& ctx, const Meta& sorted_se
 /// bins >= 1 and min <= max (invalid_argument).
 SHARD_API void HistogramInferMeta(const OpContext& ctx, const Meta& input, int64_t bins, int min, int max, Meta& out);
 /// int64 indices with the dims of x but for the axis.
-SHARD_API void GatherAlongAxisInferMeta(const OpContext& ctx, const Meta& x, const Meta& indices, int axis, Meta& out);
 /// int64 indices of the shape of x.
-SHARD_API void SumAlongAxisInferMeta(const OpContext& ctx, const Meta& x, const Meta& indices, int64_t size, int axis,
-                                     Meta& out);
 
 // Linear algebra (linalg.cc): float32 and float64 (dtype_mismatch), square matrices in the last two dims (shape_mismatch).
 SHARD_API void CholeskyInferMeta(const OpContext& ctx, const Meta& x, Meta& out);

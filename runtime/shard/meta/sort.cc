@@ -97,29 +97,4 @@ void HistogramInferMeta(const OpContext& ctx, const Meta& input, int64_t bins, i
   out = {Dims{bins}, DType::int64};
 }
 
-void GatherAlongAxisInferMeta(const OpContext& ctx, const Meta& x, const Meta& indices, int axis, Meta& out) {
-  check_indices(ctx, indices);
-  axis_size(ctx, x, axis);
-  const int64_t count = indices.dims.rank() == x.dims.rank() ? axis_size(ctx, indices, axis) : 0;
-  if (!(indices.dims == resized(ctx, x, count, axis))) {
-    fail(ErrorCode::shape_mismatch,
-         "[{}] argument 'indices' is {} and 'x' is {}, but their dims must be equal, except for axis {}", ctx.op,
-         to_string(indices), to_string(x), axis);
-  }
-  out = {indices.dims, x.dtype};
-}
-
-void SumAlongAxisInferMeta(const OpContext& ctx, const Meta& x, const Meta& indices, int64_t size, int axis,
-                           Meta& out) {
-  check_indices(ctx, indices);
-  check_not_bool(ctx, "x", x);
-  axis_size(ctx, x, axis);
-  if (!(indices.dims == x.dims)) {
-    fail(ErrorCode::shape_mismatch, "[{}] argument 'indices' is {} and 'x' is {}, but they must have one shape", ctx.op,
-         to_string(indices), to_string(x));
-  }
-  if (size < 0) fail(ErrorCode::out_of_range, "[{}] size is {}, but must not be negative", ctx.op, size);
-  out = {resized(ctx, x, size, axis), x.dtype};
-}
-
 }  // namespace shard::meta

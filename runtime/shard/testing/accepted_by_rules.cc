@@ -215,10 +215,7 @@ std::vector<Accepted> accepted_by_rules() {
       "a product or quotient by a replicated power of two, which no kind expresses");
   std::vector<std::string> any_state = kPending;
   any_state.push_back("shard");
-  add({"gather_along_axis"}, any_state,
-      "pending values beside replicated indices, as for gather; and indices sharded along the axis, which has one "
-      "letter in an expression for both tensors");
-  add({"sum_along_axis", "searchsorted"}, kPending,
+  add({"searchsorted"}, kPending,
       "linear or monotone in one argument beside a replicated one: no kind states which arguments are only read");
   add({"cumprod", "kron"}, {"prod"}, "products are exact only where nothing overflows");
   add({"triangular_solve", "solve", "cholesky_solve"}, any_state,

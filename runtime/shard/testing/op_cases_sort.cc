@@ -58,20 +58,6 @@ void add_counts(OpCases& cases) {
   add_histogram("from the smallest to the largest", 0, 0);
 }
 
-void add_indexed(OpCases& cases) {
-  cases.push_back({"gather_along_axis", "axis 0", kAnyDType, [](Draw& draw) {
-                     const int64_t columns = draw.size();
-                     const CaseInput x = draw.input({draw.between(3, 4), columns});
-                     return CaseCall{{x, CaseInput{{draw.size(), columns}, DType::int64}.between(0, 2)},
-                                     [](Tensors& t) { return Tensors{gather_along_axis(t[0], t[1], 0)}; }};
-                   }});
-  cases.push_back({"sum_along_axis", "axis -1", kNumbers, [](Draw& draw) {
-                     const CaseInput x = draw.input(draw.dims(2));
-                     return CaseCall{{x, x.of(DType::int64).between(0, 2)},
-                                     [](Tensors& t) { return Tensors{sum_along_axis(t[0], t[1], 3, -1)}; }};
-                   }});
-}
-
 void add_running(OpCases& cases) {
   // Products of 1, -1 and 0 are never rounded.
   for (const int axis : {0, -1}) {
@@ -97,7 +83,6 @@ void add_running(OpCases& cases) {
 void add_sort_cases(OpCases& cases) {
   add_selections(cases);
   add_counts(cases);
-  add_indexed(cases);
   add_running(cases);
 }
 

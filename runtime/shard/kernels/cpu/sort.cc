@@ -164,50 +164,6 @@ void histogram(const OpContext& ctx, const DenseTensor& input, int64_t bins, int
   }
 }
 
-void check_indices(const OpContext& ctx, const DenseTensor& indices, int64_t size) {
-  for (int64_t i = 0; i < indices.numel(); ++i) {
-    const int64_t value = indices.data<int64_t>()[i];
-    if (value >= 0 && value < size) continue;
-    fail_check(ErrorCode::out_of_range, "[{}] indices is {} at element {}, but must be from 0 to {} (indices is {})",
-               ctx.op, value, index_text(ctx, 1, indices, i), size - 1, global_text(ctx, 1, indices));
-  }
-}
-
-template <class T>
-void gather_along_axis(const OpContext& ctx, const DenseTensor& x, const DenseTensor& indices, int axis,
-                       DenseTensor& out) {
-  const AxisView from = view_of(ctx, x, axis), to = view_of(ctx, indices, axis);
-  check_indices(ctx, indices, from.size);
-  parallel_for(to.outer * to.size, to.inner, [&](int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; ++row) {
-      const T* source = x.data<T>() + row / to.size * from.size * from.inner;
-      const int64_t* at = indices.data<int64_t>() + row * to.inner;
-      for (int64_t j = 0; j < to.inner; ++j) out.data<T>()[row * to.inner + j] = source[at[j] * from.inner + j];
-    }
-  });
-}
-
-template <class T>
-void sum_along_axis(const OpContext& ctx, const DenseTensor& x, const DenseTensor& indices, int64_t size, int axis,
-                    DenseTensor& out) {
-  const AxisView view = view_of(ctx, x, axis);
-  check_indices(ctx, indices, x.dims().rank() == 0 ? 1 : size);
-  const int64_t length = view_of(ctx, out, axis).size;
-  parallel_for(view.outer * view.inner, view.size + length, [&](int64_t first, int64_t last) {
-    std::vector<Compute<T>> sums(static_cast<size_t>(length));
-    for (int64_t i = first; i < last; ++i) {
-      std::fill(sums.begin(), sums.end(), Compute<T>(0));
-      const int64_t base = i / view.inner * view.size * view.inner + i % view.inner;
-      for (int64_t k = 0; k < view.size; ++k) {
-        Compute<T>& sum = sums[static_cast<size_t>(indices.data<int64_t>()[base + k * view.inner])];
-        sum = wrap_add(sum, static_cast<Compute<T>>(x.data<T>()[base + k * view.inner]));
-      }
-      T* to = out.data<T>() + i / view.inner * length * view.inner + i % view.inner;
-      for (int64_t k = 0; k < length; ++k) to[k * view.inner] = static_cast<T>(sums[static_cast<size_t>(k)]);
-    }
-  });
-}
-
 }  // namespace
 
 void register_sort() {
@@ -216,12 +172,10 @@ void register_sort() {
     register_kernel("argsort", kBackend, dtype_of<T>, &argsort<T>);
     register_kernel("kthvalue", kBackend, dtype_of<T>, &kthvalue<T>);
     register_kernel("mode", kBackend, dtype_of<T>, &mode<T>);
-    register_kernel("gather_along_axis", kBackend, dtype_of<T>, &gather_along_axis<T>);
   });
   for_types(NumberTypes{}, []<class T>(TypeTag<T>) {
     register_kernel("searchsorted", kBackend, dtype_of<T>, &searchsorted<T>);
     register_kernel("histogram", kBackend, dtype_of<T>, &histogram<T>);
-    register_kernel("sum_along_axis", kBackend, dtype_of<T>, &sum_along_axis<T>);
   });
 }
 
