@@ -269,12 +269,32 @@ std::vector<Function> functions_of(const LowerContext& context, const Op& op) {
   return functions;
 }
 
+/// Parameters without the names of those that `call` does not pass on, so that compilers do not warn.
+Texts without_unused_names(const Op& op, const Call& call, Texts params) {
+  for (const ArgRef arg : op.signature.args) {
+    const std::string& name = name_of(op.signature, arg).text;
+    const auto passes = [&](const CallArg& passed) {
+      return passed.kind != CallArg::Kind::literal && passed.name.text == name;
+    };
+    if (std::any_of(call.args.begin(), call.args.end(), passes)) continue;
+    for (std::string& param : params) {
+      if (param.ends_with(" " + name)) param.replace(param.size() - name.size(), name.size(), "/*" + name + "*/");
+    }
+  }
+  return params;
+}
+
 /// A definition. The body is one of the three.
 Json definition(const LowerContext& context, const Op& op, const Function& function) {
   const Shape shape = function.shape;
+  Texts params = shape.params(op, false);
+  if (!has_body(op) && !function.picks) {
+    const Call* external = external_call(context, op);
+    params = without_unused_names(op, external != nullptr ? *external : *op.invoke, std::move(params));
+  }
   Json data = {{"name", function.name},
                {"returns", function.returns},
-               {"params", parameter_list(op, shape.params(op, false))},
+               {"params", parameter_list(op, params)},
                {"dispatch", false},
                {"pick", false},
                {"invoke", false}};

@@ -38,12 +38,6 @@ void check_not_bool(const OpContext& ctx, const char* name, const Meta& x) {
          to_string(x));
 }
 
-void check_indices(const OpContext& ctx, const Meta& indices) {
-  if (indices.dtype != DType::int64)
-    fail(ErrorCode::dtype_mismatch, "[{}] argument 'indices' is {}, but must be int64; cast it", ctx.op,
-         to_string(indices));
-}
-
 }  // namespace
 
 void TopKInferMeta(const OpContext& ctx, const Meta& x, const Scalar& k, int axis, Meta& out, Meta& indices) {
