@@ -177,8 +177,9 @@ def eigvalsh(call):
 @op("svd")
 def svd(call):
     """The squares of u and vh, which do not depend on their signs."""
-    u, s, vh = np.linalg.svd(call.inputs[0], full_matrices=call.case == "full matrices")
-    return [u * u, s, vh * vh]
+    full = call.case == "full matrices"
+    u, s, vh = np.linalg.svd(call.inputs[0], full_matrices=full)
+    return [s, vh * vh] if full else [u * u, s, vh * vh]
 
 
 @op("matrix_rank")

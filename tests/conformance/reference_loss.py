@@ -191,7 +191,7 @@ def fused_gemm_epilogue(call):
 
 
 def gelu(x):
-    return x * special.ndtr(x)
+    return np.where(np.isneginf(x), 0.0, x * special.ndtr(x))
 
 
 @op("fused_bias_act")

@@ -19,6 +19,11 @@ void check_number(const OpContext& ctx, std::string_view name, const Meta& x) {
 
 void check_master(const OpContext& ctx, const Meta* master_param, const Meta& param, bool multi_precision,
                   Meta& master_out) {
+  if (multi_precision && param.dtype == DType::float64) {
+    fail(ErrorCode::dtype_mismatch,
+         "[{}] multi_precision keeps param in float32, which would round param, which is {}; leave it out", ctx.op,
+         to_string(param));
+  }
   if (master_param != nullptr) {
     check_like_param(ctx, "master_param", *master_param, param);
     if (master_param->dtype != DType::float32) {

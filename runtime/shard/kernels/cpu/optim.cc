@@ -89,13 +89,14 @@ void momentum(const OpContext&, const DenseTensor&, const DenseTensor& grad, con
   using C = Compute<T>;
   const C rate = static_cast<C>(number_of(learning_rate)), keep = static_cast<C>(mu);
   const C factor = static_cast<C>(rescale_grad);
-  const C decay = regularization_method.empty() ? C(0) : static_cast<C>(regularization_coeff);
+  const bool decays = !regularization_method.empty();
+  const C decay = static_cast<C>(regularization_coeff);
   const C ahead = use_nesterov ? keep : C(0), now = use_nesterov ? C(1) : C(0);
   const T* slope = grad.data<T>();
   with_states<T>(
       [&](auto speed) {
         update_param<T>(multi_precision, param, master_param, [=](int64_t i, C value) {
-          const C g = factor * static_cast<C>(slope[i]) + decay * value;
+          const C g = factor * static_cast<C>(slope[i]) + (decays ? decay * value : C(0));
           const C v = speed.set(i, keep * speed[i] + g);
           return value - rate * (use_nesterov ? now * g + ahead * v : v);
         });
@@ -318,7 +319,8 @@ void lamb(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad, con
           const C g = static_cast<C>(slope[begin + i]);
           const C m1 = mean.set(begin + i, keep1 * mean[begin + i] + (C(1) - keep1) * g);
           const C m2 = square.set(begin + i, keep2 * square[begin + i] + (C(1) - keep2) * g * g);
-          update[i] = m1 * correction1 / (std::sqrt(m2 * correction2) + small) + decay * static_cast<C>(value[i]);
+          const C decayed = decay == C(0) ? C(0) : decay * static_cast<C>(value[i]);
+          update[i] = m1 * correction1 / (std::sqrt(m2 * correction2) + small) + decayed;
         }
         const auto squares = [&](const auto* x) {
           return sum_of<double>(count, [=](int64_t i) {
