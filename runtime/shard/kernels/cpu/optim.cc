@@ -117,11 +117,8 @@ void rmsprop(const OpContext&, const DenseTensor&, const DenseTensor&, const Den
     update_param<T>(multi_precision, param, master_param, [=](int64_t i, C value) {
       const C g = static_cast<C>(slope[i]);
       C variance = square.set(i, keep * square[i] + (C(1) - keep) * g * g);
-      const auto subtract_mean = [&](auto state) {
-        const C average = state.set(i, keep * state[i] + (C(1) - keep) * g);
-        variance -= average * average;
-      };
-      (subtract_mean(mean), ...);
+      const C average = (C(0) + ... + mean.set(i, keep * mean[i] + (C(1) - keep) * g));  // 0 unless centered
+      variance -= average * average;
       return value - speed.set(i, inertia * speed[i] + rate * g / std::sqrt(variance + small));
     });
   };
