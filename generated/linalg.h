@@ -10,7 +10,7 @@ SHARD_API Tensor bmm(const Tensor& x, const Tensor& y);
 /// The product of a matrix x [m, n] and a vector [n], as [m]. Equal dtypes, every one but bool.
 SHARD_API Tensor mv(const Tensor& x, const Tensor& vec);
 /// The sum of x * y over the last dim, for two vectors [n] or two batches [b, n] of them: without
-/// that dim. Equal shapes and dtypes; int32 and uint8 give int64, as in sum.
+/// that dim. Equal shapes and dtypes; integers keep their dtype and wrap, as in matmul.
 SHARD_API Tensor dot(const Tensor& x, const Tensor& y);
 /// beta * input + alpha * the matrix product of x [m, k] and y [k, n]. input broadcasts to [m, n].
 /// Equal dtypes, every one but bool; factors of integers are whole numbers.

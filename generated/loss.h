@@ -20,8 +20,8 @@ SHARD_API std::tuple<Tensor, Tensor> huber_loss_intermediate(const Tensor& input
     const Tensor& label, float delta, CallSite site = CallSite::here());
 SHARD_API Tensor huber_loss(const Tensor& input, const Tensor& label, float delta,
     CallSite site = CallSite::here());
-/// (1 - label) * x + pos_weight * log(1 + exp(-x)), the binary cross entropy of logits, where
-/// pos_weight is 1 where it is absent; 0 where label is ignore_index. With normalize it is divided
+/// (1 - label) * x + pos_weight * log(1 + exp(-x)), the binary cross entropy of logits, with a
+/// pos_weight of 1 where it is absent; 0 where label is ignore_index. With normalize it is divided
 /// by the number of other labels, or by 1e-5 if there is none. Equal shapes and float dtypes, to
 /// which pos_weight broadcasts.
 SHARD_API Tensor sigmoid_cross_entropy_with_logits(const Tensor& x, const Tensor& label,
@@ -36,7 +36,8 @@ SHARD_API Tensor kldiv_loss(const Tensor& x, const Tensor& label,
 /// ignore_index; input [n, c] or [n, c, ...] of logarithms of probabilities, label [n] or [n, ...]
 /// (int32 or int64; another one outside of the classes is an out_of_range error). reduction none
 /// keeps the shape of label; sum adds up to a 0-d out, and mean divides that by total_weight, the
-/// 0-d sum of the weights (0 with reduction none). Float dtypes.
+/// 0-d sum of the weights, unless it is 0. total_weight is float32, or float64 for float64 tensors,
+/// and 0 with reduction none. Float dtypes.
 SHARD_API std::tuple<Tensor, Tensor> nll_loss(const Tensor& input, const Tensor& label,
     const Tensor& weight, int64_t ignore_index = -100, const std::string& reduction = "mean",
     CallSite site = CallSite::here());

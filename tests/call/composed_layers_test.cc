@@ -45,6 +45,22 @@ TEST_CASE("sigmoid_cross_entropy_with_logits ignores labels and counts the other
   CHECK(code_of([&] { sigmoid_cross_entropy_with_logits(x, of({1}, {1}), {}); }) == ErrorCode::shape_mismatch);
 }
 
+TEST_CASE("losses of 16 bits do not cancel, and count in float32") {
+  const auto number = [](const Tensor& x) { return cast(x, DType::float64).to_vector<double>()[0]; };
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const Tensor x = full({1}, -10, dtype), no = full({1}, 0, dtype);
+    CHECK(number(sigmoid_cross_entropy_with_logits(x, no, {})) == Approx(std::log1p(std::exp(-10.0))).epsilon(1e-2));
+  }
+  const int64_t n = 70000;  // float16 ends at 65504
+  Tensor x = full({n, 1}, -1, DType::float16).set_requires_grad(true);
+  nll_loss(x, full({n}, 0, DType::int64)).backward();
+  CHECK(number(x.grad()) == Approx(-1.0 / 70000).epsilon(1e-2));
+  const Tensor many = full({n}, 0, DType::float16);
+  CHECK(number(sigmoid_cross_entropy_with_logits(many, many, {}, true)) == Approx(std::log(2.0) / 70000).epsilon(1e-2));
+  const Tensor rows = full({n, 1}, -1, DType::float16);
+  CHECK(number(kldiv_loss(rows, full({n, 1}, 1, DType::float16), "batchmean")) == Approx(1));
+}
+
 TEST_CASE("kldiv_loss is 0 where the label is and has four reductions") {
   const std::vector<double> logarithms = {std::log(.2), std::log(.8), std::log(.5), std::log(.5)};
   const Tensor x = of(logarithms, {2, 2}), label = of({.3, .7, 0, 1}, {2, 2});
@@ -68,6 +84,7 @@ TEST_CASE("fused layers are those that they are made of") {
   // gelu(1) is the probability that a normal number is below 1, and gelu(3) three times that of 3.
   check(fused_bias_act(x, {}, {}, {}, {}, "geglu"), {-2 * 0.841344746068543, 12 * 0.998650101968370});
   CHECK(code_of([&] { fused_bias_act(x, {}, bias, {}, {}, "relu"); }) == ErrorCode::invalid_argument);
+  CHECK(code_of([&] { fused_bias_act(bias, x, {}, {}, {}, "relu"); }) == ErrorCode::shape_mismatch);
   check(fused_dropout_add(x, y, {}, 0.0f), {2, -2, 5, 5});
   CHECK(code_of([&] { fused_dropout_add(x, bias, {}, 0.0f); }) == ErrorCode::shape_mismatch);
   const double inf = std::numeric_limits<double>::infinity();

@@ -195,6 +195,14 @@ TEST_CASE("rprop_ follows its formula") {
       .run();
 }
 
+TEST_CASE("rprop_ compares signs of gradients whose product would be 0") {
+  Tensor param = cast(made({1, 1}), DType::float32), grad = cast(made({1e-25, 1e-25}), DType::float32), none;
+  Tensor prev = cast(made({1e-25, -1e-25}), DType::float32), rates = cast(made({0.25, 0.25}), DType::float32);
+  rprop_(param, grad, prev, rates, none, made({0.125, 4}), made({0.5, 2}));
+  CHECK(cast(rates, DType::float64).to_vector<double>() == Numbers{0.5, 0.125});
+  CHECK(cast(param, DType::float64).to_vector<double>() == Numbers{0.5, 1});
+}
+
 TEST_CASE("lamb_ scales a step by the norms of the whole parameter") {
   for (const double decay : {0.0, 0.25}) {
     for (const bool adapts : {false, true}) {
@@ -314,6 +322,9 @@ TEST_CASE("optimisers name the argument that does not fit") {
   CHECK_THROWS_WITH(momentum_(param, param, state, rate(), none, 0.5f, false, "l1"),
                     Catch::Contains("regularization_method is \"l1\""));
   CHECK_THROWS_WITH(momentum_(param, param, state, rate(), none, 0.5f, false, "", 0, true),
+                    Catch::Contains("multi_precision keeps param in float32"));
+  Tensor narrow = cast(param, DType::bfloat16), narrow_state = cast(state, DType::bfloat16);
+  CHECK_THROWS_WITH(momentum_(narrow, narrow, narrow_state, rate(), none, 0.5f, false, "", 0, true),
                     Catch::Contains("multi_precision needs master_param"));
   Tensor second = made({0, 0});
   CHECK_THROWS_WITH(rmsprop_(param, state, param, second, rate(), none, none, 0.5f, 0.5f, 0.5f, true),

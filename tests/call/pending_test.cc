@@ -184,6 +184,46 @@ std::vector<Commuting> commuting_ops() {
          return Tensors{unslice(t[0], {2, 3}, {1}, {0}, {3}, {2})};
        }},
       {"index_sum", {d, {2}}, kLinear, [](T t) { return Tensors{index_sum(t[0], cast(t[1], DType::int64), 5)}; }, 0},
+      {"conv2d", {{1, 1, 3, 3}, {1, 1, 2, 2}}, kLinear, [](T t) { return Tensors{conv2d(t[0], t[1])}; }, 0},
+      {"conv3d", {{1, 1, 2, 2, 2}, {1, 1, 1, 2, 2}}, kLinear, [](T t) { return Tensors{conv3d(t[0], t[1])}; }, 1},
+      {"conv2d_transpose",
+       {{1, 1, 2, 2}, {1, 1, 2, 2}},
+       kLinear,
+       [](T t) { return Tensors{conv2d_transpose(t[0], t[1])}; },
+       0},
+      {"depthwise_conv2d",
+       {{1, 2, 3, 3}, {2, 1, 2, 2}},
+       kLinear,
+       [](T t) {
+         return Tensors{depthwise_conv2d(t[0], t[1], {1, 1}, {0, 0}, "EXPLICIT", 2)};
+       },
+       0},
+      {"roll", {d}, kAllTypes, [](T t) { return Tensors{roll(t[0], {1}, {1})}; }},
+      {"pad",
+       {d},
+       kAllTypes,
+       [](T t) {
+         return Tensors{pad(t[0], {0, 0, 1, 1}, 0)};
+       }},
+      // The indices are negative, or 1 for truth values.
+      {"gather_nd", {d, {2}}, kAllTypes, [](T t) { return Tensors{gather_nd(t[0], cast(t[1], DType::int64))}; }, 0},
+      {"take_along_axis",
+       {d, {2, 1}},
+       kAllTypes,
+       [](T t) { return Tensors{take_along_axis(t[0], cast(t[1], DType::int64), 1)}; },
+       0},
+      {"unfold",
+       {{1, 1, 2, 3}},
+       kAllTypes,
+       [](T t) {
+         return Tensors{unfold(t[0], {2, 2}, {1, 1}, {0, 0, 0, 0}, {1, 1})};
+       }},
+      {"fold",
+       {{1, 4, 2}},
+       kLinear,
+       [](T t) {
+         return Tensors{fold(t[0], {2, 3}, {2, 2}, {1, 1}, {0, 0, 0, 0}, {1, 1})};
+       }},
   };
 }
 

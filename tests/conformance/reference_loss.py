@@ -136,8 +136,8 @@ def huber_loss_grad(call):
 @op("sigmoid_cross_entropy_with_logits")
 def sigmoid_cross_entropy_with_logits(call):
     x, label, *weight = call.inputs
-    softplus = np.logaddexp(0, -x)
-    out = (1 - label) * x + (weight[0] * softplus if weight else softplus)
+    of_true = label - 1 + (weight[0] if weight else 1)
+    out = of_true * np.logaddexp(0, -x) + (1 - label) * np.logaddexp(0, x)  # which cancels nothing
     counted = label != -100
     out = np.where(counted, out, 0)
     return out / (np.sum(counted) or 1e-5) if call.case == "weighted and normalised" else out
@@ -164,7 +164,7 @@ def nll_loss(call):
     if call.case == "none":
         return [out, np.float64(0)]
     total = np.sum(weights)
-    return [np.sum(out) / (total if call.case == "mean" else 1), total]
+    return [np.sum(out) / (total if call.case == "mean" and total != 0 else 1), total]
 
 
 @op("nll_loss_grad")
@@ -173,7 +173,7 @@ def nll_loss_grad(call):
     at_label = -np.broadcast_to(grad, label.shape)
     if weight:
         at_label = at_label * weight[0][label]
-    if call.case == "mean":
+    if call.case == "mean" and total != 0:
         at_label = at_label / total
     x_grad = np.zeros(x.shape)
     np.put_along_axis(x_grad, label[:, None], at_label[:, None], axis=1)

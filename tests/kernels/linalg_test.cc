@@ -141,6 +141,15 @@ TEST_CASE("solve, inverse and cholesky_solve agree with NumPy and SciPy") {
   error_of([] { inverse(of({1, 2, 3}, {3})); }, ErrorCode::shape_mismatch);
 }
 
+TEST_CASE("a determinant does not overflow before it is complete") {
+  const Values sizes = {1e200, 1e200, 1e-200, 1e-200};
+  for (const bool falling : {true, false}) {
+    Values matrix(16, 0);
+    for (size_t i = 0; i < 4; ++i) matrix[5 * i] = sizes[falling ? i : 3 - i];
+    check(det(of(matrix, {4, 4})), {}, {1}, 1e-12);
+  }
+}
+
 TEST_CASE("determinants, their signs and logarithms") {
   check(det(both(positive(), general())), {2}, {43, -5});
   check(det(singular()), {}, {0});

@@ -67,6 +67,13 @@ TEST_CASE("cummax and cummin return the last index of equal elements, and NaN wi
   error_of([&] { cummax(x, 0, DType::float32); }, ErrorCode::dtype_mismatch);
 }
 
+TEST_CASE("the gradient of logcumsumexp keeps NaN") {
+  Tensor x = Tensor(tensor({1, 2}, {2}, DType::float64));
+  x.set_requires_grad(true);
+  logcumsumexp(x).backward(Tensor(tensor({kNaN, 1}, {2}, DType::float64)));
+  CHECK(std::isnan(values(x.grad().get().value)[0]));
+}
+
 TEST_CASE("logcumsumexp agrees with SciPy and does not overflow") {
   check(logcumsumexp(of({1, -2, 3, 0.5})), {4}, {1, 1.048587351573742, 3.1328452337275756, 3.2022534476793516}, 4);
   check(logcumsumexp(of({0.5, 3, -2, 1}), 0, false, false, true), {4},

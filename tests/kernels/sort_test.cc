@@ -137,6 +137,17 @@ TEST_CASE("histogram counts the elements of each range, as NumPy does") {
   check(histogram(of({1, 2, 1, 3}, {2, 2}, DType::int32), 2), {2}, {2, 2}, DType::int64);
   check(histogram(of({5, 5}), 3), {3}, {0, 2, 0}, DType::int64);  // from 4 to 6
   check(histogram(of({}, {0}), 2), {2}, {0, 0}, DType::int64);
+  // Neither ranges beyond the largest number nor those of one large number leave the bins.
+  check(histogram(of({-1.7e308, 0, 1.7e308}), 2), {2}, {1, 2}, DType::int64);
+  check(
+      histogram(of({0, 1e308}), 100), {100},
+      [] {
+        Values counts(100, 0);
+        counts.front() = counts.back() = 1;
+        return counts;
+      }(),
+      DType::int64);
+  check(histogram(of({1e17, 1e17}), 3), {3}, {0, 2, 0}, DType::int64);
   error_of([] { histogram(of({1, kNaN}), 2); }, ErrorCode::invalid_argument);
   error_of([] { histogram(of({1}), 2, 3, 1); }, ErrorCode::invalid_argument);
   error_of([] { histogram(of({1}), 0); }, ErrorCode::invalid_argument);

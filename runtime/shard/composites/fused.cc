@@ -14,12 +14,20 @@ void check_rank(const char* op, const char* name, const Tensor& x, int rank) {
        rank);
 }
 
+/// x + y, where only y broadcasts.
+Tensor add_broadcast(const char* op, const Tensor& x, const char* name, const Tensor& y) {
+  const Tensor sum = add(x, y);
+  if (sum.dims() == x.dims()) return sum;
+  fail(ErrorCode::shape_mismatch, "[{}] {} has the shape {}, but must broadcast to {}", op, name, to_string(y.dims()),
+       to_string(x.dims()));
+}
+
 }  // namespace
 
 Tensor fused_gemm_epilogue(const Tensor& x, const Tensor& y, const Tensor& bias, bool trans_x, bool trans_y,
                            const std::string& activation) {
   check_rank("fused_gemm_epilogue", "bias", bias, 1);
-  const Tensor out = add(matmul(x, y, trans_x, trans_y), bias);
+  const Tensor out = add_broadcast("fused_gemm_epilogue", matmul(x, y, trans_x, trans_y), "bias", bias);
   if (activation == "none") return out;
   if (activation == "relu") return relu(out);
   if (activation == "gelu") return gelu(out, /*approximate=*/true);
@@ -35,7 +43,7 @@ Tensor fused_bias_act(const Tensor& x, const Tensor& bias, const Tensor& dequant
          "[fused_bias_act] quantisation is not supported: pass no dequant_scales, shift and smooth, and a quant_scale "
          "of -1");
   }
-  const Tensor sum = bias.defined() ? add(x, bias) : x;
+  const Tensor sum = bias.defined() ? add_broadcast("fused_bias_act", x, "bias", bias) : x;
   if (act_method == "gelu") return gelu(sum);
   if (act_method == "relu") return relu(sum);
   if (act_method == "silu" || act_method == "swish") return silu(sum);
@@ -60,7 +68,7 @@ Tensor fused_dropout_add(const Tensor& x, const Tensor& y, const Tensor& seed_te
 Tensor fused_softmax_mask(const Tensor& x, const Tensor& mask) {
   check_rank("fused_softmax_mask", "x", x, 4);
   check_rank("fused_softmax_mask", "mask", mask, 4);
-  return softmax(add(x, mask), -1);
+  return softmax(add_broadcast("fused_softmax_mask", x, "mask", mask), -1);
 }
 
 Tensor fused_softmax_mask_upper_triangle(const Tensor& X) {

@@ -34,7 +34,10 @@ Tensor nll_loss_double_grad(const Tensor& label, const Tensor& weight, const Ten
                             const Tensor& grad_input_grad, int64_t ignore_index, const std::string& reduction) {
   const bool mean = reduction == "mean";
   const Tensor out = std::get<0>(nll_loss(grad_input_grad, label, weight, ignore_index, mean ? "sum" : reduction));
-  return mean ? divide(out, total_weight) : out;
+  if (!mean) return out;
+  const Tensor nothing = logical_not(total_weight);
+  const Tensor divisor = where(nothing, full_like(total_weight, 1), total_weight);
+  return narrowed(divide(widened(out), divisor), out.dtype());
 }
 
 }  // namespace shard::external

@@ -33,7 +33,7 @@ Tensor logcumsumexp_grad(const Tensor& given_x, const Tensor& given_out, const T
   // The sum of out_grad * exp(x - out) over all results that have x in them, computed with
   // logarithms, so that it does not overflow: apart for gradients of either sign.
   const auto part = [&](const Tensor& grad) {
-    const Tensor positive = greater_than(grad, zero);
+    const Tensor positive = logical_not(less_equal(grad, zero));  // NaN too, which stays NaN
     const Tensor logarithm = where(positive, log(where(positive, grad, one)), empty_sum);
     return exp(add(logcumsumexp(subtract(logarithm, divisor), flatten ? 0 : axis, false, exclusive, !reverse), x));
   };

@@ -54,11 +54,13 @@ void check_no_bool(const OpContext& ctx, std::string_view name, const Meta& x) {
   fail(ErrorCode::dtype_mismatch, "[{}] {} is {}, but must have numbers; cast it", ctx.op, name, to_string(x));
 }
 
+/// Throws unless `values` has `count` numbers from `least` to kMost.
 void check_numbers(const OpContext& ctx, const char* name, const IntArray& values, size_t count, int64_t least) {
-  if (values.size() == count && std::all_of(values.begin(), values.end(), [&](int64_t v) { return v >= least; }))
-    return;
-  fail(ErrorCode::invalid_argument, "[{}] {} is {}, but must have {} numbers of {} or more", ctx.op, name,
-       to_string(values), count, least);
+  constexpr int64_t kMost = int64_t{1} << 30;  // so that sums and products of two do not overflow
+  const auto fits = [&](int64_t v) { return v >= least && v <= kMost; };
+  if (values.size() == count && std::all_of(values.begin(), values.end(), fits)) return;
+  fail(ErrorCode::invalid_argument, "[{}] {} is {}, but must have {} numbers from {} to {}", ctx.op, name,
+       to_string(values), count, least, kMost);
 }
 
 /// The number of blocks of unfold and fold in an image of height and width `size`.

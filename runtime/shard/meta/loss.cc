@@ -55,7 +55,7 @@ void NllLossRawInferMeta(const OpContext& ctx, const Meta& input, const Meta& la
     }
   }
   out = {reduction == "none" ? dims : Dims{}, input.dtype};
-  total_weight = {Dims{}, input.dtype};
+  total_weight = {Dims{}, statistics_dtype(input.dtype)};
 }
 
 void LossGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, const Meta& out_grad,

@@ -2,17 +2,21 @@
 #include "shard/meta/window.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace shard::meta {
 namespace {
 
-/// Throws invalid_argument unless `values` has a number of at least `least` for each space dim.
+constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // so that nothing below overflows
+
+/// Throws invalid_argument unless `values` has a number from `least` to kMost for each space dim.
 void check_list(const OpContext& ctx, std::string_view name, const IntArray& values, int space, int64_t least) {
-  const bool fits = static_cast<int>(values.size()) == space &&
-                    std::all_of(values.begin(), values.end(), [&](int64_t value) { return value >= least; });
+  const bool fits =
+      static_cast<int>(values.size()) == space &&
+      std::all_of(values.begin(), values.end(), [&](int64_t value) { return value >= least && value <= kMost; });
   if (fits) return;
-  fail(ErrorCode::invalid_argument, "[{}] {} is {}, but must have {} numbers of at least {}", ctx.op, name,
-       to_string(values), space, least);
+  fail(ErrorCode::invalid_argument, "[{}] {} is {}, but must have {} numbers from {} to {}", ctx.op, name,
+       to_string(values), space, least, kMost);
 }
 
 enum class Padding { explicit_, same, valid };
@@ -25,12 +29,13 @@ Padding padding_of(const OpContext& ctx, const std::string& algorithm, const Int
          algorithm);
   }
   const auto count = static_cast<int>(paddings.size());
-  const bool fits = (count == space || count == 2 * space) &&
-                    std::all_of(paddings.begin(), paddings.end(), [](int64_t value) { return value >= 0; });
+  const bool fits =
+      (count == space || count == 2 * space) &&
+      std::all_of(paddings.begin(), paddings.end(), [](int64_t value) { return value >= 0 && value <= kMost; });
   if (!fits) {
     fail(ErrorCode::invalid_argument,
-         "[{}] paddings is {}, but must have {} numbers of at least 0, or {}: two for each space dim", ctx.op,
-         to_string(paddings), space, 2 * space);
+         "[{}] paddings is {}, but must have {} numbers from 0 to {}, or {}: two for each space dim", ctx.op,
+         to_string(paddings), space, kMost, 2 * space);
   }
   return Padding::explicit_;
 }
@@ -66,6 +71,13 @@ void check_dilations(const OpContext& ctx, const IntArray& dilations, int space,
        ctx.op, size, window.before, window.after, window.reach());
 }
 
+/// Throws unless a dim of an image or of a filter has a size that windows can have.
+void check_size(const OpContext& ctx, const char* name, int64_t size) {
+  if (size >= 1 && size <= kMost) return;
+  fail(ErrorCode::shape_mismatch, "[{}] a space dim of {} has the size {}, but must have one from 1 to {}", ctx.op,
+       name, size, kMost);
+}
+
 Window& at(Windows& windows, const Image& image, int i) { return windows[static_cast<size_t>(3 - image.space + i)]; }
 
 }  // namespace
@@ -96,11 +108,12 @@ Windows conv_windows(const OpContext& ctx, const Image& image, const Dims& input
     Window& window = at(windows, image, i);
     window.in = input[image.first() + i];
     window.size = filter[2 + i];
+    check_size(ctx, "the filter", window.size);
     window.stride = strides[static_cast<size_t>(i)];
     window.dilation = dilations[static_cast<size_t>(i)];
     pad(window, padding, paddings, i, space, window.in);
     const int64_t room = window.in + window.before + window.after - window.reach();
-    if (window.size < 1 || room < 0) fail_small(ctx, window.in, window);
+    if (room < 0) fail_small(ctx, window.in, window);
     window.out = room / window.stride + 1;
   }
   return windows;
@@ -121,11 +134,17 @@ Windows conv_transpose_windows(const OpContext& ctx, const Image& image, const D
     Window& window = at(windows, image, i);
     window.out = x[image.first() + i];
     window.size = filter[2 + i];
+    check_size(ctx, "x", window.out);
+    check_size(ctx, "the filter", window.size);
     window.stride = strides[k];
     window.dilation = dilations[k];
     pad(window, padding, paddings, i, space, window.out);
     const int64_t least = (window.out - 1) * window.stride - window.before - window.after + window.reach();
-    if (window.size < 1 || window.out < 1 || least < 1) fail_small(ctx, window.out, window);
+    if (least < 1) {
+      fail(ErrorCode::shape_mismatch,
+           "[{}] paddings of {} and {} would leave nothing of dim {} of the result; make the padding smaller", ctx.op,
+           window.before, window.after, image.first() + i);
+    }
     window.in = !output_size.empty() ? output_size[k] : least + (output_padding.empty() ? 0 : output_padding[k]);
     if (window.in >= least && window.in < least + window.stride) continue;
     fail(ErrorCode::invalid_argument,
@@ -146,7 +165,7 @@ Windows pool_windows(const OpContext& ctx, const Image& image, const Dims& x, co
     const auto k = static_cast<size_t>(i);
     Window& window = at(windows, image, i);
     window.in = x[image.first() + i];
-    if (window.in < 1) fail_small(ctx, window.in, window);
+    check_size(ctx, "x", window.in);
     if (pooling.adaptive && !pooling.global_pooling) {
       window.size = 0;
       window.out = pooling.kernel_size[k];

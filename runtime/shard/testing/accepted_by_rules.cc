@@ -219,7 +219,7 @@ std::vector<Accepted> accepted_by_rules() {
       "linear or monotone in one argument beside a replicated one: no kind states which arguments are only read");
   add({"cumprod", "kron"}, {"prod"}, "products are exact only where nothing overflows");
   add({"triangular_solve", "solve", "cholesky_solve"}, any_state,
-      "linear in the right side alone, whose columns are whole so that roundings do not depend on how many there are");
+      "linear in the right side alone, beside a replicated matrix: no kind states which arguments are only read");
   add({"matrix_rank"}, any_state, "matrices of cases are regular, which a rule does not know");
   add({"logsumexp", "p_norm", "l1_norm", "reduce_as"}, kPending,
       "composites of ops that commute less than they do together, for the few different numbers of their cases");

@@ -222,15 +222,19 @@ bool convolve_by_onednn(ConvPass pass, const Convolution& conv, const ConvTensor
   } catch (const dnnl::error&) { return false; }
   const int64_t in = conv.in * conv.in_places(), out = conv.out * conv.out_places();
   std::vector<float> filters(pass == ConvPass::filter ? static_cast<size_t>(parts * conv.filter_numel()) : 0);
+  std::atomic<bool> failed = false;  // as for want of memory; jobs must not throw
   run_each(parts, [&](int64_t part) {
-    const OneThread alone;
-    const int64_t first = begin(part);
-    Thread& thread = planned(pass, conv, begin(part + 1) - first);
-    void* const filter = pass == ConvPass::filter ? filters.data() + part * conv.filter_numel() : tensors.filter;
-    execute(
-        thread, pass,
-        {advanced(tensors.input, conv.dtype, first * in), filter, advanced(tensors.output, conv.dtype, first * out)});
+    try {
+      const OneThread alone;
+      const int64_t first = begin(part);
+      Thread& thread = planned(pass, conv, begin(part + 1) - first);
+      void* const filter = pass == ConvPass::filter ? filters.data() + part * conv.filter_numel() : tensors.filter;
+      execute(
+          thread, pass,
+          {advanced(tensors.input, conv.dtype, first * in), filter, advanced(tensors.output, conv.dtype, first * out)});
+    } catch (const dnnl::error&) { failed = true; }
   });
+  if (failed) return false;
   if (pass == ConvPass::filter) write_sums(conv, filters, parts, tensors.filter);
   return true;
 }

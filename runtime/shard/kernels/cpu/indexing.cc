@@ -200,7 +200,8 @@ void for_each_put(const DenseTensor& indices, const AxisView& view, int64_t begi
 template <class T>
 void put_along_axis(const OpContext& ctx, const DenseTensor& arr, const DenseTensor& indices, const DenseTensor& values,
                     int axis, const std::string& reduce, bool include_self, DenseTensor& out) {
-  using C = Compute<T>;
+  // Sums of which a mean is taken do not wrap in the dtype.
+  using C = std::conditional_t<std::is_integral_v<T> && !std::is_same_v<T, bool>, int64_t, Compute<T>>;
   const Box box = ctx.input_box(0, arr);
   const int along = normalize_axis(ctx.op, "axis", axis, arr.dims().rank());
   const int64_t global = box.global[along], count = indices.dims()[along];

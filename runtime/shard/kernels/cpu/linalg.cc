@@ -218,9 +218,16 @@ template <class T>
 void determinant(const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
   Decompositions<T> decomposed(ctx, x);
   for (int64_t i = 0; i < out.numel(); ++i) {
+    // The exponent is apart, so that the product does not overflow on the way.
     double product = decomposed.odd(i) ? -1 : 1;
-    for (int row = 0; row < decomposed.matrices().rows; ++row) product *= decomposed.diagonal(i, row);
-    out.data<T>()[i] = static_cast<T>(product);
+    int64_t exponent = 0;
+    for (int row = 0; row < decomposed.matrices().rows; ++row) {
+      int moved = 0;
+      product = std::frexp(product * decomposed.diagonal(i, row), &moved);
+      exponent += moved;
+    }
+    out.data<T>()[i] =
+        static_cast<T>(std::ldexp(product, static_cast<int>(std::clamp<int64_t>(exponent, -5000, 5000))));
   }
 }
 
@@ -251,10 +258,9 @@ void eigh(const OpContext& ctx, const DenseTensor& x, const std::string& uplo, D
       if (!std::isfinite(value)) return false;
     }
     const char* triangle = uplo == "L" ? "U" : "L";
-    T work_size = 0;
-    int int_size = 0, info = 0, ask = -1;
-    Lapack<T>::syevd("V", triangle, &n, vectors.data(), &n, nullptr, &work_size, &ask, &int_size, &ask, &info);
-    int size = static_cast<int>(work_size);
+    // As documented: the answer to a query would be a T, which rounds large sizes down.
+    const int size = 1 + 6 * n + 2 * n * n, int_size = 3 + 5 * n;
+    int info = 0;
     std::vector<T> work(static_cast<size_t>(size));
     std::vector<int> ints(static_cast<size_t>(int_size));
     Lapack<T>::syevd("V", triangle, &n, vectors.data(), &n, w.data<T>() + i * n, work.data(), &size, ints.data(),
@@ -272,6 +278,10 @@ void svd(const OpContext& ctx, const DenseTensor& x, bool full_matrices, DenseTe
          DenseTensor& vh) {
   const Matrices matrices(x), left(u), right(vh);
   const int m = count_of(ctx, matrices.rows), n = count_of(ctx, matrices.columns), k = std::min(m, n);
+  if (k > 20000) {  // LAPACK counts in int the work that it needs, four times the square of k
+    fail(ErrorCode::out_of_range, "[{}] a matrix of x is [{}, {}], but the smaller dim must be at most 20000", ctx.op,
+         m, n);
+  }
   const int u_columns = static_cast<int>(left.columns);
   const int64_t failure = first_failure(matrices.count, 16 * matrices.cost(), [&](int64_t i) {
     T* u_to = u.data<T>() + i * left.size();

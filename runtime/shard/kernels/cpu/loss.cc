@@ -136,12 +136,12 @@ void nll_loss(const OpContext& ctx, const DenseTensor& input, const DenseTensor&
     if (keep) out.data<T>()[i] = T(static_cast<C>(loss));
   }
   if (keep) {
-    *total_weight.data<T>() = T(C(0));
+    *total_weight.data<Statistic<T>>() = 0;
     return;
   }
   if (ctx.local != nullptr && ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(sums, ReduceType::sum);
-  *out.data<T>() = T(static_cast<C>(reduction == "mean" ? loss_sum / weight_sum : loss_sum));
-  *total_weight.data<T>() = T(static_cast<C>(weight_sum));
+  *out.data<T>() = T(static_cast<C>(reduction == "mean" && weight_sum != 0 ? loss_sum / weight_sum : loss_sum));
+  *total_weight.data<Statistic<T>>() = static_cast<Statistic<T>>(weight_sum);
 }
 
 void nll_loss_dry(const OpContext& ctx, const DenseTensor&, const DenseTensor&, const DenseTensor&, int64_t,
@@ -158,7 +158,8 @@ void nll_loss_grad(const OpContext& ctx, const DenseTensor&, const DenseTensor& 
   const auto value = [](const DenseTensor& x, int64_t i) {
     return static_cast<double>(static_cast<C>(x.data<T>()[i]));
   };
-  const double divisor = reduction == "mean" ? value(total_weight, 0) : 1;
+  const double total = static_cast<double>(*total_weight.data<Statistic<T>>());
+  const double divisor = reduction == "mean" && total != 0 ? total : 1;
   T* const to = input_grad.data<T>();
   std::fill(to, to + input_grad.numel(), T(C(0)));
   for (int64_t i = 0; i < label.numel(); ++i) {

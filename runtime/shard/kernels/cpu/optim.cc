@@ -214,11 +214,11 @@ void rprop(const OpContext&, const DenseTensor&, const DenseTensor& grad, const 
   with_states<T>(
       [&](auto last, auto rates) {
         update_param<T>(multi_precision, param, master_param, [=](int64_t i, C value) {
-          const C g = static_cast<C>(slope[i]), agreement = g * last[i], rate = rates[i];
-          const C next = agreement > C(0)   ? std::min(rate * faster, fastest)
-                         : agreement < C(0) ? std::max(rate * slower, slowest)
-                                            : rate;
-          const C used = last.set(i, agreement < C(0) ? C(0) : g);
+          const C g = static_cast<C>(slope[i]), before = last[i], rate = rates[i];
+          const bool agrees = (g > C(0) && before > C(0)) || (g < C(0) && before < C(0));
+          const bool differs = (g > C(0) && before < C(0)) || (g < C(0) && before > C(0));
+          const C next = agrees ? std::min(rate * faster, fastest) : differs ? std::max(rate * slower, slowest) : rate;
+          const C used = last.set(i, differs ? C(0) : g);
           rates.set(i, next);
           return value - (used > C(0) ? next : used < C(0) ? -next : used);
         });

@@ -151,16 +151,18 @@ void histogram(const OpContext& ctx, const DenseTensor& input, int64_t bins, int
     }
   }
   if (low == high) {
-    low -= 1;
-    high += 1;
+    const double step = std::max(1.0, std::abs(low) * 0x1p-51);  // as large as a rounding of a large number
+    low -= step;
+    high += step;
   }
   int64_t* counts = out.data<int64_t>();
   std::fill_n(counts, bins, 0);
   for (int64_t i = 0; i < input.numel(); ++i) {
     const double value = number(i);
     if (!(value >= low && value <= high)) continue;
-    const auto bin = static_cast<int64_t>((value - low) * static_cast<double>(bins) / (high - low));
-    ++counts[std::min(bin, bins - 1)];
+    double at = (value - low) * static_cast<double>(bins) / (high - low);
+    if (!std::isfinite(at)) at = (value / 2 - low / 2) / (high / 2 - low / 2) * static_cast<double>(bins);
+    ++counts[at < static_cast<double>(bins) ? static_cast<int64_t>(at) : bins - 1];
   }
 }
 
