@@ -36,8 +36,7 @@ SHARD_API Tensor kldiv_loss(const Tensor& x, const Tensor& label,
 /// ignore_index; input [n, c] or [n, c, ...] of logarithms of probabilities, label [n] or [n, ...]
 /// (int32 or int64; another one outside of the classes is an out_of_range error). reduction none
 /// keeps the shape of label; sum adds up to a 0-d out, and mean divides that by total_weight, the
-/// 0-d sum of the weights in at least float32 (0 with reduction none), unless it is 0. Float
-/// dtypes.
+/// 0-d sum of the weights in at least float32 (0 with reduction none), unless 0. Float dtypes.
 SHARD_API std::tuple<Tensor, Tensor> nll_loss(const Tensor& input, const Tensor& label,
     const Tensor& weight, int64_t ignore_index = -100, const std::string& reduction = "mean",
     CallSite site = CallSite::here());
