@@ -34,6 +34,8 @@ struct Commuting {
 
 const std::vector<ReduceType> kAllTypes = {ReduceType::sum, ReduceType::max, ReduceType::min, ReduceType::prod,
                                            ReduceType::avg, ReduceType::any, ReduceType::all};
+const std::vector<ReduceType> kOfNumbers = {ReduceType::sum, ReduceType::max, ReduceType::min, ReduceType::prod,
+                                            ReduceType::avg};
 const std::vector<ReduceType> kLinear = {ReduceType::sum, ReduceType::avg};
 const std::vector<ReduceType> kMonotone = {ReduceType::max, ReduceType::min};
 
@@ -126,7 +128,7 @@ std::vector<Commuting> commuting_ops() {
       // become one to any or all.
       {"expand_as",
        {d, {2, 2, 3}},
-       {ReduceType::sum, ReduceType::max, ReduceType::min, ReduceType::prod, ReduceType::avg},
+       kOfNumbers,
        [](T t) {
          return Tensors{expand_as(t[0], t[1], {2, 2, 3})};
        },
@@ -205,11 +207,11 @@ std::vector<Commuting> commuting_ops() {
        [](T t) {
          return Tensors{pad(t[0], {0, 0, 1, 1}, 0)};
        }},
-      // The indices are negative, or 1 for truth values.
-      {"gather_nd", {d, {2}}, kAllTypes, [](T t) { return Tensors{gather_nd(t[0], cast(t[1], DType::int64))}; }, 0},
+      // The indices are negative, or 1 for truth values. As for expand_as, they are a replicated argument.
+      {"gather_nd", {d, {2}}, kOfNumbers, [](T t) { return Tensors{gather_nd(t[0], cast(t[1], DType::int64))}; }, 0},
       {"take_along_axis",
        {d, {2, 1}},
-       kAllTypes,
+       kOfNumbers,
        [](T t) { return Tensors{take_along_axis(t[0], cast(t[1], DType::int64), 1)}; },
        0},
       {"unfold",
