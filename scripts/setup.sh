@@ -4,7 +4,7 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache pkg-config
-  clang clang-format-14 libclang-rt-dev llvm doxygen
+  clang lld clang-format-14 libclang-rt-dev llvm doxygen
   libfmt-dev libtbb-dev libopenblas-dev libdnnl-dev libhwy-dev libsleef-dev
   libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
   catch2 libbenchmark-dev

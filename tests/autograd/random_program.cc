@@ -398,7 +398,10 @@ Program shrink(Program program, const std::function<bool(const Program&)>& fails
     }
     return dropped;
   };
-  for (bool dropped = true; dropped;) dropped = drop(&Program::steps) | drop(&Program::outputs);
+  for (bool dropped = true; dropped;) {
+    dropped = drop(&Program::steps);
+    dropped = drop(&Program::outputs) || dropped;
+  }
   return program;
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "shard/shard.h"
+#include "support/mesh_run.h"
 
 using namespace shard;
 
@@ -283,7 +284,8 @@ TEST_CASE("check_finite_and_unscale_ finds an element that is not finite in any 
     std::vector<Tensor> x = {distribute(made({1, 2, inf}), DistSpec::parse(mesh, "dp")),
                              distribute(made({1, 2}), DistSpec::parse(mesh, "-"))};
     const Tensor scale = distribute(made({2}), DistSpec::replicated(mesh, 1));
-    CHECK(full_tensor(std::get<1>(check_finite_and_unscale_(x, scale))).to_vector<bool>()[0]);
+    test::check(full_tensor(std::get<1>(check_finite_and_unscale_(x, scale))).to_vector<bool>()[0],
+                "found on each rank");
   });
 }
 

@@ -1,5 +1,5 @@
-// SHARD_API marks what libshard.so exports. Everything else has hidden visibility, unless the library is built for its own tests
-// (SHARD_EXPORT_INTERNALS).
+// SHARD_API marks what libshard.so exports. Everything else has hidden visibility; tests and tools, which call internal functions, link the
+// objects of the library.
 #pragma once
 
 #define SHARD_API __attribute__((visibility("default")))
