@@ -1,26 +1,11 @@
-# Installs the tool of the build, and a build of the library that hides internal symbols, to one folder and moves it to PREFIX: a package that can be moved has no path of either in its text files. Its documents
-# have no dead links.
+# Installs the build to one folder and moves it to PREFIX: a package that can be moved has no path of either in its text files. Its documents have
+# no dead links.
 cmake_policy(VERSION 3.25)
 set(first ${PREFIX}.first)
 file(REMOVE_RECURSE ${first} ${PREFIX})
 execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${first} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
 if(result)
   message(FATAL_ERROR "the build does not install\n${output}")
-endif()
-# The library that users get: this one exports internal functions, which the tests call.
-set(hidden ${PREFIX}.build)
-execute_process(COMMAND ${CMAKE_COMMAND} -S ${SOURCE} -B ${hidden} -G Ninja -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_BUILD_TYPE=RelWithDebInfo
-                        -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DSHARD_CUDA=OFF -DSHARD_TESTS=OFF
-                        -DSHARD_EXAMPLES=OFF -DSHARD_TOOLS=OFF -DSHARD_CODEGEN=OFF
-                RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
-if(NOT result)
-  execute_process(COMMAND ${CMAKE_COMMAND} --build ${hidden} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
-endif()
-if(NOT result)
-  execute_process(COMMAND ${CMAKE_COMMAND} --install ${hidden} --prefix ${first} RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
-endif()
-if(result)
-  message(FATAL_ERROR "the library without internal symbols does not build or install\n${output}")
 endif()
 file(RENAME ${first} ${PREFIX})
 
@@ -53,7 +38,7 @@ file(SHA256 ${SOURCE}/README.md readme)
 file(SHA256 ${SOURCE}/CHANGELOG.md changelog)
 list(APPEND verbatim ${readme} ${changelog})
 set(paths)
-foreach(path ${first} ${hidden} ${BUILD} ${SOURCE})
+foreach(path ${first} ${BUILD} ${SOURCE})
   string(REGEX REPLACE "([][+.*()^$?|\\\\])" "\\\\\\1" path "${path}")
   list(APPEND paths ${path})
 endforeach()

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <memory>
-#include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "shard/core/export.h"
@@ -140,48 +140,52 @@ struct Kept<RandomKey> {
   bool replays(std::vector<const DenseTensor*>&) { return false; }
 };
 
-template <class... P>
-class BoundKernel final : public BoundStep {
+/// Argument `index` of a kernel, as a base class: a std::tuple of many arguments takes long to compile.
+template <size_t index, class T>
+struct Argument {
+  T value;
+};
+
+template <class Indices, class... P>
+class BoundKernel;
+template <size_t... i, class... P>
+class BoundKernel<std::index_sequence<i...>, P...> final : public BoundStep, private Argument<i, Kept<P>>... {
  public:
   BoundKernel(Binder& binder, void (*kernel)(const OpContext&, P...), const OpContext& ctx, P... args)
-      : kernel_(kernel), ctx_{ctx.op, ctx.local}, args_(Kept<P>(binder, args)...) {
-    std::apply([&](auto&... each) { (each.register_in(binder), ...); }, args_);
+      : Argument<i, Kept<P>>{Kept<P>(binder, args)}..., kernel_(kernel), ctx_{ctx.op, ctx.local} {
+    (Argument<i, Kept<P>>::value.register_in(binder), ...);
   }
-  void run() override {
-    std::apply([&](auto&... each) { kernel_(ctx_, each.get()...); }, args_);
-  }
+  void run() override { kernel_(ctx_, Argument<i, Kept<P>>::value.get()...); }
   std::vector<BoundTensor> tensors() override {
     std::vector<BoundTensor> all;
-    const bool fit = std::apply([&](auto&... each) { return (each.list(all) && ...); }, args_);
+    const bool fit = (Argument<i, Kept<P>>::value.list(all) && ...);
     return fit ? all : std::vector<BoundTensor>();
   }
   std::vector<const DenseTensor*> replayable_tensors() override {
     if (ctx_.local != nullptr && ctx_.local->reducer != nullptr) return {};
     std::vector<const DenseTensor*> all;
-    const bool replays = std::apply([&](auto&... each) { return (each.replays(all) && ...); }, args_);
+    const bool replays = (Argument<i, Kept<P>>::value.replays(all) && ...);
     return replays ? all : std::vector<const DenseTensor*>();
   }
-  void run_rows(const Rows& rows) override {
-    std::apply(
-        [&](auto&... each) {
-          // The tensors for a range of rows are new values, which the kernel takes by reference.
-          std::tuple<decltype(each.rows(rows))...> parts(each.rows(rows)...);
-          std::apply([&](auto&... part) { kernel_(ctx_, part...); }, parts);
-        },
-        args_);
-  }
+  void run_rows(const Rows& rows) override { run_with(Argument<i, Kept<P>>::value.rows(rows)...); }
 
  private:
+  /// The tensors for a range of rows are new values, which the kernel takes by reference.
+  template <class... Parts>
+  void run_with(Parts&&... parts) {
+    kernel_(ctx_, parts...);
+  }
+
   void (*kernel_)(const OpContext&, P...);
   OpContext ctx_;
-  std::tuple<Kept<P>...> args_;
 };
 
 }  // namespace detail
 
 template <class... P>
 void Binder::add(void (*kernel)(const OpContext&, P...), const OpContext& ctx, std::type_identity_t<P>... args) {
-  steps.push_back(std::make_unique<detail::BoundKernel<P...>>(*this, kernel, ctx, args...));
+  using Step = detail::BoundKernel<std::index_sequence_for<P...>, P...>;
+  steps.push_back(std::unique_ptr<BoundStep>(new Step(*this, kernel, ctx, args...)));
 }
 
 }  // namespace shard::call

@@ -1,8 +1,8 @@
 // Runs the kernels and copies of a call: at once, or as the launcher of its context decides.
 #pragma once
 
-#include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include "shard/call/binder.h"
 #include "shard/kernels/registry.h"
@@ -11,30 +11,29 @@ namespace shard::call {
 
 namespace detail {
 
-template <class... P>
-class KernelLaunch final : public Launch {
+template <class Indices, class... P>
+class KernelLaunch;
+template <size_t... i, class... P>
+class KernelLaunch<std::index_sequence<i...>, P...> final : public Launch, private Argument<i, P>... {
  public:
   using Function = void(const OpContext&, P...);
   KernelLaunch(const FoundKernel<Function>& kernel, const OpContext& ctx, P... args)
-      : kernel_(kernel), ctx_(ctx), args_(args...) {}
+      : Argument<i, P>{args}..., kernel_(kernel), ctx_(ctx) {}
   void run_dry() const override {
     Function* const dry = kernel_.table->template find_dry<Function>(ctx_);
-    if (dry != nullptr) std::apply([&](P... each) { dry(ctx_, each...); }, args_);
+    if (dry != nullptr) dry(ctx_, Argument<i, P>::value...);
   }
-  void keep(Binder& binder) const override {
-    std::apply([&](P... each) { binder.add(kernel_.function, ctx_, each...); }, args_);
-  }
+  void keep(Binder& binder) const override { binder.add(kernel_.function, ctx_, Argument<i, P>::value...); }
 
  private:
   const FoundKernel<Function>& kernel_;
   const OpContext& ctx_;
-  std::tuple<P...> args_;
 };
 
 template <class... P>
 [[gnu::cold, gnu::noinline]] void hand_over(const FoundKernel<void(const OpContext&, P...)>& kernel,
                                             const OpContext& ctx, std::type_identity_t<P>... args) {
-  ctx.launcher->launch(KernelLaunch<P...>(kernel, ctx, args...));
+  ctx.launcher->launch(KernelLaunch<std::index_sequence_for<P...>, P...>(kernel, ctx, args...));
 }
 
 }  // namespace detail
