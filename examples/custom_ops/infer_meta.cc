@@ -1,5 +1,5 @@
-// The shape function of fused.yaml that the runtime lacks: fused_ops.h declares it.
-#include "fused_ops.h"
+// The shape function of my_ops.yaml that the runtime lacks: my_ops_ops.h declares it.
+#include "my_ops_ops.h"
 
 namespace shard::meta {
 

@@ -1,4 +1,4 @@
-// CPU kernels of fused.yaml. On a mesh they get each rank's local shard; they do not depend on the
+// CPU kernels of my_ops.yaml. On a mesh they get each rank's local shard; they do not depend on the
 // mesh.
 #include "kernels.h"
 
@@ -39,7 +39,7 @@ void register_for() {
 
 }  // namespace
 
-void register_fused_kernels() {
+void register_my_kernels() {
   register_for<float>();
   register_for<double>();
 }

@@ -1,11 +1,11 @@
-// Runs the ops of fused.yaml on plain tensors and on a 2x2 mesh whose sizes do not divide their
+// Runs the ops of my_ops.yaml on plain tensors and on a 2x2 mesh whose sizes do not divide their
 // dims, and compares with a loop.
 #include <cmath>
 #include <cstdio>
 #include <exception>
 
 #include <shard/shard.h>
-#include "fused.h"
+#include "my_ops.h"
 #include "kernels.h"
 
 using namespace shard;
@@ -58,7 +58,7 @@ bool agrees(const char* what, const Tensor& tensor) {
 }  // namespace
 
 int main() try {
-  register_fused_kernels();
+  register_my_kernels();
   bool good = agrees("plain", compute([](Tensor tensor, const char*) { return tensor; }));
 
   const ProcessMesh* mesh = ProcessMesh::make({2, 2}, {}, {"dp", "tp"});

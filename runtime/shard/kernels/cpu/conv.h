@@ -2,7 +2,6 @@
 #pragma once
 
 #include "shard/core/dtype.h"
-#include "shard/core/export.h"
 #include "shard/meta/window.h"
 
 namespace shard::cpu {
@@ -34,10 +33,10 @@ struct ConvTensors {
 void convolve(ConvPass pass, const Convolution& conv, const ConvTensors& tensors);
 
 /// The same for every float dtype, by products of matrices of the elements that windows read (im2col).
-SHARD_API void convolve_by_products(ConvPass pass, const Convolution& conv, const ConvTensors& tensors);
+void convolve_by_products(ConvPass pass, const Convolution& conv, const ConvTensors& tensors);
 
 /// The same by oneDNN, for float32 or bfloat16; false, with nothing written, where it has no code for this convolution.
 /// No dim may be 0.
-SHARD_API bool convolve_by_onednn(ConvPass pass, const Convolution& conv, const ConvTensors& tensors);
+bool convolve_by_onednn(ConvPass pass, const Convolution& conv, const ConvTensors& tensors);
 
 }  // namespace shard::cpu
