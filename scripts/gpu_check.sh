@@ -19,7 +19,7 @@ while (($# > 0)); do
     --build) build=${2:?--build needs a folder}; shift 2 ;;
     --bench) bench=ON; shift ;;
     # The flags of the dev build, whose objects ccache has: most of the library need not be compiled again.
-    --dev) flavour=(-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1" -DSHARD_WERROR=ON); shift ;;
+    --dev) flavour=(-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -D_GLIBCXX_ASSERTIONS" -DSHARD_WERROR=ON); shift ;;
     *) usage ;;
   esac
 done

@@ -5,8 +5,8 @@
 #include <exception>
 
 #include <shard/shard.h>
-#include "my_ops.h"
 #include "kernels.h"
+#include "my_ops.h"
 
 using namespace shard;
 
