@@ -8,7 +8,7 @@
 namespace shardgen {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string attr_typename(const Attr& attr) {
   if (attr.type == AttrType::unknown) return attr.unknown.text;
@@ -17,20 +17,22 @@ std::string attr_typename(const Attr& attr) {
   return text;
 }
 
-Json names_or_null(const std::vector<Name>& names) {
+OrderedJson names_or_null(const std::vector<Name>& names) {
   if (names.empty()) return nullptr;
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (const Name& name : names) list.push_back(name.text);
   return list;
 }
 
-Json text_or_null(const std::optional<Name>& name) { return name ? Json(name->text) : Json(nullptr); }
+OrderedJson text_or_null(const std::optional<Name>& name) {
+  return name ? OrderedJson(name->text) : OrderedJson(nullptr);
+}
 
-Json inputs_json(const Op& op) {
-  Json list = Json::array();
+OrderedJson inputs_json(const Op& op) {
+  OrderedJson list = OrderedJson::array();
   for (const Input& input : op.signature.inputs) {
     const std::string& name = input.name.text;
-    Json transform = Json::object();
+    OrderedJson transform = OrderedJson::object();
     if (contains(op.data_transform.skip_transform, name)) transform["skip_transform"] = true;
     if (contains(op.data_transform.support_trans_dtype, name)) transform["support_trans_dtype"] = true;
     list.push_back({{"typename", input.list ? "Tensor[]" : "Tensor"},
@@ -42,10 +44,10 @@ Json inputs_json(const Op& op) {
   return list;
 }
 
-Json attrs_json(const Op& op) {
-  Json list = Json::array();
+OrderedJson attrs_json(const Op& op) {
+  OrderedJson list = OrderedJson::array();
   for (const Attr& attr : op.signature.attrs) {
-    Json json = {{"typename", attr_typename(attr)}, {"name", attr.name.text}};
+    OrderedJson json = {{"typename", attr_typename(attr)}, {"name", attr.name.text}};
     if (attr.default_value) json["default_value"] = attr.default_value->spelling;
     if (contains(op.support_tensor, attr.name.text)) json["support_tensor"] = true;
     list.push_back(std::move(json));
@@ -62,10 +64,10 @@ std::string output_name(const Output& output) {
   return output.kind.empty() ? output.name.text : output.name.text + "@" + output.kind;
 }
 
-Json outputs_json(const Op& op) {
-  Json list = Json::array();
+OrderedJson outputs_json(const Op& op) {
+  OrderedJson list = OrderedJson::array();
   for (const Output& output : op.signature.outputs) {
-    Json json = {{"typename", output_typename(output)}, {"name", output_name(output)}};
+    OrderedJson json = {{"typename", output_typename(output)}, {"name", output_name(output)}};
     if (!output.size.empty()) json["size"] = size_to_string(output.size);
     json["optional"] = contains(op.optional, output.name.text);
     json["intermediate"] = contains(op.intermediate, output.name.text);
@@ -75,7 +77,7 @@ Json outputs_json(const Op& op) {
 }
 
 /// The value of a constant as YAML would load it; a value that JSON cannot express is text.
-Json literal_json(const Literal& literal) {
+OrderedJson literal_json(const Literal& literal) {
   if (const auto* flag = std::get_if<bool>(&literal.value)) return *flag;
   if (const auto* integer = std::get_if<int64_t>(&literal.value)) return *integer;
   if (const auto* number = std::get_if<FloatValue>(&literal.value); number != nullptr && !number->single)
@@ -94,20 +96,20 @@ std::string arg_text(const CallArg& arg) {
 }
 
 /// The arguments of infer_meta or a kernel.
-Json params_json(const Op& op, const std::optional<std::vector<CallArg>>& params) {
-  Json list = Json::array();
+OrderedJson params_json(const Op& op, const std::optional<std::vector<CallArg>>& params) {
+  OrderedJson list = OrderedJson::array();
   if (params) {
     for (const CallArg& arg : *params)
-      list.push_back(arg.kind == CallArg::Kind::literal ? literal_json(arg.literal) : Json(arg_text(arg)));
+      list.push_back(arg.kind == CallArg::Kind::literal ? literal_json(arg.literal) : OrderedJson(arg_text(arg)));
   } else {
     for (const ArgRef arg : op.signature.args) list.push_back(name_of(op.signature, arg).text);
   }
   return list;
 }
 
-Json dispatch_key_json(const DispatchKey& key) {
+OrderedJson dispatch_key_json(const DispatchKey& key) {
   if (key.candidates.empty()) return nullptr;
-  Json candidates = Json::array(), flags = Json::array();
+  OrderedJson candidates = OrderedJson::array(), flags = OrderedJson::array();
   for (const Candidate& candidate : key.candidates) {
     candidates.push_back(candidate.name.text);
     flags.push_back(candidate.to_complex);
@@ -115,24 +117,25 @@ Json dispatch_key_json(const DispatchKey& key) {
   return {{"ordered", key.ordered}, {"candidates", std::move(candidates)}, {"to_complex_flag", std::move(flags)}};
 }
 
-Json formats_json(const std::vector<TensorFormat>& formats, std::vector<Name>::const_iterator& unknown) {
-  Json list = Json::array();
+OrderedJson formats_json(const std::vector<TensorFormat>& formats, std::vector<Name>::const_iterator& unknown) {
+  OrderedJson list = OrderedJson::array();
   for (const TensorFormat format : formats)
     list.push_back(format == TensorFormat::unknown ? (unknown++)->text : std::string(yaml_name(format)));
   return list;
 }
 
-Json kernel_json(const Op& op) {
+OrderedJson kernel_json(const Op& op) {
   if (!op.kernel) return nullptr;
   const KernelSpec& kernel = *op.kernel;
-  Json funcs = Json::array();
-  Json dispatch = Json::object();
+  OrderedJson funcs = OrderedJson::array();
+  OrderedJson dispatch = OrderedJson::object();
   for (const KernelFunc& func : kernel.funcs) {
     funcs.push_back(func.name.text);
     auto unknown = func.unknown.begin();
-    Json inputs = formats_json(func.inputs, unknown);
-    Json outputs = formats_json(func.outputs, unknown);
-    dispatch[func.name.text] = func.has_formats ? Json::array({std::move(inputs), std::move(outputs)}) : Json(nullptr);
+    OrderedJson inputs = formats_json(func.inputs, unknown);
+    OrderedJson outputs = formats_json(func.outputs, unknown);
+    dispatch[func.name.text] =
+        func.has_formats ? OrderedJson::array({std::move(inputs), std::move(outputs)}) : OrderedJson(nullptr);
   }
   return {{"func", std::move(funcs)},
           {"param", params_json(op, kernel_params(op))},
@@ -143,10 +146,10 @@ Json kernel_json(const Op& op) {
           {"force_backend", text_or_null(kernel.force_backend)}};
 }
 
-Json infer_meta_json(const Op& op) {
+OrderedJson infer_meta_json(const Op& op) {
   if (!op.infer_meta || !has_body(op)) return nullptr;
   const InferMeta& meta = *op.infer_meta;
-  Json json = {{"func", text_or_null(meta.func)}, {"param", params_json(op, infer_meta_params(op))}};
+  OrderedJson json = {{"func", text_or_null(meta.func)}, {"param", params_json(op, infer_meta_params(op))}};
   if (meta.spmd_rule) json["spmd_rule"] = meta.spmd_rule->text;
   if (meta.local_shape) json["local_shape"] = meta.local_shape->text;
   if (meta.global_shape) json["global_shape"] = meta.global_shape->text;
@@ -154,24 +157,24 @@ Json infer_meta_json(const Op& op) {
 }
 
 /// output -> input
-Json aliases_json(const std::vector<AliasPair>& pairs) {
+OrderedJson aliases_json(const std::vector<AliasPair>& pairs) {
   if (pairs.empty()) return nullptr;
-  Json json = Json::object();
+  OrderedJson json = OrderedJson::object();
   for (const AliasPair& pair : pairs) json[pair.output.text] = pair.input.text;
   return json;
 }
 
-Json call_json(const std::optional<Call>& call) {
+OrderedJson call_json(const std::optional<Call>& call) {
   if (!call) return nullptr;
   std::string args;
   for (const CallArg& arg : call->args) args += (args.empty() ? "" : ", ") + arg_text(arg);
   return {{"func", call->function.text}, {"args", std::move(args)}};
 }
 
-Json forward_json(const Op& op) {
+OrderedJson forward_json(const Op& op) {
   if (!op.forward) return nullptr;
   const Signature& signature = op.forward->signature;
-  Json inputs = Json::array(), attrs = Json::array(), outputs = Json::array();
+  OrderedJson inputs = OrderedJson::array(), attrs = OrderedJson::array(), outputs = OrderedJson::array();
   for (const Input& input : signature.inputs)
     inputs.push_back({{"name", input.name.text}, {"typename", input.list ? "Tensor[]" : "Tensor"}});
   for (const Attr& attr : signature.attrs)
@@ -184,9 +187,9 @@ Json forward_json(const Op& op) {
           {"outputs", std::move(outputs)}};
 }
 
-Json data_transform_json(const DataTransform& transform) {
+OrderedJson data_transform_json(const DataTransform& transform) {
   if (transform.skip_transform.empty() && transform.support_trans_dtype.empty()) return nullptr;
-  Json json = Json::object();
+  OrderedJson json = OrderedJson::object();
   if (!transform.skip_transform.empty()) json["skip_transform"] = names_or_null(transform.skip_transform);
   if (!transform.support_trans_dtype.empty())
     json["support_trans_dtype"] = names_or_null(transform.support_trans_dtype);
@@ -199,29 +202,29 @@ std::string partial_text(const Partial& partial) {
   return std::string(yaml_name(partial.kind)) + (types.empty() ? "" : "(" + types + ")");
 }
 
-Json save_if_json(const std::vector<SaveIf>& all) {
-  Json json = Json::object();
+OrderedJson save_if_json(const std::vector<SaveIf>& all) {
+  OrderedJson json = OrderedJson::object();
   for (const SaveIf& one : all) json[one.arg.text] = condition_text(one.condition);
   return json;
 }
 
-Json traits_json(const std::vector<Trait>& traits) {
-  Json json = Json::array();
+OrderedJson traits_json(const std::vector<Trait>& traits) {
+  OrderedJson json = OrderedJson::array();
   for (const TraitInfo& each : kTraits) {
     if (std::find(traits.begin(), traits.end(), each.trait) != traits.end()) json.push_back(each.name);
   }
   return json;
 }
 
-Json neutral_json(const std::vector<Neutral>& all) {
-  Json json = Json::object();
+OrderedJson neutral_json(const std::vector<Neutral>& all) {
+  OrderedJson json = OrderedJson::object();
   for (const Neutral& one : all) json[one.arg.text] = one.value;
   return json;
 }
 
 /// The keys that shardgen adds, if there are any.
-Json extension_json(const Extension& extension) {
-  Json json = Json::object();
+OrderedJson extension_json(const Extension& extension) {
+  OrderedJson json = OrderedJson::object();
   if (extension.partial) json["partial"] = partial_text(*extension.partial);
   if (extension.partial_guard) json["partial_guard"] = extension.partial_guard->text;
   if (extension.view_writes) json["view_writes"] = names_or_null(*extension.view_writes);
@@ -234,10 +237,10 @@ Json extension_json(const Extension& extension) {
   if (extension.record_composite) json["record_composite"] = *extension.record_composite;
   if (extension.save_if) json["save_if"] = save_if_json(*extension.save_if);
   if (extension.doc) json["doc"] = *extension.doc;
-  return json.empty() ? Json(nullptr) : json;
+  return json.empty() ? OrderedJson(nullptr) : json;
 }
 
-Json op_json(const Op& op) {
+OrderedJson op_json(const Op& op) {
   return {{"name", op.name.text},
           {"location", {{"file", op.name.at.file}, {"line", op.name.at.line}, {"column", op.name.at.column}}},
           {"is_backward", op.is_backward},
@@ -248,8 +251,8 @@ Json op_json(const Op& op) {
           {"data_transform", data_transform_json(op.data_transform)},
           {"infer_meta", infer_meta_json(op)},
           {"kernel", kernel_json(op)},
-          {"inplace", has_body(op) ? aliases_json(op.inplace) : Json(nullptr)},
-          {"view", has_body(op) ? aliases_json(op.view) : Json(nullptr)},
+          {"inplace", has_body(op) ? aliases_json(op.inplace) : OrderedJson(nullptr)},
+          {"view", has_body(op) ? aliases_json(op.view) : OrderedJson(nullptr)},
           {"invoke", call_json(op.invoke)},
           {"composite", call_json(op.composite)},
           {"backward", text_or_null(op.backward)},
@@ -262,7 +265,7 @@ Json op_json(const Op& op) {
 }  // namespace
 
 std::string dump_json(const std::vector<Family>& families) {
-  Json ops = Json::array();
+  OrderedJson ops = OrderedJson::array();
   for (const Family& family : families) {
     for (const Op& op : family.ops) ops.push_back(op_json(op));
   }

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "model/word.h"
+
 namespace shardgen {
 namespace {
 
@@ -13,8 +15,6 @@ size_t indent_of(std::string_view line) {
   const size_t indent = line.find_first_not_of(' ');
   return indent == std::string_view::npos ? 0 : indent;
 }
-
-bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
 
 /// Tracks bracket depth and quotes along a line.
 class Scanner {

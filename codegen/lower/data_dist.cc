@@ -8,7 +8,7 @@
 namespace shardgen {
 namespace {
 
-std::string dense_arg(const Op& op, const std::string& call, Form form, ArgRef arg) {
+std::string local_arg(const Op& op, const std::string& call, Form form, ArgRef arg) {
   if (!arg.tensor) {
     const std::string& name = op.signature.attrs[arg.index].name.text;
     const bool is_local_shape = op.infer_meta->local_shape && op.infer_meta->local_shape->text == name;
@@ -34,9 +34,9 @@ Texts first_args(const Op& op, const std::string& call) {
   return args;
 }
 
-std::string dense_args(const Op& op, const std::string& call, Form form) {
+std::string local_args(const Op& op, const std::string& call, Form form) {
   Texts args = first_args(op, call);
-  for (const ArgRef arg : op.signature.args) args.push_back(dense_arg(op, call, form, arg));
+  for (const ArgRef arg : op.signature.args) args.push_back(local_arg(op, call, form, arg));
   return join(args);
 }
 
@@ -97,7 +97,7 @@ Json declaration(const Op& op, Form form, const std::string& params) {
 }
 
 /// The declaration of a form: by the type of the public function, where that takes the same arguments.
-Json declaration(const LowerContext& context, const Op& op, Form form) {
+Json form_declaration(const LowerContext& context, const Op& op, Form form) {
   const bool hides = !op.intermediate.empty();
   if (takes_site(context, op, form) || (form == Form::inplace && hides))
     return declaration(op, form, parameters_of(op, form));
@@ -120,7 +120,7 @@ Json definition(const Op& op, Form form) {
           {"params", parameters_of(op, form)},
           {"call", call},
           {"collect", join(collect)},
-          {"run", run_data(op, plan, dense_args(op, call, form), scope)},
+          {"run", run_data(op, plan, local_args(op, call, form), scope)},
           {"result", std::move(result)}};
 }
 
@@ -155,7 +155,7 @@ Json dist_header_data(const LowerContext& context, const Part& part) {
   data["functions"] = items_of(own_ops(part), [&](const Op& op, Json& functions) {
     if (takes_layout(context, op)) functions.push_back(declaration(op, Form::functional, layout_parameters_of(op)));
     if (op.signature.inputs.empty()) return;
-    for (const Form form : forms_of(context, op)) functions.push_back(declaration(context, op, form));
+    for (const Form form : forms_of(context, op)) functions.push_back(form_declaration(context, op, form));
   });
   return data;
 }

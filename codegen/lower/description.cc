@@ -10,6 +10,7 @@
 
 #include "diag/suggest.h"
 #include "model/types.h"
+#include "model/word.h"
 #include "read/read_file.h"
 
 namespace shardgen {
@@ -17,8 +18,6 @@ namespace {
 
 using Json = nlohmann::json;
 using Names = std::vector<std::string_view>;
-
-bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
 
 constexpr std::array<std::string_view, 13> kTypes = {"bool",     "int",    "int64_t", "float",     "double",
                                                      "str",      "bool[]", "int[]",   "int64_t[]", "float[]",

@@ -3,12 +3,10 @@
 #include <algorithm>
 
 #include "lower/description.h"
+#include "model/word.h"
 
 namespace shardgen {
 namespace {
-
-bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /// "a::b"
 bool is_qualified_name(std::string_view text) {

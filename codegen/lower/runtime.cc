@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "lower/description.h"
+#include "model/word.h"
 
 namespace shardgen {
 namespace {
@@ -13,8 +14,6 @@ constexpr char kBegin = '\x1e';
 constexpr char kArgument = '\x1d';
 constexpr char kEnd = '\x1f';
 constexpr std::string_view kDeclare = "declare";  // in the place of a symbol
-
-bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
 
 /// The end of the symbol that starts at `at`: words joined by "::".
 size_t symbol_end(std::string_view text, size_t at) {

@@ -76,7 +76,7 @@ std::string floating(FloatValue value) {
   return value.single ? text + "f" : text;
 }
 
-struct Speller {
+struct LiteralSpeller {
   std::optional<std::string> operator()(bool value) const { return value ? "true" : "false"; }
   std::optional<std::string> operator()(int64_t value) const { return integer(value); }
   std::optional<std::string> operator()(FloatValue value) const { return floating(value); }
@@ -97,7 +97,7 @@ struct Speller {
 
 }  // namespace
 
-std::optional<std::string> spell(const Literal& literal) { return std::visit(Speller{}, literal.value); }
+std::optional<std::string> spell(const Literal& literal) { return std::visit(LiteralSpeller{}, literal.value); }
 
 std::string list_of(const std::string& type) { return rt("list", type); }
 

@@ -3,15 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "model/word.h"
+
 namespace shardgen {
-namespace {
-
-bool is_word_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-}  // namespace
+namespace {}  // namespace
 
 void Cursor::skip_space() {
   while (position_ < text_.size() && (text_[position_] == ' ' || text_[position_] == '\t' || text_[position_] == '\n' ||
@@ -52,7 +47,7 @@ Name Cursor::word(bool qualified) {
   skip_space();
   const size_t begin = position_;
   while (position_ < text_.size()) {
-    if (is_word_char(text_[position_])) {
+    if (is_word(text_[position_])) {
       ++position_;
     } else if (qualified && position_ > begin && text_.substr(position_).starts_with("::")) {
       position_ += 2;
@@ -79,7 +74,7 @@ std::string_view Cursor::number() {
   while (end < text_.size()) {
     const char c = text_[end];
     const bool sign_of_exponent = (c == '-' || c == '+') && (text_[end - 1] == 'e' || text_[end - 1] == 'E');
-    if (!is_word_char(c) && c != '.' && !sign_of_exponent) break;
+    if (!is_word(c) && c != '.' && !sign_of_exponent) break;
     ++end;
   }
   position_ = end;
@@ -143,8 +138,8 @@ void Cursor::expect_end(std::string_view what) {
 std::string Cursor::describe_next() {
   if (at_end()) return "the end";
   size_t end = position_ + 1;
-  if (is_word_char(text_[position_])) {
-    while (end < text_.size() && is_word_char(text_[end])) ++end;
+  if (is_word(text_[position_])) {
+    while (end < text_.size() && is_word(text_[end])) ++end;
   } else {
     // Whole UTF-8 characters only, so that a message is always valid text.
     while (end < text_.size() && (static_cast<unsigned char>(text_[end]) & 0xC0) == 0x80) ++end;

@@ -8,7 +8,7 @@
 namespace shardgen {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 void add_section(std::string& text, const std::string& title, const std::vector<std::string>& lines) {
   if (lines.empty()) return;
@@ -52,10 +52,10 @@ std::vector<std::string> link_lines(const std::vector<LinkFact>& links) {
   return lines;
 }
 
-Json to_json(const std::vector<ArgumentFact>& arguments) {
-  Json array = Json::array();
+OrderedJson to_json(const std::vector<ArgumentFact>& arguments) {
+  OrderedJson array = OrderedJson::array();
   for (const ArgumentFact& argument : arguments) {
-    Json item = {{"name", argument.name}, {"type", argument.type}};
+    OrderedJson item = {{"name", argument.name}, {"type", argument.type}};
     if (!argument.default_value.empty()) item["default"] = argument.default_value;
     if (!argument.note.empty()) item["note"] = argument.note;
     array.push_back(std::move(item));
@@ -92,25 +92,25 @@ std::string to_text(const OpFacts& facts) {
 }
 
 nlohmann::ordered_json to_json(const OpFacts& facts) {
-  Json json = {{"name", facts.name},
-               {"family", facts.family},
-               {"location", {{"file", facts.path}, {"line", facts.line}}},
-               {"backward", facts.backward},
-               {"signature", facts.signature},
-               {"doc", facts.doc},
-               {"generated", facts.left_out.empty()},
-               {"left_out", facts.left_out.empty() ? Json() : Json(facts.left_out)},
-               {"declarations", facts.declarations},
-               {"arguments", to_json(facts.arguments)},
-               {"outputs", to_json(facts.outputs)},
-               {"aliases", Json::array()},
-               {"infer_meta", facts.infer_meta},
-               {"kernel", facts.kernel},
-               {"rule", facts.rule.empty() ? Json() : Json(facts.rule)},
-               {"commutes", facts.commutes},
-               {"traits", facts.traits},
-               {"links", Json::array()},
-               {"layers", Json::array()}};
+  OrderedJson json = {{"name", facts.name},
+                      {"family", facts.family},
+                      {"location", {{"file", facts.path}, {"line", facts.line}}},
+                      {"backward", facts.backward},
+                      {"signature", facts.signature},
+                      {"doc", facts.doc},
+                      {"generated", facts.left_out.empty()},
+                      {"left_out", facts.left_out.empty() ? OrderedJson() : OrderedJson(facts.left_out)},
+                      {"declarations", facts.declarations},
+                      {"arguments", to_json(facts.arguments)},
+                      {"outputs", to_json(facts.outputs)},
+                      {"aliases", OrderedJson::array()},
+                      {"infer_meta", facts.infer_meta},
+                      {"kernel", facts.kernel},
+                      {"rule", facts.rule.empty() ? OrderedJson() : OrderedJson(facts.rule)},
+                      {"commutes", facts.commutes},
+                      {"traits", facts.traits},
+                      {"links", OrderedJson::array()},
+                      {"layers", OrderedJson::array()}};
   for (const AliasFact& alias : facts.aliases)
     json["aliases"].push_back({{"output", alias.output}, {"input", alias.input}, {"kind", alias.kind}});
   for (const LinkFact& link : facts.links) {

@@ -13,46 +13,46 @@
 namespace shardgen {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kWord = "\\w+";
 constexpr const char* kQualified = "\\w+(::\\w+)*";
 
-Json pattern(const std::string& regex, const std::string& message) {
+OrderedJson pattern(const std::string& regex, const std::string& message) {
   return {{"type", "string"}, {"pattern", "^\\s*" + regex + "\\s*$"}, {"patternErrorMessage", message}};
 }
 
-Json names(const std::string& word) {
-  return {{"anyOf", Json::array({pattern(fmt::format("{0}(\\s*,\\s*{0})*", word), "Names separated by commas"),
-                                 {{"type", "array"}, {"items", pattern(word, "A name")}}})}};
+OrderedJson names(const std::string& word) {
+  return {{"anyOf", OrderedJson::array({pattern(fmt::format("{0}(\\s*,\\s*{0})*", word), "Names separated by commas"),
+                                        {{"type", "array"}, {"items", pattern(word, "A name")}}})}};
 }
 
-Json passed() {
-  const Json item = {{"type", Json::array({"string", "boolean", "number"})}};
-  return {{"anyOf", Json::array({{{"type", "string"}}, {{"type", "array"}, {"items", item}}})}};
+OrderedJson passed() {
+  const OrderedJson item = {{"type", OrderedJson::array({"string", "boolean", "number"})}};
+  return {{"anyOf", OrderedJson::array({{{"type", "string"}}, {{"type", "array"}, {"items", item}}})}};
 }
 
-Json partial() {
+OrderedJson partial() {
   const std::string types = fmt::format("({})", fmt::join(reduce_kind_names(), "|"));
   return pattern(
       fmt::format("({0})(\\s*\\(\\s*({1}(\\s*,\\s*{1})*\\s*)?\\))?", fmt::join(partial_kind_names(), "|"), types),
       fmt::format("One of {}, and reductions behind it: monotone(max)", fmt::join(partial_kind_names(), ", ")));
 }
 
-Json dispatch() {
-  const Json text = pattern("[\\w:{][\\s\\S]*", "An argument, or several: dtype > x");
-  return {{"anyOf", Json::array({text, {{"type", "object"}, {"additionalProperties", {{"type", "null"}}}}})}};
+OrderedJson dispatch() {
+  const OrderedJson text = pattern("[\\w:{][\\s\\S]*", "An argument, or several: dtype > x");
+  return {{"anyOf", OrderedJson::array({text, {{"type", "object"}, {"additionalProperties", {{"type", "null"}}}}})}};
 }
 
-Json traits() {
-  Json all = Json::array();
+OrderedJson traits() {
+  OrderedJson all = OrderedJson::array();
   for (const TraitInfo& each : kTraits) all.push_back(each.name);
   return {{"type", "array"}, {"items", {{"enum", all}}}};
 }
 
-Json block(Block which);
+OrderedJson block(Block which);
 
-Json value(ValueKind kind) {
+OrderedJson value(ValueKind kind) {
   switch (kind) {
     case ValueKind::name: return pattern(kWord, "A name");
     case ValueKind::qualified_name: return pattern(kQualified, "A name, with :: in it or not");
@@ -86,10 +86,10 @@ Json value(ValueKind kind) {
   return {};
 }
 
-Json block(Block which) {
-  Json properties = Json::object();
+OrderedJson block(Block which) {
+  OrderedJson properties = OrderedJson::object();
   for (const KeyInfo& key : keys_of(which)) {
-    Json described = {{"description", key.about}};
+    OrderedJson described = {{"description", key.about}};
     described.update(value(key.kind));
     properties[std::string(key.key)] = std::move(described);
   }
@@ -99,13 +99,15 @@ Json block(Block which) {
 }  // namespace
 
 std::string op_schema() {
-  Json op = block(Block::op);
-  op["anyOf"] = Json::array({{{"required", Json::array({"op"})}}, {{"required", Json::array({"backward_op"})}}});
-  const Json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
-                       {"title", "Op YAML"},
-                       {"description", "Ops in PaddlePaddle's op language, with shardgen's own keys under 'shard'."},
-                       {"type", Json::array({"array", "null"})},
-                       {"items", std::move(op)}};
+  OrderedJson op = block(Block::op);
+  op["anyOf"] = OrderedJson::array(
+      {{{"required", OrderedJson::array({"op"})}}, {{"required", OrderedJson::array({"backward_op"})}}});
+  const OrderedJson schema = {
+      {"$schema", "http://json-schema.org/draft-07/schema#"},
+      {"title", "Op YAML"},
+      {"description", "Ops in PaddlePaddle's op language, with shardgen's own keys under 'shard'."},
+      {"type", OrderedJson::array({"array", "null"})},
+      {"items", std::move(op)}};
   return schema.dump(2) + "\n";
 }
 

@@ -7,7 +7,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 
 namespace shard::testing {
 namespace {
@@ -369,6 +371,7 @@ DenseTensor draw_value(const CaseInput& input, const Layout& layout, Random& ran
   bool logical = input.dtype == DType::boolean;
   for (const auto& type : layout.partial) logical = logical || (type && is_logical(*type));
   int64_t low = input.low, high = input.high;
+  if (input.dtype == DType::uint8 && high < 0) std::tie(low, high) = std::pair(-high, -low);
   if (input.dtype == DType::uint8) low = std::max<int64_t>(low, 0);
   if (logical && low <= 1 && high >= 0) {
     low = std::max<int64_t>(low, 0);
