@@ -45,7 +45,7 @@ if ! $quick; then
   stage asan build_and_test asan
   stage tsan build_and_test tsan
   if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
-    stage cuda scripts/gpu_check.sh --dev
+    stage cuda scripts/gpu_check.sh --compile
   else
     echo "== cuda: not run, nvcc was not found"
   fi
