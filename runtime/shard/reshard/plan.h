@@ -89,9 +89,10 @@ struct SHARD_API ReshardPlan {
 /// one), the fastest plan whose peak is within it. Throws layout when the layouts do not fit the
 /// tensor, and policy when no plan is within the cap, with the smallest possible peak. `cause` is
 /// for these messages.
-std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to,
-                                                int64_t memory_cap = 0, CommCause cause = {"reshard", "tensor"},
-                                                SumPolicy sums = SumPolicy::float32);
+SHARD_API std::shared_ptr<const ReshardPlan> plan_reshard(const Meta& meta, const DistSpec* from, const DistSpec* to,
+                                                          int64_t memory_cap = 0,
+                                                          CommCause cause = {"reshard", "tensor"},
+                                                          SumPolicy sums = SumPolicy::float32);
 
 /// True when the layouts differ only in mesh axes of size 1, which split nothing and leave nothing
 /// pending: every process has the same elements in both. The exception is a pending any or all of

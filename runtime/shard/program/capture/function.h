@@ -85,8 +85,8 @@ class SHARD_API CapturedFunction {
 
 /// Captures `function` for inputs like `example_inputs`. Nothing runs, and the examples are not
 /// changed.
-CapturedFunction capture(program::Function function, const std::vector<Tensor>& example_inputs,
-                         CaptureOptions options = {});
+SHARD_API CapturedFunction capture(program::Function function, const std::vector<Tensor>& example_inputs,
+                                   CaptureOptions options = {});
 
 /// The captured function of a program in a file, with the parameters of `scope`. Throws what
 /// program::load throws.
