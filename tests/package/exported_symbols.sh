@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # usage: exported_symbols.sh PREFIX LIBDIR. Reads the symbols that the installed libshard.so defines: each must be of namespace shard, and its
-# name must stand in an installed header; weak symbols of std and of other libraries come from templates, which every program has.
+# name must stand in an installed header; weak symbols of std and of other libraries come from templates, which every program has. And each
+# function that an installed header declares must be exported (unexported.awk; the library of shard/testing hides nothing).
 set -euo pipefail
 prefix=$1 libdir=$2
 scratch=$(mktemp -d)
@@ -28,4 +29,7 @@ while read -r symbol; do
   fi
 done <"$scratch/symbols"
 echo "$total symbols, $bad of them not public"
-((bad == 0))
+
+find "$prefix/include/shard" -name '*.h' -not -path '*/testing/*' -exec awk -f "$(dirname "$0")/unexported.awk" {} + >"$scratch/unexported"
+sed "s|^$prefix/include/|declared without SHARD_API: |" "$scratch/unexported"
+((bad == 0)) && [[ ! -s $scratch/unexported ]]

@@ -28,14 +28,14 @@ struct BackwardOptions {
 /// its shape and dtype; may be left out for tensors of one element), to the leaves that they were
 /// computed from. Throws autograd where nothing was recorded, or where the steps were freed by an
 /// earlier backward.
-void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& grad_outputs = {},
-              const BackwardOptions& options = {});
+SHARD_API void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& grad_outputs = {},
+                        const BackwardOptions& options = {});
 
 /// The gradients of `inputs`, each with its shape, dtype and layout; nothing is added to leaves. An
 /// input that no output depends on is an error, or with `allow_unused` gets an undefined tensor.
-std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
-                         const std::vector<Tensor>& grad_outputs = {}, const BackwardOptions& options = {},
-                         bool allow_unused = false);
+SHARD_API std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                                   const std::vector<Tensor>& grad_outputs = {}, const BackwardOptions& options = {},
+                                   bool allow_unused = false);
 
 /// The layout in which the gradient of a distributed leaf is kept.
 enum class GradLayout : uint8_t {

@@ -35,7 +35,7 @@ struct PassOptions {
 SHARD_API std::vector<Pass> standard_passes(int64_t memory_goal = 0);
 
 /// Runs the standard passes. Throws invalid_argument for a name in `skip` that no pass has.
-Program run_passes(Program program, const PassOptions& options = {});
+SHARD_API Program run_passes(Program program, const PassOptions& options = {});
 
 /// Constant folding: ops whose elements are known when the program is made become `full`, and ops
 /// that change nothing are removed.
