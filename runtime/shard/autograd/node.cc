@@ -20,12 +20,12 @@ OutputInfo info_of(const TensorImpl& tensor) {
 
 namespace {
 
-constinit thread_local uint64_t last_number = 0;
+[[gnu::tls_model("initial-exec")]] constinit thread_local uint64_t last_number = 0;
 
 /// A unique number for each thread.
 uint32_t thread_number() {
   static std::atomic<uint32_t> threads{0};
-  static constinit thread_local uint32_t number = 0;
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local uint32_t number = 0;
   if (number == 0) number = ++threads;
   return number;
 }
@@ -173,8 +173,8 @@ Node::~Node() {
 
 void Node::dispose() {
   // A node frees its predecessors. They wait in a list, so that long chains need no recursion.
-  static constinit thread_local Node* waiting = nullptr;
-  static constinit thread_local bool running = false;
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local Node* waiting = nullptr;
+  [[gnu::tls_model("initial-exec")]] static constinit thread_local bool running = false;
   if (running) {
     next_disposed_ = std::exchange(waiting, this);
     return;

@@ -11,6 +11,7 @@
 #include "shard/autograd/grad_mode.h"
 #include "shard/call/dist_call.h"
 #include "shard/call/resharded_inputs.h"
+#include "shard/core/tracer.h"
 
 namespace shard::autograd {
 
@@ -186,6 +187,19 @@ SHARD_API bool shares_root(const TensorImpl& view);
 /// Marks the results of an op that was not recorded: those that are views, as by mark_view.
 template <class Result, class... Inputs>
 Result views(const OpDef& op, Result result, const Inputs&... inputs) {
+  if constexpr (std::is_same_v<Result, Tensor> && (std::is_same_v<Inputs, Tensor> && ...)) {
+    // Nothing has to be collected where no capture follows the arguments and none of them is written.
+    bool marks_only = Tracer::current() == nullptr;
+    for (const AliasDef& alias : op.aliases) marks_only = marks_only && alias.kind != AliasDef::Kind::written_view;
+    if (marks_only) [[likely]] {
+      const Tensor* const arguments[] = {&inputs...};
+      for (const AliasDef& alias : op.aliases) {
+        if (alias.kind == AliasDef::Kind::view)
+          mark_view(op.name.data(), *arguments[static_cast<size_t>(alias.input)], result);
+      }
+      return result;
+    }
+  }
   Recording(CallSite(), op, inputs...).mark_views(result);
   return result;
 }

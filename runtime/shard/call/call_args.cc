@@ -124,6 +124,8 @@ void CallArgs::check_readable() {
 
 void CallArgs::check_readable(DistTensorImpl& impl, int slot) {
   Storage& storage = *impl.value.storage();
+  if (!storage.needs_checks() && storage.state() != Storage::State::shape_only) [[likely]]
+    return;
   const ViewPolicy policy = rank.policies.view;
   try {
     // A stale argument is refreshed once the call is allowed.

@@ -246,11 +246,18 @@ DenseTensor InplaceWrite::target(DenseTensor& x, const Meta& result) {
          ctx_.op, to_string(result.dims), to_string(x.dims()), op_.name);
   }
   const bool replace = ctx_.local != nullptr && ctx_.local->replace_targets;
-  const bool over_input = op_.elementwise && result == x.meta() && !replace;
-  Write write{&x, over_input ? x : allocate(ctx_, x.device(), result)};
-  if (writes().empty()) return (single_ = std::move(write)).result;
+  Write& write = next_write();
+  write.x = &x;
+  write.over_input = op_.elementwise && result == x.meta() && !replace;
+  if (write.over_input) write.result = x;
+  else write.result = allocate(ctx_, x.device(), result);
+  return write.result;
+}
+
+InplaceWrite::Write& InplaceWrite::next_write() {
+  if (single_.x == nullptr) return single_;
   if (several_.empty()) several_.push_back(single_);
-  return several_.emplace_back(std::move(write)).result;
+  return several_.emplace_back();
 }
 
 std::vector<DenseTensor> InplaceWrite::targets(Targets list, std::span<const Meta> results) {
@@ -311,6 +318,10 @@ void InplaceWrite::finish() {
     if (ctx_.local == nullptr) count_write(ctx_, *view);
   }
   for (Write& write : writes()) {
+    if (write.over_input) {
+      if (ctx_.local == nullptr) count_write(ctx_, *write.x);
+      continue;
+    }
     const bool same = write.result.meta() == write.x->meta();
     if (ctx_.local != nullptr && (!same || ctx_.local->replace_targets)) {
       *write.x = std::move(write.result);  // the distributed call replaces the handle's buffer
@@ -320,7 +331,7 @@ void InplaceWrite::finish() {
       replace_buffer(ctx_.op, *write.x, std::move(write.result), true);
       continue;
     }
-    if (!(write.result.storage() == write.x->storage())) copy(ctx_, *write.x, write.result);
+    copy(ctx_, *write.x, write.result);
     if (ctx_.local == nullptr) count_write(ctx_, *write.x);
   }
 }

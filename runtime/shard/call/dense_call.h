@@ -181,12 +181,14 @@ class SHARD_API InplaceWrite {
   struct Write {
     DenseTensor* x = nullptr;
     DenseTensor result;
+    bool over_input = false;  // the result is in x's own buffer
   };
   /// Most calls have one target. It is stored in place, so that they allocate nothing.
   std::span<Write> writes() {
     return several_.empty() ? std::span(&single_, single_.x == nullptr ? 0 : 1) : std::span(several_);
   }
   std::span<const Write> writes() const { return const_cast<InplaceWrite*>(this)->writes(); }
+  Write& next_write();
   void check_disjoint_targets() const;
   void finish();
   void poison() const;

@@ -3,7 +3,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <new>
 #include <utility>
+
+#include "shard/core/small_blocks.h"
 
 namespace shard {
 
@@ -13,6 +16,14 @@ class RefCounted {
   RefCounted() = default;
   RefCounted(const RefCounted&) = delete;
   RefCounted& operator=(const RefCounted&) = delete;
+
+  static void* operator new(size_t bytes) {
+    if (void* const block = allocate_block(bytes)) return block;
+    throw std::bad_alloc();
+  }
+  static void* operator new(size_t, void* memory) { return memory; }
+  static void operator delete(void* block, size_t bytes) { free_block(block, bytes); }
+  static void operator delete(void*, void*) {}
 
   void retain() const { count_.fetch_add(1, std::memory_order_relaxed); }
   /// True when the caller has the only reference.

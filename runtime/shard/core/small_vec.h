@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 namespace shard {
 
@@ -32,14 +33,17 @@ class SmallVec {
     return *this;
   }
   SmallVec& operator=(SmallVec&& other) noexcept {
-    if (this != &other) take(other);
+    if (this == &other) return *this;
+    free_heap();
+    take(other);
     return *this;
   }
+  ~SmallVec() { free_heap(); }
 
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  T* data() { return heap_ ? heap_.get() : inline_; }
-  const T* data() const { return heap_ ? heap_.get() : inline_; }
+  T* data() { return data_; }
+  const T* data() const { return data_; }
   T* begin() { return data(); }
   T* end() { return data() + size_; }
   const T* begin() const { return data(); }
@@ -53,7 +57,7 @@ class SmallVec {
   void clear() { size_ = 0; }
   void push_back(T value) {
     if (size_ == capacity_) grow(size_ + 1);
-    data()[size_++] = value;
+    data_[size_++] = value;
   }
   void pop_back() { --size_; }
   void append(const T* values, size_t count) {
@@ -75,22 +79,26 @@ class SmallVec {
   void grow(size_t needed) {
     const size_t capacity = needed > 2 * capacity_ ? needed : 2 * capacity_;
     std::unique_ptr<T[]> bigger(new T[capacity]);
-    std::memcpy(static_cast<void*>(bigger.get()), data(), size_ * sizeof(T));
-    heap_ = std::move(bigger);
+    std::memcpy(static_cast<void*>(bigger.get()), data_, size_ * sizeof(T));
+    free_heap();
+    data_ = bigger.release();
     capacity_ = capacity;
   }
+  /// Takes the elements of `other`; those of this vector have been freed.
   void take(SmallVec& other) {
-    size_ = other.size_;
-    capacity_ = other.capacity_;
-    heap_ = std::move(other.heap_);
-    if (!heap_) std::memcpy(static_cast<void*>(inline_), other.inline_, size_ * sizeof(T));
-    other.size_ = 0;
-    other.capacity_ = N;
+    size_ = std::exchange(other.size_, 0);
+    capacity_ = std::exchange(other.capacity_, N);
+    const bool inside = other.data_ == other.inline_;
+    data_ = inside ? inline_ : std::exchange(other.data_, other.inline_);
+    if (inside) std::memcpy(static_cast<void*>(inline_), other.inline_, size_ * sizeof(T));
+  }
+  void free_heap() {
+    if (data_ != inline_) delete[] data_;
   }
 
   size_t size_ = 0;
   size_t capacity_ = N;
-  std::unique_ptr<T[]> heap_;
+  T* data_ = inline_;
   T inline_[N];
 };
 

@@ -9,6 +9,7 @@
 #include "shard/core/error.h"
 #include "shard/core/host_cache.h"
 #include "shard/core/partial_failures.h"
+#include "shard/core/small_blocks.h"
 #include "shard/core/tracer.h"
 #include "shard/core/writing.h"
 
@@ -72,6 +73,7 @@ std::string LastWrite::text(const LastWrite* write) {
   return fmt::format("[{}]{}{}{}", write->op, write->site.text(), views.empty() ? "" : " through a view by ", views);
 }
 
+Storage::Storage(size_t block_bytes) : block_bytes_(static_cast<uint32_t>(block_bytes)) {}
 Storage::~Storage() = default;
 
 void Storage::bump(const char* writer) {
@@ -90,9 +92,10 @@ Ref<Storage> Storage::allocate(Device device, size_t bytes) {
 
 Ref<Storage> Storage::allocate(Device device, size_t bytes, const char* op, const Meta& tensor) {
   const bool inside = device.backend == 0 && bytes <= kInlineBytes;
-  void* memory = std::malloc(inside ? kInlineOffset + bytes : sizeof(Storage));
+  const size_t block_bytes = inside ? kInlineOffset + bytes : sizeof(Storage);
+  void* memory = allocate_block(block_bytes);
   if (memory == nullptr) fail_no_memory(op, tensor, device, "malloc failed");
-  Ref<Storage> storage = Ref<Storage>::adopt(new (memory) Storage());
+  Ref<Storage> storage = Ref<Storage>::adopt(new (memory) Storage(block_bytes));
   storage->device_ = device;
   if (inside) {
     storage->data_ = static_cast<char*>(memory) + kInlineOffset;
@@ -116,7 +119,7 @@ Ref<Storage> Storage::absent() {
 
 Ref<Storage> Storage::shape_only(Device device) {
   // It is never written, so a thread shares one among the tensors of a device.
-  static thread_local Ref<Storage> shared;
+  [[gnu::tls_model("initial-exec")]] static thread_local Ref<Storage> shared;
   if (!shared || shared->device_ != device) {
     shared = allocate(kCpu, 0);
     shared->state_ = State::shape_only;
@@ -126,9 +129,9 @@ Ref<Storage> Storage::shape_only(Device device) {
 }
 
 Ref<Storage> Storage::unallocated(Device device, size_t bytes, MemoryMeter& meter) {
-  void* memory = std::malloc(sizeof(Storage));
+  void* memory = allocate_block(sizeof(Storage));
   if (memory == nullptr) fail(ErrorCode::device, "out of memory for a storage without bytes");
-  Ref<Storage> storage = Ref<Storage>::adopt(new (memory) Storage());
+  Ref<Storage> storage = Ref<Storage>::adopt(new (memory) Storage(sizeof(Storage)));
   storage->device_ = device;
   storage->bytes_ = bytes;
   storage->meter_ = &meter;
@@ -173,17 +176,19 @@ SourceRef::~SourceRef() {
 }
 
 void Storage::drop_holder() {
-  if (holders_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  this->~Storage();
-  std::free(this);
+  if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) free_block(this);
+}
+
+void Storage::free_block(Storage* storage) {
+  const size_t bytes = storage->block_bytes_;
+  storage->~Storage();
+  shard::free_block(storage, bytes);
 }
 
 void Storage::destroy(Storage* storage) {
   if (!storage->hazards_ && storage->holders_.load(std::memory_order_acquire) == 1) {
     storage->free_bytes();
-    storage->~Storage();
-    std::free(storage);
-    return;
+    return free_block(storage);
   }
   if (this_thread.dying != nullptr) return this_thread.dying->waiting.push_back(storage);
   DyingStorages dying{{storage}};

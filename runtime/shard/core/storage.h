@@ -200,8 +200,9 @@ class SHARD_API Storage final : public RefCounted {
   friend class SourceRef;
   struct Hazards;
 
-  Storage() = default;
+  explicit Storage(size_t block_bytes);
   ~Storage();
+  static void free_block(Storage* storage);
   void check_read_slow() const;
   void check_write_slow(const char* op) const;
   [[noreturn]] void fail_stale() const;
@@ -223,6 +224,7 @@ class SHARD_API Storage final : public RefCounted {
 
   State state_ = State::unallocated;
   std::atomic<uint32_t> holders_{1};  // references to this object: each SourceRef, and one for all Refs together
+  uint32_t block_bytes_;              // of this object, with the bytes of a small tensor
   Device device_;
   std::atomic<uint64_t> version_{0};
   std::unique_ptr<LastWrite> last_write_;

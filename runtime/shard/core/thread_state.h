@@ -4,6 +4,7 @@
 #pragma once
 
 #include "shard/core/export.h"
+#include "shard/core/small_blocks.h"
 
 namespace shard {
 
@@ -30,6 +31,7 @@ struct ThreadState {
   // collects the inputs that distributed calls reshard: the innermost one (call/resharded_inputs.h)
   call::ReshardedInputs* resharded_inputs = nullptr;
   DyingStorages* dying = nullptr;  // buffers that are destroyed after the current one (core/storage.cc)
+  SmallBlocks blocks;              // freed memory for the next small objects (core/small_blocks.cc)
 };
 
 // The library is loaded at program start, or fits into the space that the loader reserves for such

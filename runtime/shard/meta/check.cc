@@ -35,9 +35,7 @@ void check_index(const OpContext& ctx, std::string_view name, const Meta& x) {
        to_string(x));
 }
 
-void check_same_dtype(const OpContext& ctx, std::string_view x_name, const Meta& x, std::string_view y_name,
-                      const Meta& y) {
-  if (x.dtype == y.dtype) return;
+void fail_dtypes(const OpContext& ctx, std::string_view x_name, const Meta& x, std::string_view y_name, const Meta& y) {
   fail(ErrorCode::dtype_mismatch, "[{}] {} is {} and {} is {}, but their dtypes must be equal; cast one of them",
        ctx.op, x_name, to_string(x), y_name, to_string(y));
 }

@@ -19,9 +19,13 @@ void check_size(const OpContext& ctx, std::span<const int64_t> dims, DType dtype
 void check_floating(const OpContext& ctx, std::string_view name, const Meta& x);
 /// Throws dtype_mismatch unless `x` is int32 or int64.
 void check_index(const OpContext& ctx, std::string_view name, const Meta& x);
+[[noreturn]] void fail_dtypes(const OpContext& ctx, std::string_view x_name, const Meta& x, std::string_view y_name,
+                              const Meta& y);
 /// Throws dtype_mismatch unless both dtypes are equal.
-void check_same_dtype(const OpContext& ctx, std::string_view x_name, const Meta& x, std::string_view y_name,
-                      const Meta& y);
+inline void check_same_dtype(const OpContext& ctx, std::string_view x_name, const Meta& x, std::string_view y_name,
+                             const Meta& y) {
+  if (x.dtype != y.dtype) fail_dtypes(ctx, x_name, x, y_name, y);
+}
 /// Throws dtype_mismatch or shape_mismatch unless `x`, an argument or result of the forward op or a
 /// gradient of one, matches the other arguments.
 void check_like_forward(const OpContext& ctx, std::string_view name, const Meta& x, const Meta& expected);

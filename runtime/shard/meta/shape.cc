@@ -15,10 +15,18 @@ int64_t product_without_zeros(const Dims& dims) {
   return product;
 }
 
+/// Throws for a second -1.
+void check_one_inferred(const OpContext& ctx, const Dims& shape) {
+  if (std::count(shape.begin(), shape.end(), -1) <= 1) return;
+  fail(ErrorCode::invalid_argument, "[{}] shape {} has more than one -1; write all dims but one", ctx.op,
+       to_string(shape));
+}
+
 /// For an x without elements: each 0 is a size of 0, because a shape that keeps dims of x need not
 /// be valid for x. Only a -1 is replaced: if there is also a 0, by the size that makes the other
 /// dims agree, else by 0.
 void resolve_empty(const OpContext& ctx, const Meta& x, Dims& shape) {
+  check_one_inferred(ctx, shape);
   const auto at = static_cast<int>(std::find(shape.begin(), shape.end(), -1) - shape.begin());
   if (at == shape.rank()) return;
   shape[at] = 0;
@@ -32,15 +40,12 @@ void resolve_empty(const OpContext& ctx, const Meta& x, Dims& shape) {
 
 /// Replaces 0 by the dim of x and -1 by the remaining size.
 void resolve_shape(const OpContext& ctx, const Meta& x, Dims& shape) {
-  if (std::count(shape.begin(), shape.end(), -1) > 1) {
-    fail(ErrorCode::invalid_argument, "[{}] shape {} has more than one -1; write all dims but one", ctx.op,
-         to_string(shape));
-  }
   if (x.numel() == 0) return resolve_empty(ctx, x, shape);
   int inferred = -1;
   int64_t known = 1;
   for (int i = 0; i < shape.rank(); ++i) {
     if (shape[i] == -1) {
+      if (inferred >= 0) check_one_inferred(ctx, shape);
       inferred = i;
       continue;
     }
@@ -77,7 +82,8 @@ void ReshapeInferMeta(const OpContext& ctx, const Meta& x, const IntArray& shape
   }
   Dims dims{std::span<const int64_t>(shape)};
   if (ctx.local == nullptr) resolve_shape(ctx, x, dims);
-  check_size(ctx, dims, x.dtype);
+  // Otherwise the shape is as large as x, which has been checked.
+  if (ctx.local != nullptr || x.numel() == 0) check_size(ctx, dims, x.dtype);
   if (dims.numel() != x.numel()) {
     fail(ErrorCode::shape_mismatch, "[{}] x is {} with {} elements, but shape {} has {}; both must have equally many",
          ctx.op, to_string(x), x.numel(), to_string(dims), dims.numel());
