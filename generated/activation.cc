@@ -139,6 +139,11 @@ Tensor stanh(const Tensor& x, float scale_a, float scale_b, CallSite site) {
   return call::dispatch(ops::stanh, dist::stanh, infer::stanh, dense::stanh, x, scale_a, scale_b);
 }
 
+Tensor prelu(const Tensor& x, const Tensor& alpha, const std::string& data_format,
+    const std::string& mode) {
+  return external::prelu(x, alpha, data_format, mode);
+}
+
 Tensor leaky_relu_grad(const Tensor& x, const Tensor& out_grad, float negative_slope,
     CallSite site) {
   if (autograd::records(x, out_grad)) {

@@ -60,6 +60,11 @@ SHARD_API Tensor tanh_shrink(const Tensor& x, CallSite site = CallSite::here());
 /// scale_b * tanh(scale_a * x), element by element, for float dtypes.
 SHARD_API Tensor stanh(const Tensor& x, float scale_a = 0.67f, float scale_b = 1.7159f,
     CallSite site = CallSite::here());
+/// x where it is above 0, else alpha times x. alpha has one element in mode all, one for each
+/// channel (dim 1, or the last dim where data_format ends with C) in mode channel, and in mode
+/// element one for each element of x[0]. One float dtype.
+SHARD_API Tensor prelu(const Tensor& x, const Tensor& alpha,
+    const std::string& data_format = "NCHW", const std::string& mode = "all");
 /// The gradient of leaky_relu: out_grad, times negative_slope where x < 0.
 SHARD_API Tensor leaky_relu_grad(const Tensor& x, const Tensor& out_grad,
     float negative_slope = 0.02f, CallSite site = CallSite::here());

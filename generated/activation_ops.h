@@ -8,6 +8,7 @@ static_assert(shard::kCodegenAbi == 8, "not this runtime; run cmake --build BUIL
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::external {
+Tensor prelu(const Tensor&, const Tensor&, const std::string&, const std::string&);
 Tensor elu_grad(const Tensor&, const Tensor&, float);
 Tensor celu_grad(const Tensor&, const Tensor&, float);
 Tensor selu_grad(const Tensor&, const Tensor&, float, float);

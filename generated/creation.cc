@@ -67,6 +67,28 @@ Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout, const Sc
   return dist::arange(start, end, layout, step, dtype, place);
 }
 
+Tensor linspace(const Scalar& start, const Scalar& stop, int64_t number, DType dtype,
+    Device place) {
+  return call::call_local(ops::linspace, infer::linspace, dense::linspace, start, stop, number,
+      dtype, place);
+}
+
+Tensor linspace(const Scalar& start, const Scalar& stop, int64_t number, LayoutArg layout,
+    DType dtype, Device place) {
+  return dist::linspace(start, stop, number, layout, dtype, place);
+}
+
+Tensor logspace(const Scalar& start, const Scalar& stop, int64_t num, const Scalar& base,
+    DType dtype, Device place) {
+  return call::call_local(ops::logspace, infer::logspace, dense::logspace, start, stop, num, base,
+      dtype, place);
+}
+
+Tensor logspace(const Scalar& start, const Scalar& stop, int64_t num, LayoutArg layout,
+    const Scalar& base, DType dtype, Device place) {
+  return dist::logspace(start, stop, num, layout, base, dtype, place);
+}
+
 Tensor eye(const Scalar& num_rows, const Scalar& num_columns, DType dtype, Device place) {
   return call::call_local(ops::eye, infer::eye, dense::eye, num_rows, num_columns, dtype, place);
 }

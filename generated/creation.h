@@ -25,6 +25,20 @@ SHARD_API Tensor arange(const Scalar& start, const Scalar& end, const Scalar& st
     DType dtype = DType::int64, Device place = kCpu);
 SHARD_API Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout,
     const Scalar& step = 1, DType dtype = DType::int64, Device place = kCpu);
+/// `number` numbers at equal distances from start to stop, both included, as one dim; of one the
+/// start. Computed in float64 and converted as by cast. Every dtype but bool; a number below 1 is
+/// an invalid_argument error.
+SHARD_API Tensor linspace(const Scalar& start, const Scalar& stop, int64_t number,
+    DType dtype = DType::float32, Device place = kCpu);
+SHARD_API Tensor linspace(const Scalar& start, const Scalar& stop, int64_t number, LayoutArg layout,
+    DType dtype = DType::float32, Device place = kCpu);
+/// base to the powers that linspace returns: `num` numbers from base^start to base^stop. Computed
+/// in float64 and converted as by cast. Every dtype but bool; a num below 1 is an invalid_argument
+/// error.
+SHARD_API Tensor logspace(const Scalar& start, const Scalar& stop, int64_t num,
+    const Scalar& base = 10, DType dtype = DType::float32, Device place = kCpu);
+SHARD_API Tensor logspace(const Scalar& start, const Scalar& stop, int64_t num, LayoutArg layout,
+    const Scalar& base = 10, DType dtype = DType::float32, Device place = kCpu);
 /// A matrix of any dtype with 1 on its diagonal and 0 elsewhere; num_columns of -1 are as many as
 /// num_rows, and other negative sizes are out_of_range errors.
 SHARD_API Tensor eye(const Scalar& num_rows, const Scalar& num_columns = -1,

@@ -27,6 +27,20 @@ Meta arange(const OpContext& ctx, const Scalar& start, const Scalar& end, const 
   return out_meta;
 }
 
+Meta linspace(const OpContext& ctx, const Scalar& /*start*/, const Scalar& /*stop*/, int64_t number,
+    DType dtype, Device /*place*/) {
+  Meta out_meta;
+  meta::LinspaceInferMeta(ctx, number, dtype, out_meta);
+  return out_meta;
+}
+
+Meta logspace(const OpContext& ctx, const Scalar& /*start*/, const Scalar& /*stop*/, int64_t num,
+    const Scalar& /*base*/, DType dtype, Device /*place*/) {
+  Meta out_meta;
+  meta::LinspaceInferMeta(ctx, num, dtype, out_meta);
+  return out_meta;
+}
+
 Meta eye(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns, DType dtype,
     Device /*place*/) {
   Meta out_meta;
@@ -57,6 +71,16 @@ DenseTensor full_like(const OpContext& ctx, const Meta& out_meta, const DenseTen
 DenseTensor arange(const OpContext& ctx, const Meta& out_meta, const Scalar& start,
     const Scalar& /*end*/, const Scalar& step, DType dtype, Device place) {
   return call::compute_on(place, ctx, kernels<"arange">(), dtype, out_meta, start, step);
+}
+
+DenseTensor linspace(const OpContext& ctx, const Meta& out_meta, const Scalar& start,
+    const Scalar& stop, int64_t /*number*/, DType dtype, Device place) {
+  return call::compute_on(place, ctx, kernels<"linspace">(), dtype, out_meta, start, stop);
+}
+
+DenseTensor logspace(const OpContext& ctx, const Meta& out_meta, const Scalar& start,
+    const Scalar& stop, int64_t /*num*/, const Scalar& base, DType dtype, Device place) {
+  return call::compute_on(place, ctx, kernels<"logspace">(), dtype, out_meta, start, stop, base);
 }
 
 DenseTensor eye(const OpContext& ctx, const Meta& out_meta, const Scalar& /*num_rows*/,

@@ -9,6 +9,10 @@ Meta full(const OpContext& ctx, const IntArray& shape, const Scalar& value, DTyp
 Meta full_like(const OpContext& ctx, const Meta& x, const Scalar& value);
 Meta arange(const OpContext& ctx, const Scalar& start, const Scalar& end, const Scalar& step,
     DType dtype, Device place);
+Meta linspace(const OpContext& ctx, const Scalar& start, const Scalar& stop, int64_t number,
+    DType dtype, Device place);
+Meta logspace(const OpContext& ctx, const Scalar& start, const Scalar& stop, int64_t num,
+    const Scalar& base, DType dtype, Device place);
 Meta eye(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns, DType dtype,
     Device place);
 Meta empty(const OpContext& ctx, const IntArray& shape, DType dtype, Device place);
@@ -21,6 +25,10 @@ DenseTensor full_like(const OpContext& ctx, const Meta& out_meta, const DenseTen
     const Scalar& value);
 DenseTensor arange(const OpContext& ctx, const Meta& out_meta, const Scalar& start,
     const Scalar& end, const Scalar& step, DType dtype, Device place);
+DenseTensor linspace(const OpContext& ctx, const Meta& out_meta, const Scalar& start,
+    const Scalar& stop, int64_t number, DType dtype, Device place);
+DenseTensor logspace(const OpContext& ctx, const Meta& out_meta, const Scalar& start,
+    const Scalar& stop, int64_t num, const Scalar& base, DType dtype, Device place);
 DenseTensor eye(const OpContext& ctx, const Meta& out_meta, const Scalar& num_rows,
     const Scalar& num_columns, DType dtype, Device place);
 DenseTensor empty(const OpContext& ctx, const Meta& out_meta, const IntArray& shape, DType dtype,

@@ -34,6 +34,22 @@ Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout, const Sc
   });
 }
 
+Tensor linspace(const Scalar& start, const Scalar& stop, int64_t number, LayoutArg layout,
+    DType dtype, Device place) {
+  call::DistCall call(layout, ops::linspace, start, stop, number, dtype, place);
+  return call.run(infer::linspace, [&] {
+    return dense::linspace(call, call.meta(0), start, stop, number, dtype, place);
+  });
+}
+
+Tensor logspace(const Scalar& start, const Scalar& stop, int64_t num, LayoutArg layout,
+    const Scalar& base, DType dtype, Device place) {
+  call::DistCall call(layout, ops::logspace, start, stop, num, base, dtype, place);
+  return call.run(infer::logspace, [&] {
+    return dense::logspace(call, call.meta(0), start, stop, num, base, dtype, place);
+  });
+}
+
 Tensor eye(const Scalar& num_rows, LayoutArg layout, const Scalar& num_columns, DType dtype,
     Device place) {
   call::DistCall call(layout, ops::eye, num_rows, num_columns, dtype, place);

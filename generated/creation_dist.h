@@ -10,6 +10,10 @@ Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout, DType 
 decltype(shard::full_like) full_like;
 Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout, const Scalar& step,
     DType dtype, Device place);
+Tensor linspace(const Scalar& start, const Scalar& stop, int64_t number, LayoutArg layout,
+    DType dtype, Device place);
+Tensor logspace(const Scalar& start, const Scalar& stop, int64_t num, LayoutArg layout,
+    const Scalar& base, DType dtype, Device place);
 Tensor eye(const Scalar& num_rows, LayoutArg layout, const Scalar& num_columns, DType dtype,
     Device place);
 Tensor empty(const IntArray& shape, LayoutArg layout, DType dtype, Device place);

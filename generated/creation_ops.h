@@ -17,6 +17,12 @@ inline constexpr OpDef full_like = {.name = "full_like", .location = "creation.y
 inline constexpr OpDef arange = {.name = "arange", .location = "creation.yaml",
     .attrs = names<"start", "end", "step", "dtype", "place">, .outputs = slots<"out">,
     .kernel = "arange", .kernel_dtypes = dtype_sources<attr_dtype(3)>};
+inline constexpr OpDef linspace = {.name = "linspace", .location = "creation.yaml",
+    .attrs = names<"start", "stop", "number", "dtype", "place">, .outputs = slots<"out">,
+    .kernel = "linspace", .kernel_dtypes = dtype_sources<attr_dtype(3)>};
+inline constexpr OpDef logspace = {.name = "logspace", .location = "creation.yaml",
+    .attrs = names<"start", "stop", "num", "base", "dtype", "place">, .outputs = slots<"out">,
+    .kernel = "logspace", .kernel_dtypes = dtype_sources<attr_dtype(4)>};
 inline constexpr OpDef eye = {.name = "eye", .location = "creation.yaml",
     .attrs = names<"num_rows", "num_columns", "dtype", "place">, .outputs = slots<"out">,
     .kernel = "eye", .kernel_dtypes = dtype_sources<attr_dtype(2)>};

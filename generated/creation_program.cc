@@ -9,6 +9,8 @@ void register_api_creation([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::full, infer::full, dense::full));
   table.add(op_entry(ops::full_like, infer::full_like, dense::full_like));
   table.add(op_entry(ops::arange, infer::arange, dense::arange));
+  table.add(op_entry(ops::linspace, infer::linspace, dense::linspace));
+  table.add(op_entry(ops::logspace, infer::logspace, dense::logspace));
   table.add(op_entry(ops::eye, infer::eye, dense::eye));
   table.add(op_entry(ops::empty, infer::empty, dense::empty));
 }

@@ -36,4 +36,13 @@ Tensor fused_softmax_mask_upper_triangle(const Tensor& X) {
   return external::fused_softmax_mask_upper_triangle(X);
 }
 
+std::tuple<Tensor, Tensor> fused_bias_residual_layernorm(const Tensor& x, const Tensor& bias,
+    const Tensor& residual, const Tensor& norm_weight, const Tensor& norm_bias, float epsilon,
+    float residual_alpha, int begin_norm_axis, float quant_scale, int quant_round_type,
+    float quant_max_bound, float quant_min_bound) {
+  return external::fused_bias_residual_layernorm(x, bias, residual, norm_weight, norm_bias, epsilon,
+      residual_alpha, begin_norm_axis, quant_scale, quant_round_type, quant_max_bound,
+      quant_min_bound);
+}
+
 }  // namespace shard

@@ -26,4 +26,11 @@ SHARD_API Tensor fused_softmax_mask(const Tensor& x, const Tensor& mask);
 /// softmax of X [n, heads, queries, keys] along the last dim, without the elements above the
 /// diagonal, which become 0. Float dtypes.
 SHARD_API Tensor fused_softmax_mask_upper_triangle(const Tensor& X);
+/// residual_out is x plus bias plus residual_alpha times residual, and out is the layer_norm of it.
+/// Float dtypes. Quantisation (a quant_scale above 0) is an invalid_argument error;
+/// quant_round_type and the bounds matter to it alone.
+SHARD_API std::tuple<Tensor, Tensor> fused_bias_residual_layernorm(const Tensor& x,
+    const Tensor& bias, const Tensor& residual, const Tensor& norm_weight, const Tensor& norm_bias,
+    float epsilon, float residual_alpha, int begin_norm_axis, float quant_scale,
+    int quant_round_type, float quant_max_bound, float quant_min_bound);
 }  // namespace shard

@@ -16,6 +16,8 @@ Tensor fused_dropout_add(const Tensor&, const Tensor&, const Tensor&, const Scal
     const std::string&, int, bool);
 Tensor fused_softmax_mask(const Tensor&, const Tensor&);
 Tensor fused_softmax_mask_upper_triangle(const Tensor&);
+std::tuple<Tensor, Tensor> fused_bias_residual_layernorm(const Tensor&, const Tensor&,
+    const Tensor&, const Tensor&, const Tensor&, float, float, int, float, int, float, float);
 }  // namespace shard::external
 
 namespace shard::ops {

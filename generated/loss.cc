@@ -62,6 +62,11 @@ std::tuple<Tensor, Tensor> nll_loss(const Tensor& input, const Tensor& label, co
       label, weight, ignore_index, reduction);
 }
 
+std::tuple<Tensor, Tensor, Tensor> accuracy(const Tensor& x, const Tensor& indices,
+    const Tensor& label) {
+  return external::accuracy(x, indices, label);
+}
+
 Tensor bce_loss_grad(const Tensor& input, const Tensor& label, const Tensor& out_grad) {
   if (autograd::records(input, label, out_grad)) {
     return external::bce_loss_grad(input, label, out_grad);

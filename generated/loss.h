@@ -40,6 +40,11 @@ SHARD_API Tensor kldiv_loss(const Tensor& x, const Tensor& label,
 SHARD_API std::tuple<Tensor, Tensor> nll_loss(const Tensor& input, const Tensor& label,
     const Tensor& weight, int64_t ignore_index = -100, const std::string& reduction = "mean",
     CallSite site = CallSite::here());
+/// Of the rows of indices [n, k], the classes that a topk with the values x [n, k] has chosen,
+/// those that have their label [n, 1]: their share as float32, their number, and n, as int32; none
+/// has dims. indices and label have one integer dtype. Without rows the share is 0.
+SHARD_API std::tuple<Tensor, Tensor, Tensor> accuracy(const Tensor& x, const Tensor& indices,
+    const Tensor& label);
 /// out_grad * (input - label) / (input * (1 - input)), where the divisor is at least 1e-12. label
 /// gets no gradient.
 SHARD_API Tensor bce_loss_grad(const Tensor& input, const Tensor& label, const Tensor& out_grad);

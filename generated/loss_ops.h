@@ -10,6 +10,7 @@ static_assert(shard::kCodegenAbi == 8, "not this runtime; run cmake --build BUIL
 namespace shard::external {
 Tensor sigmoid_cross_entropy_with_logits(const Tensor&, const Tensor&, const Tensor&, bool, int);
 Tensor kldiv_loss(const Tensor&, const Tensor&, const std::string&, bool);
+std::tuple<Tensor, Tensor, Tensor> accuracy(const Tensor&, const Tensor&, const Tensor&);
 Tensor bce_loss_grad(const Tensor&, const Tensor&, const Tensor&);
 Tensor log_loss_grad(const Tensor&, const Tensor&, const Tensor&, float);
 std::tuple<Tensor, Tensor> huber_loss_grad(const Tensor&, const Tensor&, const Tensor&, float);

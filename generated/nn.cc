@@ -182,6 +182,11 @@ std::tuple<Tensor, Tensor> fused_linear_param_grad_add(const Tensor& x, const Te
       dbias, multi_precision, has_bias), x, dout, dweight, dbias);
 }
 
+Tensor spectral_norm(const Tensor& weight, const Tensor& u, const Tensor& v, int dim,
+    int power_iters, float eps) {
+  return external::spectral_norm(weight, u, v, dim, power_iters, eps);
+}
+
 Tensor softmax_grad(const Tensor& out, const Tensor& out_grad, int axis) {
   if (autograd::records(out, out_grad)) return external::softmax_grad(out, out_grad, axis);
   return call::dispatch(ops::softmax_grad, dist::softmax_grad, infer::softmax_grad,

@@ -115,6 +115,12 @@ SHARD_API std::tuple<Tensor&, Tensor&, Tensor&> fused_rotary_position_embedding_
 SHARD_API std::tuple<Tensor, Tensor> fused_linear_param_grad_add(const Tensor& x,
     const Tensor& dout, const Tensor& dweight, const Tensor& dbias, bool multi_precision = true,
     bool has_bias = true);
+/// weight divided by an estimate of the largest singular value of the matrix [h, w] whose rows are
+/// the slices of weight along dim: after power_iters steps of the power method from u [h] and v
+/// [w], which are not changed and have no gradient. eps is added to norms that are divided by. One
+/// float dtype.
+SHARD_API Tensor spectral_norm(const Tensor& weight, const Tensor& u, const Tensor& v, int dim = 0,
+    int power_iters = 1, float eps = 1e-12f);
 /// out * (out_grad - the sum of out * out_grad along axis); both of one shape and float dtype.
 SHARD_API Tensor softmax_grad(const Tensor& out, const Tensor& out_grad, int axis = -1);
 SHARD_API Tensor& softmax_grad_(const Tensor& out, Tensor& out_grad, int axis = -1,

@@ -8,6 +8,7 @@ static_assert(shard::kCodegenAbi == 8, "not this runtime; run cmake --build BUIL
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::external {
+Tensor spectral_norm(const Tensor&, const Tensor&, const Tensor&, int, int, float);
 Tensor softmax_grad(const Tensor&, const Tensor&, int);
 Tensor log_softmax_grad(const Tensor&, const Tensor&, int);
 std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor&, const Tensor&, const Tensor&,

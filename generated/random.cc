@@ -7,6 +7,7 @@
 #include "random_dist.h"
 #include "random_autograd.h"
 #include "random_ops.h"
+#include "math.h"
 
 namespace shard {
 
@@ -51,6 +52,49 @@ Tensor randperm(int n, DType dtype, Device place) {
 
 Tensor randperm(int n, LayoutArg layout, DType dtype, Device place) {
   return dist::randperm(n, layout, dtype, place);
+}
+
+Tensor truncated_gaussian_random(const IntArray& shape, float mean, float std, int seed,
+    DType dtype, Device place) {
+  return call::call_local(ops::truncated_gaussian_random, infer::truncated_gaussian_random,
+      dense::truncated_gaussian_random, shape, mean, std, seed, dtype, place);
+}
+
+Tensor truncated_gaussian_random(const IntArray& shape, LayoutArg layout, float mean, float std,
+    int seed, DType dtype, Device place) {
+  return dist::truncated_gaussian_random(shape, layout, mean, std, seed, dtype, place);
+}
+
+Tensor poisson(const Tensor& x, CallSite site) {
+  if (autograd::records(x)) return autograd::poisson(x, site);
+  return call::dispatch(ops::poisson, dist::poisson, infer::poisson, dense::poisson, x);
+}
+
+Tensor standard_gamma(const Tensor& x) {
+  return call::dispatch(ops::standard_gamma, dist::standard_gamma, infer::standard_gamma,
+      dense::standard_gamma, x);
+}
+
+Tensor dirichlet(const Tensor& alpha) {
+  return call::dispatch(ops::dirichlet, dist::dirichlet, infer::dirichlet, dense::dirichlet, alpha);
+}
+
+Tensor binomial(const Tensor& count, const Tensor& prob) {
+  return call::dispatch(ops::binomial, dist::binomial, infer::binomial, dense::binomial, count,
+      prob);
+}
+
+Tensor multinomial(const Tensor& x, const Scalar& num_samples, bool replacement) {
+  return call::dispatch(ops::multinomial, dist::multinomial, infer::multinomial, dense::multinomial,
+      x, num_samples, replacement);
+}
+
+Tensor poisson_grad(const Tensor& out_grad, CallSite site) {
+  try {
+    return shard::scale(out_grad, Scalar(0.0f), Scalar(0.0f), true, site);
+  } catch (...) {
+    call::rethrow_as("poisson_grad", "scale");
+  }
 }
 
 }  // namespace shard

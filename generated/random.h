@@ -29,4 +29,34 @@ SHARD_API Tensor bernoulli(const Tensor& x);
 /// index alone, so a rank makes no more than its shard.
 SHARD_API Tensor randperm(int n, DType dtype = DType::int64, Device place = kCpu);
 SHARD_API Tensor randperm(int n, LayoutArg layout, DType dtype = DType::int64, Device place = kCpu);
+/// Normally distributed random numbers that are within two std of mean, of a float dtype; a seed
+/// other than 0 gives the same numbers at each call, and std < 0 is an invalid_argument error.
+SHARD_API Tensor truncated_gaussian_random(const IntArray& shape, float mean = 0.0f,
+    float std = 1.0f, int seed = 0, DType dtype = DType::float32, Device place = kCpu);
+SHARD_API Tensor truncated_gaussian_random(const IntArray& shape, LayoutArg layout,
+    float mean = 0.0f, float std = 1.0f, int seed = 0, DType dtype = DType::float32,
+    Device place = kCpu);
+/// Poisson-distributed random numbers with the means that x has there, in x's float dtype. A mean
+/// that is negative or not finite is an invalid_argument error.
+SHARD_API Tensor poisson(const Tensor& x, CallSite site = CallSite::here());
+/// Gamma-distributed random numbers with the shapes that x has there and the scale 1, in x's float
+/// dtype; 0 for the shape 0. A shape that is negative or not finite is an invalid_argument error.
+SHARD_API Tensor standard_gamma(const Tensor& x);
+/// Random rows along the last dim that sum to 1, from the Dirichlet distribution with the
+/// concentrations alpha, in alpha's float dtype. A concentration that is not finite and above 0 is
+/// an invalid_argument error.
+SHARD_API Tensor dirichlet(const Tensor& alpha);
+/// How many of `count` trials succeed, each with the probability `prob`, as int64. Both have one
+/// shape and one float dtype (else shape_mismatch and dtype_mismatch). A count that is no whole
+/// number from 0 to 2^53, or a probability outside of [0, 1], is an invalid_argument error.
+SHARD_API Tensor binomial(const Tensor& count, const Tensor& prob);
+/// The int64 indices of num_samples categories of each row of x, [categories] or [rows,
+/// categories], drawn with probabilities in proportion to the weights in the row. Without
+/// replacement no category is drawn twice. Weights that are negative or not finite, and more
+/// samples than the row has weights above 0 (with replacement, none), are invalid_argument errors.
+/// Float dtypes.
+SHARD_API Tensor multinomial(const Tensor& x, const Scalar& num_samples = 1,
+    bool replacement = false);
+/// The gradient of poisson: 0.
+SHARD_API Tensor poisson_grad(const Tensor& out_grad, CallSite site = CallSite::here());
 }  // namespace shard

@@ -10,4 +10,13 @@
 // A recorded call saves what its gradient needs, runs the op, and links the results to a new step.
 namespace shard::autograd {
 
+Tensor poisson(const Tensor& x, CallSite site) {
+  autograd::Recording record(site, ops::poisson, x);
+  auto backward = [](autograd::BackwardContext& context) {
+    context.set_grads<0>(shard::poisson_grad(context.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::poisson, dist::poisson, infer::poisson, dense::poisson, x));
+}
+
 }  // namespace shard::autograd

@@ -5,4 +5,5 @@
 
 // The same functions for calls that are recorded.
 namespace shard::autograd {
+decltype(shard::poisson) poisson;
 }  // namespace shard::autograd

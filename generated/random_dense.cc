@@ -40,6 +40,43 @@ Meta randperm(const OpContext& ctx, int n, DType dtype, Device /*place*/) {
   return out_meta;
 }
 
+Meta truncated_gaussian_random(const OpContext& ctx, const IntArray& shape, float /*mean*/,
+    float std, int /*seed*/, DType dtype, Device /*place*/) {
+  Meta out_meta;
+  meta::GaussianInferMeta(ctx, shape, std, dtype, out_meta);
+  return out_meta;
+}
+
+Meta poisson(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta standard_gamma(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::UnchangedInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta dirichlet(const OpContext& ctx, const Meta& alpha) {
+  Meta out_meta;
+  meta::DirichletInferMeta(ctx, alpha, out_meta);
+  return out_meta;
+}
+
+Meta binomial(const OpContext& ctx, const Meta& count, const Meta& prob) {
+  Meta out_meta;
+  meta::BinomialInferMeta(ctx, count, prob, out_meta);
+  return out_meta;
+}
+
+Meta multinomial(const OpContext& ctx, const Meta& x, const Scalar& num_samples, bool replacement) {
+  Meta out_meta;
+  meta::MultinomialInferMeta(ctx, x, num_samples, replacement, out_meta);
+  return out_meta;
+}
+
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -69,6 +106,37 @@ DenseTensor bernoulli(const OpContext& ctx, const Meta& out_meta, const DenseTen
 DenseTensor randperm(const OpContext& ctx, const Meta& out_meta, int /*n*/, DType dtype,
     Device place) {
   return call::compute_on(place, ctx, kernels<"randperm">(), dtype, out_meta, call::drawn_key);
+}
+
+DenseTensor truncated_gaussian_random(const OpContext& ctx, const Meta& out_meta,
+    const IntArray& /*shape*/, float mean, float std, int seed, DType dtype, Device place) {
+  return call::compute_on(place, ctx, kernels<"truncated_gaussian_random">(), dtype, out_meta, mean,
+      std, seed, call::drawn_key);
+}
+
+DenseTensor poisson(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
+  return call::compute(ctx, kernels<"poisson">(), x.dtype(), out_meta, x, call::drawn_key);
+}
+
+DenseTensor standard_gamma(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
+  return call::compute(ctx, kernels<"standard_gamma">(), x.dtype(), out_meta, x, call::drawn_key);
+}
+
+DenseTensor dirichlet(const OpContext& ctx, const Meta& out_meta, const DenseTensor& alpha) {
+  return call::compute(ctx, kernels<"dirichlet">(), alpha.dtype(), out_meta, alpha,
+      call::drawn_key);
+}
+
+DenseTensor binomial(const OpContext& ctx, const Meta& out_meta, const DenseTensor& count,
+    const DenseTensor& prob) {
+  return call::compute(ctx, kernels<"binomial">(), prob.dtype(), out_meta, count, prob,
+      call::drawn_key);
+}
+
+DenseTensor multinomial(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const Scalar& /*num_samples*/, bool replacement) {
+  return call::compute(ctx, kernels<"multinomial">(), x.dtype(), out_meta, x, replacement,
+      call::drawn_key);
 }
 
 }  // namespace shard::dense

@@ -12,6 +12,13 @@ Meta randint(const OpContext& ctx, int low, int high, const IntArray& shape, DTy
     Device place);
 Meta bernoulli(const OpContext& ctx, const Meta& x);
 Meta randperm(const OpContext& ctx, int n, DType dtype, Device place);
+Meta truncated_gaussian_random(const OpContext& ctx, const IntArray& shape, float mean, float std,
+    int seed, DType dtype, Device place);
+Meta poisson(const OpContext& ctx, const Meta& x);
+Meta standard_gamma(const OpContext& ctx, const Meta& x);
+Meta dirichlet(const OpContext& ctx, const Meta& alpha);
+Meta binomial(const OpContext& ctx, const Meta& count, const Meta& prob);
+Meta multinomial(const OpContext& ctx, const Meta& x, const Scalar& num_samples, bool replacement);
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -23,4 +30,13 @@ DenseTensor randint(const OpContext& ctx, const Meta& out_meta, int low, int hig
     const IntArray& shape, DType dtype, int seed, Device place);
 DenseTensor bernoulli(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
 DenseTensor randperm(const OpContext& ctx, const Meta& out_meta, int n, DType dtype, Device place);
+DenseTensor truncated_gaussian_random(const OpContext& ctx, const Meta& out_meta,
+    const IntArray& shape, float mean, float std, int seed, DType dtype, Device place);
+DenseTensor poisson(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+DenseTensor standard_gamma(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+DenseTensor dirichlet(const OpContext& ctx, const Meta& out_meta, const DenseTensor& alpha);
+DenseTensor binomial(const OpContext& ctx, const Meta& out_meta, const DenseTensor& count,
+    const DenseTensor& prob);
+DenseTensor multinomial(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const Scalar& num_samples, bool replacement);
 }  // namespace shard::dense

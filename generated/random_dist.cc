@@ -47,4 +47,44 @@ Tensor randperm(int n, LayoutArg layout, DType dtype, Device place) {
   });
 }
 
+Tensor truncated_gaussian_random(const IntArray& shape, LayoutArg layout, float mean, float std,
+    int seed, DType dtype, Device place) {
+  call::DistCall call(layout, ops::truncated_gaussian_random, shape, mean, std, seed, dtype, place);
+  return call.run(infer::truncated_gaussian_random, [&] {
+    return dense::truncated_gaussian_random(call, call.meta(0), shape, mean, std, seed, dtype,
+        place);
+  });
+}
+
+Tensor poisson(const Tensor& x) {
+  call::DistCall call(ops::poisson, x);
+  return call.run(infer::poisson, [&] { return dense::poisson(call, call.meta(0), call[0]); });
+}
+
+Tensor standard_gamma(const Tensor& x) {
+  call::DistCall call(ops::standard_gamma, x);
+  return call.run(infer::standard_gamma, [&] {
+    return dense::standard_gamma(call, call.meta(0), call[0]);
+  });
+}
+
+Tensor dirichlet(const Tensor& alpha) {
+  call::DistCall call(ops::dirichlet, alpha);
+  return call.run(infer::dirichlet, [&] { return dense::dirichlet(call, call.meta(0), call[0]); });
+}
+
+Tensor binomial(const Tensor& count, const Tensor& prob) {
+  call::DistCall call(ops::binomial, count, prob);
+  return call.run(infer::binomial, [&] {
+    return dense::binomial(call, call.meta(0), call[0], call[1]);
+  });
+}
+
+Tensor multinomial(const Tensor& x, const Scalar& num_samples, bool replacement) {
+  call::DistCall call(ops::multinomial, x, num_samples, replacement);
+  return call.run(infer::multinomial, [&] {
+    return dense::multinomial(call, call.meta(0), call[0], num_samples, replacement);
+  });
+}
+
 }  // namespace shard::dist

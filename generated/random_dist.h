@@ -13,4 +13,11 @@ Tensor randint(int low, int high, LayoutArg layout, const IntArray& shape, DType
     Device place);
 decltype(shard::bernoulli) bernoulli;
 Tensor randperm(int n, LayoutArg layout, DType dtype, Device place);
+Tensor truncated_gaussian_random(const IntArray& shape, LayoutArg layout, float mean, float std,
+    int seed, DType dtype, Device place);
+Tensor poisson(const Tensor& x);
+decltype(shard::standard_gamma) standard_gamma;
+decltype(shard::dirichlet) dirichlet;
+decltype(shard::binomial) binomial;
+decltype(shard::multinomial) multinomial;
 }  // namespace shard::dist

@@ -22,4 +22,25 @@ inline constexpr OpDef bernoulli = {.name = "bernoulli", .location = "random.yam
 inline constexpr OpDef randperm = {.name = "randperm", .location = "random.yaml",
     .attrs = names<"n", "dtype", "place">, .outputs = slots<"out">, .kernel = "randperm",
     .kernel_dtypes = dtype_sources<attr_dtype(1)>, .random = true};
+inline constexpr OpDef truncated_gaussian_random = {.name = "truncated_gaussian_random",
+    .location = "random.yaml", .attrs = names<"shape", "mean", "std", "seed", "dtype", "place">,
+    .outputs = slots<"out">, .kernel = "truncated_gaussian_random",
+    .kernel_dtypes = dtype_sources<attr_dtype(4)>, .random = true};
+inline constexpr OpDef poisson = {.name = "poisson", .location = "random.yaml",
+    .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> ...", .elementwise = true,
+    .kernel = "poisson", .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
+inline constexpr OpDef standard_gamma = {.name = "standard_gamma", .location = "random.yaml",
+    .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> ...", .elementwise = true,
+    .kernel = "standard_gamma", .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
+inline constexpr OpDef dirichlet = {.name = "dirichlet", .location = "random.yaml",
+    .inputs = slots<"alpha">, .outputs = slots<"out">, .rule = "... 1 -> ... 1",
+    .kernel = "dirichlet", .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
+inline constexpr OpDef binomial = {.name = "binomial", .location = "random.yaml",
+    .inputs = slots<"count", "prob">, .outputs = slots<"out">, .rule = "..., ... -> ...",
+    .elementwise = true, .kernel = "binomial", .kernel_dtypes = dtype_sources<input_dtype(1)>,
+    .random = true};
+inline constexpr OpDef multinomial = {.name = "multinomial", .location = "random.yaml",
+    .inputs = slots<"x">, .attrs = names<"num_samples", "replacement">, .outputs = slots<"out">,
+    .rule = "... 1 -> ... 1", .kernel = "multinomial",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
 }  // namespace shard::ops

@@ -11,6 +11,14 @@ void register_api_random([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::randint, infer::randint, dense::randint));
   table.add(op_entry(ops::bernoulli, infer::bernoulli, dense::bernoulli));
   table.add(op_entry(ops::randperm, infer::randperm, dense::randperm));
+  table.add(
+      op_entry(ops::truncated_gaussian_random, infer::truncated_gaussian_random,
+      dense::truncated_gaussian_random));
+  table.add(op_entry(ops::poisson, infer::poisson, dense::poisson));
+  table.add(op_entry(ops::standard_gamma, infer::standard_gamma, dense::standard_gamma));
+  table.add(op_entry(ops::dirichlet, infer::dirichlet, dense::dirichlet));
+  table.add(op_entry(ops::binomial, infer::binomial, dense::binomial));
+  table.add(op_entry(ops::multinomial, infer::multinomial, dense::multinomial));
 }
 
 }  // namespace shard::program

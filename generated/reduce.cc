@@ -124,6 +124,10 @@ Tensor p_norm(const Tensor& x, float porder, int axis, float epsilon, bool keepd
   return external::p_norm(x, porder, axis, epsilon, keepdim, asvector);
 }
 
+std::tuple<Tensor, Tensor> norm(const Tensor& x, int axis, float epsilon, bool is_test) {
+  return external::norm(x, axis, epsilon, is_test);
+}
+
 Tensor l1_norm(const Tensor& x) { return external::l1_norm(x); }
 Tensor mean_all(const Tensor& x) { return external::mean_all(x); }
 Tensor reduce_as(const Tensor& x, const Tensor& target) { return external::reduce_as(x, target); }

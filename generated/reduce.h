@@ -86,6 +86,10 @@ SHARD_API Tensor logsumexp(const Tensor& x, const IntArray& axis, bool keepdim, 
 /// effect. Float dtypes.
 SHARD_API Tensor p_norm(const Tensor& x, float porder = 2, int axis = -1, float epsilon = 1e-12f,
     bool keepdim = false, bool asvector = false);
+/// x divided by norm, the square root of epsilon plus the sum of squares along axis, which is kept
+/// as 1. is_test is accepted for compatibility and has no effect. Float dtypes.
+SHARD_API std::tuple<Tensor, Tensor> norm(const Tensor& x, int axis, float epsilon = 1e-10f,
+    bool is_test = false);
 /// The sum of the absolute values of all elements, without dims; float dtypes.
 SHARD_API Tensor l1_norm(const Tensor& x);
 /// The mean of all elements, without dims; float dtypes, and NaN over no elements.

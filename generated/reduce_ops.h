@@ -10,6 +10,7 @@ static_assert(shard::kCodegenAbi == 8, "not this runtime; run cmake --build BUIL
 namespace shard::external {
 Tensor logsumexp(const Tensor&, const IntArray&, bool, bool);
 Tensor p_norm(const Tensor&, float, int, float, bool, bool);
+std::tuple<Tensor, Tensor> norm(const Tensor&, int, float, bool);
 Tensor l1_norm(const Tensor&);
 Tensor mean_all(const Tensor&);
 Tensor reduce_as(const Tensor&, const Tensor&);

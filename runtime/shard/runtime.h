@@ -7,6 +7,7 @@
 #include "shard/api/operators.h"
 #include "shard/autograd/autograd.h"
 #include "shard/call/dry_report.h"
+#include "shard/call/item.h"
 #include "shard/call/plan_cache.h"
 #include "shard/dist/save_trace.h"
 #include "shard/dist/world.h"

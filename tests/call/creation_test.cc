@@ -127,6 +127,24 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("linspace and logspace include both ends, also in shards, and need an element") {
+  CHECK(linspace(1, 3, 5).to_vector<float>() == std::vector<float>{1, 1.5F, 2, 2.5F, 3});
+  CHECK(linspace(7, 9, 1).to_vector<float>() == std::vector<float>{7});
+  CHECK(linspace(5, -5, 3, DType::int64).to_vector<int64_t>() == std::vector<int64_t>{5, 0, -5});
+  CHECK(linspace(0.1, 0.7, 7, DType::float64).to_vector<double>().back() == 0.7);
+  CHECK(logspace(0, 3, 4, 2).to_vector<float>() == std::vector<float>{1, 2, 4, 8});
+  CHECK(logspace(-1, 1, 3).to_vector<float>() == std::vector<float>{0.1F, 1, 10});
+  check_contains(error_of([] { linspace(0, 1, 0); }, ErrorCode::invalid_argument),
+                 "[linspace] the number of elements is 0, but must be at least 1");
+  check_contains(error_of([] { linspace(0, 1, 2, DType::boolean); }, ErrorCode::no_kernel), "linspace");
+  const auto* mesh = ProcessMesh::make({3}, {}, {"p"});
+  const std::vector<float> whole = linspace(0, 1, 8).to_vector<float>();
+  run_ranks(3, [&](Rank&) {
+    for (const char* layout : {"p", "-", "- | sum(p)"})
+      check(full_equals(linspace(0, 1, 8, DistSpec::parse(mesh, layout)), whole), std::string("linspace ") + layout);
+  });
+}
+
 TEST_CASE("7: made in a pending layout, a value stands once, and identities elsewhere") {
   const auto* mesh = ProcessMesh::make({2, 3});
   const std::vector<float> counted = arange(1, 8, 1, DType::float32).to_vector<float>();

@@ -161,6 +161,15 @@ TEST_CASE("differences from Paddle: layers of images and losses") {
   CHECK(slope({1, 1}, [](const Tensor& label) { return kldiv_loss(reals({2, 1}), label, "sum"); }) == Values{-1, 0});
 }
 
+TEST_CASE("differences from Paddle: interpolation does what its name says, and ranges take numbers") {
+  const Tensor x = reals({0, 4});
+  const Tensor in = reshape(x, {1, 1, 1, 2});
+  CHECK(nearest_interp(in, {}, {}, {}, "NCHW", 0, 1, 3).to_vector<double>() == std::vector<double>{0, 4, 4});
+  CHECK(linspace(item(slice(x, {0}, {0}, {1})), 4, 3).to_vector<float>() == std::vector<float>{0, 2, 4});
+  const auto [out, sum] = fused_bias_residual_layernorm(reshape(x, {1, 2}), {}, {}, {}, {}, 0, 1, 1, -1, 0, 0, 0);
+  CHECK(sum.to_vector<double>() == std::vector<double>{0, 4});
+}
+
 TEST_CASE("differences from Paddle: singular matrices have no solutions and no gradients of determinants") {
   const Tensor x = full({2, 2}, 1).set_requires_grad(true);
   error_of([&] { det(x).backward(); }, ErrorCode::invalid_argument);

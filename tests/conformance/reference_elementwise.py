@@ -433,3 +433,11 @@ def bitwise_right_shift(call):
         x = x % 2**bits
     shifted = [int(a) // 2 ** (b if 0 <= b < bits else 2 * bits) for a, b in zip(x.ravel(), y.ravel())]
     return wrapped(np.array(shifted, dtype=np.int64).reshape(x.shape), call.kind)
+
+
+@op("prelu")
+def prelu(call):
+    x, alpha = call.inputs
+    if call.case == "channel":
+        alpha = alpha[:, None]
+    return np.where(x > 0, x, alpha * x)

@@ -335,3 +335,10 @@ def fused_linear_param_grad_add(call):
     if call.case == "added to both":
         return [weight + call.inputs[2], bias + call.inputs[3]]
     return [weight + call.inputs[2], np.zeros(0)]
+
+
+@op("spectral_norm")
+def spectral_norm(call):
+    weight, left, right = call.inputs
+    matrix = np.moveaxis(weight, int(call.case[-1]), 0).reshape(len(left), len(right))
+    return weight / (left @ matrix @ right)

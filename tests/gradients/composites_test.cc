@@ -42,6 +42,20 @@ TEST_CASE("gradients of composites are those of central differences") {
       {"p_norm 2", {{3, 4}}, [](const Tensors& t) { return p_norm(t[0], 2, 0, 0, true); }},
       {"p_norm 3", {{3, 4}}, [](const Tensors& t) { return p_norm(t[0], 3); }},
       {"p_norm of infinity", {{12}}, [](const Tensors& t) { return p_norm(scale(t[0], 1, 0.3), HUGE_VALF); }},
+      {"norm", {{3, 4}}, [](const Tensors& t) { return std::get<0>(norm(t[0], 1, 0.5f)); }},
+      {"norm, its size", {{3, 4}}, [](const Tensors& t) { return std::get<1>(norm(t[0], 0, 0.5f)); }},
+      {"prelu by channel", {{2, 3, 2}, {3}}, [](const Tensors& t) { return prelu(t[0], t[1], "NCHW", "channel"); }},
+      {"prelu by element", {{2, 3}, {3}}, [](const Tensors& t) { return prelu(t[0], t[1], "NCHW", "element"); }},
+      {"spectral_norm without a step",
+       {{3, 4}},
+       [](const Tensors& t) {
+         return spectral_norm(t[0], arange(1, 5, 1, DType::float64), arange(2, 5, 1, DType::float64), 1, 0);
+       }},
+      {"fused_bias_residual_layernorm",
+       {{3, 4}, {4}, {3, 4}},
+       [](const Tensors& t) {
+         return std::get<0>(fused_bias_residual_layernorm(t[0], t[1], t[2], {}, {}, 0.5f, 2.0f, 1, -1, 0, 0, 0));
+       }},
       {"l1_norm", {{3, 4}}, [](const Tensors& t) { return l1_norm(t[0]); }},
       {"mean_all", {{3, 4}}, [](const Tensors& t) { return mean_all(t[0]); }},
       {"reduce_as", {{3, 4}}, [](const Tensors& t) { return reduce_as(t[0], zeros({4}, DType::float64)); }},

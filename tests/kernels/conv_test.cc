@@ -150,6 +150,42 @@ TEST_CASE("NaN and infinity reach the outputs whose windows hold them") {
   }
 }
 
+TEST_CASE("NaN in one channel reaches only what reads it, for any number of channels") {
+  const auto ones = [](const Dims& dims, DType dtype) {
+    return tensor(std::vector<double>(static_cast<size_t>(dims.numel()), 1), dims, dtype);
+  };
+  for (const DType dtype : kFloatDTypes) {
+    for (const int64_t channels : {1, 2, 3, 4, 16, 17}) {
+      const Dims x = {1, channels, 1, 6}, f = {channels, channels, 1, 2}, y = {1, channels, 1, 5};
+      for (const int64_t at : {int64_t{0}, channels - 1}) {
+        INFO(to_string(dtype) << ", " << channels << " channels, NaN in " << at);
+        const auto with_nan = [&](const Dims& dims) {
+          std::vector<double> all(static_cast<size_t>(dims.numel()), 1);
+          all[static_cast<size_t>(at * dims[3] + 2)] = std::numeric_limits<double>::quiet_NaN();
+          return tensor(all, dims, dtype);
+        };
+        const auto grad = [&](const DenseTensor& of_x, const DenseTensor& of_y, DenseTensor& x_grad,
+                              DenseTensor& f_grad) {
+          call<ConvGrad>("conv2d_grad", dtype, of_x, ones(f, dtype), of_y, IntArray{1, 1}, IntArray{0, 0}, "EXPLICIT",
+                         IntArray{1, 1}, 1, "NCHW", x_grad, f_grad);
+        };
+        DenseTensor out = uninitialized(y, dtype), x_grad = uninitialized(x, dtype), f_grad = uninitialized(f, dtype);
+        call<Conv>("conv2d", dtype, with_nan(x), ones(f, dtype), IntArray{1, 1}, IntArray{0, 0}, "EXPLICIT",
+                   IntArray{1, 1}, 1, "NCHW", out);
+        const std::vector<double> forward = values(out);
+        for (size_t i = 0; i < forward.size(); ++i) CHECK(std::isnan(forward[i]) == (i % 5 == 1 || i % 5 == 2));
+        grad(with_nan(x), ones(y, dtype), x_grad, f_grad);
+        const std::vector<double> of_filter = values(f_grad);
+        for (size_t i = 0; i < of_filter.size(); ++i)
+          CHECK(std::isnan(of_filter[i]) == (static_cast<int64_t>(i) / 2 % channels == at));
+        grad(ones(x, dtype), with_nan(y), x_grad, f_grad);
+        const std::vector<double> of_x = values(x_grad);
+        for (size_t i = 0; i < of_x.size(); ++i) CHECK(std::isnan(of_x[i]) == (i % 6 == 2 || i % 6 == 3));
+      }
+    }
+  }
+}
+
 /// Both ways to compute a pass, of random halves, whose sums are exact in float32.
 TEST_CASE("convolutions by oneDNN are those by products of matrices for many shapes") {
   std::mt19937 engine(11);

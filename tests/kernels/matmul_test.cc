@@ -53,6 +53,32 @@ TEST_CASE("matmul agrees with the reference for every dtype and transpose flag")
   }
 }
 
+TEST_CASE("NaN in one row of x and one column of y reaches that row and that column alone") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
+    for (const int64_t k : {1, 2, 3, 5, 17, 129}) {
+      for (int flags = 0; flags < 4; ++flags) {
+        const bool tx = flags & 1, ty = flags & 2;
+        constexpr int64_t m = 140, n = 140;
+        for (const int64_t at : {int64_t{0}, k - 1}) {
+          INFO(to_string(dtype) << " " << k << " flags " << flags << " at " << at);
+          std::vector<double> x(static_cast<size_t>(m * k), 1), y(static_cast<size_t>(k * n), 1);
+          x[static_cast<size_t>(tx ? at * m + 7 : 7 * k + at)] = nan;
+          y[static_cast<size_t>(ty ? 9 * k + at : at * n + 9)] = nan;
+          DenseTensor out = uninitialized({m, n}, dtype);
+          call<Matmul>("matmul", dtype, tensor(x, tx ? Dims{k, m} : Dims{m, k}, dtype),
+                       tensor(y, ty ? Dims{n, k} : Dims{k, n}, dtype), tx, ty, out);
+          const std::vector<double> all = values(out);
+          int64_t wrong = 0;
+          for (int64_t i = 0; i < m * n; ++i)
+            wrong += std::isnan(all[static_cast<size_t>(i)]) != (i / n == 7 || i % n == 9);
+          CHECK(wrong == 0);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("products that follow one another on a thread do not take each other's strides") {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     for (const int64_t m : {600, 900, 600}) {

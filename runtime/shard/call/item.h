@@ -1,6 +1,7 @@
 // Converts one-element tensors to numbers that a program can branch on.
 #pragma once
 
+#include "shard/core/export.h"
 #include "shard/core/tensor.h"
 
 namespace shard {
@@ -12,8 +13,8 @@ namespace shard {
 /// and gathers a sharded element, and ranks outside the mesh get the value too, so that all ranks
 /// take the same branch. The call is traced as the op `item`, and CommPolicy applies to what it
 /// sends.
-Scalar item(const Tensor& tensor);
+SHARD_API Scalar item(const Tensor& tensor);
 /// item(tensor) != 0, for use as a condition. Collective like item().
-bool is_true(const Tensor& tensor);
+SHARD_API bool is_true(const Tensor& tensor);
 
 }  // namespace shard

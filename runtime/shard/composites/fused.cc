@@ -65,6 +65,18 @@ Tensor fused_dropout_add(const Tensor& x, const Tensor& y, const Tensor& seed_te
   return add(dropout(x, seed_tensor, p, is_test, mode, seed, fix_seed), y);
 }
 
+std::tuple<Tensor, Tensor> fused_bias_residual_layernorm(const Tensor& x, const Tensor& bias, const Tensor& residual,
+                                                         const Tensor& norm_weight, const Tensor& norm_bias,
+                                                         float epsilon, float residual_alpha, int begin_norm_axis,
+                                                         float quant_scale, int, float, float) {
+  constexpr const char* op = "fused_bias_residual_layernorm";
+  if (quant_scale > 0)
+    fail(ErrorCode::invalid_argument, "[{}] quantisation is not supported: pass a quant_scale of 0 or -1", op);
+  Tensor sum = bias.defined() ? add_broadcast(op, x, "bias", bias) : x;
+  if (residual.defined()) sum = add_broadcast(op, sum, "residual", scale(residual, residual_alpha));
+  return {layer_norm(sum, norm_weight, norm_bias, epsilon, begin_norm_axis), sum};
+}
+
 Tensor fused_softmax_mask(const Tensor& x, const Tensor& mask) {
   check_rank("fused_softmax_mask", "x", x, 4);
   check_rank("fused_softmax_mask", "mask", mask, 4);

@@ -40,6 +40,19 @@ Tensor sigmoid_cross_entropy_with_logits(const Tensor& x, const Tensor& label, c
   return narrowed(divide(kept, maximum(count, full_like(count, 1e-5))), x.dtype());
 }
 
+std::tuple<Tensor, Tensor, Tensor> accuracy(const Tensor& x, const Tensor& indices, const Tensor& label) {
+  const Dims &chosen = indices.dims(), &labels = label.dims();
+  if (chosen.rank() != 2 || x.dims() != chosen || labels != Dims{chosen[0], 1}) {
+    fail(ErrorCode::shape_mismatch,
+         "[accuracy] x is {}, indices is {} and label is {}, but x and indices must be [n, k] and label [n, 1]",
+         to_string(x.meta()), to_string(indices.meta()), to_string(label.meta()));
+  }
+  const Tensor found = cast(any(equal(indices, label), {1}), DType::int32);
+  const Tensor correct = cast(sum(found), DType::int32), total = cast(sum(full_like(found, 1)), DType::int32);
+  const Tensor least = maximum(total, full_like(total, 1));
+  return {divide(cast(correct, DType::float32), cast(least, DType::float32)), correct, total};
+}
+
 Tensor kldiv_loss(const Tensor& given_x, const Tensor& given_label, const std::string& reduction, bool log_target) {
   check_alike("kldiv_loss", "x", given_x, given_label);
   const Tensor x = widened(given_x), label = widened(given_label);

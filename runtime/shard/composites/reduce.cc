@@ -47,6 +47,12 @@ Tensor p_norm(const Tensor& given_x, float porder, int axis, float, bool keepdim
   return narrowed(norm(), given_x.dtype());
 }
 
+std::tuple<Tensor, Tensor> norm(const Tensor& given_x, int axis, float epsilon, bool) {
+  const Tensor x = widened(given_x);
+  const Tensor size = sqrt(scale(sum(multiply(x, x), {axis}, /*keepdim=*/true), 1, epsilon));
+  return {narrowed(divide(x, size), given_x.dtype()), narrowed(size, given_x.dtype())};
+}
+
 Tensor l1_norm(const Tensor& x) { return sum(abs(x), {}, false); }
 
 Tensor mean_all(const Tensor& x) { return mean(x, {}, false); }

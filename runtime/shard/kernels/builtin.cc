@@ -32,11 +32,13 @@ void register_builtin_kernels() {
   cpu::register_move();
   cpu::register_concat();
   cpu::register_random();
+  cpu::register_distributions();
   cpu::register_optim();
   cpu::register_creation();
   cpu::register_dynamic();
   cpu::register_conv();
   cpu::register_pool();
+  cpu::register_interpolate();
   cpu::register_image_norm();
   cpu::register_loss();
   cpu::register_sort();

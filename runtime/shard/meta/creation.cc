@@ -71,6 +71,13 @@ void ArangeInferMeta(const OpContext& ctx, const Scalar& start, const Scalar& en
   check_size(ctx, out.dims, dtype);
 }
 
+void LinspaceInferMeta(const OpContext& ctx, int64_t number, DType dtype, Meta& out) {
+  if (number < 1)
+    fail(ErrorCode::invalid_argument, "[{}] the number of elements is {}, but must be at least 1", ctx.op, number);
+  out = {Dims{number}, dtype};
+  check_size(ctx, out.dims, dtype);
+}
+
 void UniformInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, const Scalar& min, const Scalar& max,
                       Meta& out) {
   CreateInferMeta(ctx, shape, dtype, out);

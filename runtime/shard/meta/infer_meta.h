@@ -58,6 +58,7 @@ SHARD_API void ArangeInferMeta(const OpContext& ctx, const Scalar& start, const 
 SHARD_API void EyeInferMeta(const OpContext& ctx, const Scalar& num_rows, const Scalar& num_columns, DType dtype,
                             Meta& out);
 /// Float dtypes (dtype_mismatch), min <= max (invalid_argument).
+SHARD_API void LinspaceInferMeta(const OpContext& ctx, int64_t number, DType dtype, Meta& out);
 SHARD_API void UniformInferMeta(const OpContext& ctx, const IntArray& shape, DType dtype, const Scalar& min,
                                 const Scalar& max, Meta& out);
 /// Float dtypes (dtype_mismatch), std >= 0 (invalid_argument).
@@ -67,6 +68,16 @@ SHARD_API void GaussianInferMeta(const OpContext& ctx, const IntArray& shape, fl
 SHARD_API void RandintInferMeta(const OpContext& ctx, int low, int high, const IntArray& shape, DType dtype, Meta& out);
 /// n >= 0 (invalid_argument); dtype: int32 or int64 (dtype_mismatch).
 SHARD_API void RandpermInferMeta(const OpContext& ctx, int n, DType dtype, Meta& out);
+
+// Ops that draw from distributions whose parameters are tensors (distributions.cc).
+/// prob: of the shape (shape_mismatch) and float dtype (dtype_mismatch) of count. out: int64.
+SHARD_API void BinomialInferMeta(const OpContext& ctx, const Meta& count, const Meta& prob, Meta& out);
+/// At least one dim (shape_mismatch), a float dtype (dtype_mismatch).
+SHARD_API void DirichletInferMeta(const OpContext& ctx, const Meta& alpha, Meta& out);
+/// x: one or two dims (shape_mismatch), a float dtype (dtype_mismatch); 1 <= num_samples, at most the number of
+/// categories without replacement (invalid_argument). out: int64.
+SHARD_API void MultinomialInferMeta(const OpContext& ctx, const Meta& x, const Scalar& num_samples, bool replacement,
+                                    Meta& out);
 
 // Ops whose number of output rows depends on data (dynamic.cc): the metas have the largest possible
 // number of rows.
@@ -343,6 +354,18 @@ SHARD_API void SiluGradInferMeta(const OpContext& ctx, const Meta& x, const Meta
                                  Meta& x_grad);
 SHARD_API void SwiGLUGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* y, const Meta& out_grad,
                                    Meta& x_grad, Meta& y_grad);
+
+// Ops that sample images (image.cc). Sizes as tensors and attributes that no image has are invalid_argument errors.
+SHARD_API void InterpolateInferMeta(const OpContext& ctx, const Meta& x, const Meta* out_size,
+                                    std::span<const Meta> size_tensor, const Meta* scale_tensor,
+                                    const std::string& data_format, int out_d, int out_h, int out_w,
+                                    const std::vector<float>& scale, const std::string& interp_method,
+                                    bool align_corners, int align_mode, Meta& output);
+SHARD_API void InterpolateGradInferMeta(const OpContext& ctx, const Meta& x, const Meta* out_size,
+                                        std::span<const Meta> size_tensor, const Meta* scale_tensor,
+                                        const Meta& output_grad, const std::string& data_format, int out_d, int out_h,
+                                        int out_w, const std::vector<float>& scale, const std::string& interp_method,
+                                        bool align_corners, int align_mode, Meta& x_grad);
 
 // Convolutions and pooling (conv.cc): the arguments of PaddlePaddle. Lists with a number for each space dim, paddings also with two (invalid_argument); a filter that fits the channels and groups, windows that fit the image (shape_mismatch).
 SHARD_API void ConvInferMeta(const OpContext& ctx, const Meta& input, const Meta& filter, const IntArray& strides,

@@ -69,15 +69,16 @@ RuleResult conv_grad(const RuleArgs& args) {
   return solve(args, c.notation);
 }
 
-/// All tensors are images of the same batch and channels.
+/// All tensors that are given are images of the same batch and channels.
 RuleResult pool(const RuleArgs& args) {
   Notation n;
   const Dims& x = args.tensors[0].meta.dims;
   const int dim = channel_dim(args);
   const int batch = n.add({Letter::Role::map, ReduceType::sum, x[0]}),
             channels = n.add({Letter::Role::map, ReduceType::sum, x[dim]});
-  n.inputs.assign(args.tensors.size(), image(x.rank(), dim, batch, channels));
-  n.outputs.assign(args.outputs.size(), n.inputs[0]);
+  const std::vector<int> letters = image(x.rank(), dim, batch, channels);
+  for (const auto& tensor : args.tensors) n.inputs.push_back(tensor.spec != nullptr ? letters : std::vector<int>());
+  n.outputs.assign(args.outputs.size(), letters);
   return solve(args, n);
 }
 

@@ -185,6 +185,8 @@ std::vector<Accepted> accepted_by_rules() {
       "a pending gradient times a slope: monotone where all slopes have one sign, and exact where they are equal, as "
       "are "
       "those of whole numbers of some functions; a rule knows neither");
+  std::vector<std::string> any_state = kPending;
+  any_state.push_back("shard");
   add({"conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad", "conv2d_transpose_grad", "pool2d_grad", "pool3d_grad",
        "pool2d_double_grad", "pool3d_double_grad", "max_pool2d_with_index_grad", "max_pool3d_with_index_grad",
        "max_pool2d_with_index_double_grad", "max_pool3d_with_index_double_grad", "group_norm_grad",
@@ -192,6 +194,13 @@ std::vector<Accepted> accepted_by_rules() {
       kPending, "a pending gradient beside replicated arguments: no kind states which arguments are only read");
   add({"pool2d", "pool3d", "max_pool2d_with_index", "max_pool3d_with_index"}, kPending,
       "linear or monotone by pooling_type, for which an op declares one kind");
+  add({"linear_interp", "bilinear_interp", "trilinear_interp", "bicubic_interp", "nearest_interp", "linear_interp_grad",
+       "bilinear_interp_grad", "trilinear_interp_grad", "bicubic_interp_grad", "nearest_interp_grad"},
+      kPending,
+      "linear, and exact or monotone for the weights of some cases, but the rule of pooling keeps nothing pending");
+  add({"prelu", "norm", "spectral_norm", "fused_bias_residual_layernorm"}, kPending,
+      "composites, which are monotone or linear in one argument for the numbers of the case alone");
+  add({"accuracy"}, any_state, "the values of x are not read, and counts of few classes agree by chance");
   add({"group_norm", "instance_norm"}, {"max", "min"}, "a pending bias: no kind is monotone in one argument");
   add({"bce_loss", "log_loss", "huber_loss", "nll_loss"}, kPending,
       "monotone or linear in one argument beside a replicated one, for the numbers of the case alone");
@@ -213,8 +222,6 @@ std::vector<Accepted> accepted_by_rules() {
       "padding with another value than 0 commutes with some types, but the guard does not see the type");
   add({"bitwise_left_shift", "bitwise_right_shift"}, kPending,
       "a product or quotient by a replicated power of two, which no kind expresses");
-  std::vector<std::string> any_state = kPending;
-  any_state.push_back("shard");
   add({"searchsorted"}, kPending,
       "linear or monotone in one argument beside a replicated one: no kind states which arguments are only read");
   add({"cumprod", "kron"}, {"prod"}, "products are exact only where nothing overflows");

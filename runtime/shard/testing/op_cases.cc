@@ -64,6 +64,7 @@ OpCases op_cases() {
   add_nn_cases(cases);
   add_nn_grad_cases(cases);
   add_conv_cases(cases);
+  add_image_cases(cases);
   add_loss_cases(cases);
   add_optim_cases(cases);
   add_dynamic_cases(cases);

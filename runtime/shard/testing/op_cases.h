@@ -124,6 +124,7 @@ SHARD_API void add_indexing_cases(OpCases& cases);    // op_cases_indexing.cc
 SHARD_API void add_nn_cases(OpCases& cases);          // op_cases_nn.cc
 SHARD_API void add_nn_grad_cases(OpCases& cases);     // op_cases_nn_grad.cc
 SHARD_API void add_conv_cases(OpCases& cases);        // op_cases_conv.cc
+SHARD_API void add_image_cases(OpCases& cases);       // op_cases_image.cc
 SHARD_API void add_loss_cases(OpCases& cases);        // op_cases_loss.cc
 SHARD_API void add_optim_cases(OpCases& cases);       // op_cases_optim.cc
 SHARD_API void add_sort_cases(OpCases& cases);        // op_cases_sort.cc

@@ -37,6 +37,31 @@ void add_random_cases(OpCases& cases) {
       {"bernoulli", "of 0 and 1", kFloats, [](Draw& draw) {
          return CaseCall{{draw.input(draw.dims(2)).between(0, 1)}, [](Tensors& t) { return Tensors{bernoulli(t[0])}; }};
        }});
+  // For the same reason these parameters leave one possible result.
+  cases.push_back(
+      {"poisson", "of mean 0", kFloats, [](Draw& draw) {
+         return CaseCall{{draw.input(draw.dims(2)).between(0, 0)}, [](Tensors& t) { return Tensors{poisson(t[0])}; }};
+       }});
+  cases.push_back({"standard_gamma", "of shape 0", kFloats, [](Draw& draw) {
+                     return CaseCall{{draw.input(draw.dims(2)).between(0, 0)},
+                                     [](Tensors& t) { return Tensors{standard_gamma(t[0])}; }};
+                   }});
+  cases.push_back({"binomial", "of certain successes", kFloats, [](Draw& draw) {
+                     const CaseInput count = draw.input(draw.dims(2));
+                     return CaseCall{{count.between(0, 9), count.between(0, 1)},
+                                     [](Tensors& t) { return Tensors{binomial(t[0], t[1])}; }};
+                   }});
+  cases.push_back({"dirichlet", "of one category", kFloats, [](Draw& draw) {
+                     return CaseCall{{draw.input({draw.size(), draw.size(), 1}).between(1, 3)},
+                                     [](Tensors& t) { return Tensors{dirichlet(t[0])}; }};
+                   }});
+  for (const bool replacement : {false, true}) {
+    cases.push_back(
+        {"multinomial", replacement ? "one category, again" : "one category, once", kFloats, [=](Draw& draw) {
+           return CaseCall{{draw.input({draw.size(), 1}).between(1, 3)},
+                           [=](Tensors& t) { return Tensors{multinomial(t[0], replacement ? 3 : 1, replacement)}; }};
+         }});
+  }
 }
 
 }  // namespace shard::testing

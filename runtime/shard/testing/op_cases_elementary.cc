@@ -164,6 +164,17 @@ void add_activation_cases(OpCases& cases) {
   add_gradient(
       cases, "elu_grad", [](In x, In g) { return elu_grad(x, g, 0.5f); },
       [](In x, Out g) -> Out { return elu_grad_(x, g, 0.5f); });
+  const auto add_prelu = [&](const char* name, const char* mode, const char* format, Dims (*alpha)(const Dims& x)) {
+    cases.push_back({"prelu", name, kFloats, [=](Draw& draw) {
+                       const Dims x = draw.dims(3);
+                       return CaseCall{{draw.input(x), draw.input(alpha(x))},
+                                       [=](Tensors& t) { return Tensors{prelu(t[0], t[1], format, mode)}; }};
+                     }});
+  };
+  add_prelu("all", "all", "NCHW", [](const Dims&) { return Dims{1}; });
+  add_prelu("channel", "channel", "NCHW", [](const Dims& x) { return Dims{x[1]}; });
+  add_prelu("channel, last", "channel", "NHWC", [](const Dims& x) { return Dims{x[2]}; });
+  add_prelu("element", "element", "NCHW", [](const Dims& x) { return Dims{x[1], x[2]}; });
   // Numbers that turn a function round, so that it commutes with no maximum.
   const auto plain = [](auto run) { return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(2))}, run}; }; };
   cases.push_back(

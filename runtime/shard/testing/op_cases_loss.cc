@@ -151,6 +151,24 @@ void add_fused(OpCases& cases) {
                      },
                      ulps, inexact});
   }
+  cases.push_back({"fused_bias_residual_layernorm", "bias and residual", kFloats,
+                   [](Draw& draw) {
+                     const CaseInput x = draw.input(draw.dims_above_0(2)), row = draw.input({x.dims[1]});
+                     return CaseCall{{x, row, x, row, row}, [](Tensors& t) {
+                                       const auto [out, sum] = fused_bias_residual_layernorm(
+                                           t[0], t[1], t[2], t[3], t[4], 0.5f, 2.0f, 1, -1, 0, 0, 0);
+                                       return Tensors{out, sum};
+                                     }};
+                   },
+                   ulps, inexact});
+  cases.push_back({"accuracy", "of three chosen", {DType::int32, DType::int64}, [](Draw& draw) {
+                     const int64_t n = draw.size();
+                     return CaseCall{{{{n, 3}, DType::float32}, draw.input({n, 3}), draw.input({n, 1})},
+                                     [](Tensors& t) {
+                                       const auto [share, correct, total] = accuracy(t[0], t[1], t[2]);
+                                       return Tensors{share, correct, total};
+                                     }};
+                   }});
   cases.push_back({"fused_dropout_add", "a fixed seed", kFloats, [](Draw& draw) {
                      const CaseInput x = draw.input(draw.dims(2));
                      return CaseCall{

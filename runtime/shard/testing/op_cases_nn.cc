@@ -226,6 +226,24 @@ void add_label_smooths(OpCases& cases) {
                    }});
 }
 
+void add_spectral_norms(OpCases& cases) {
+  // Without steps, whose roots are rounded: sums of whole numbers are exact in every layout.
+  const auto add = [&](const char* name, int dim) {
+    cases.push_back(
+        {"spectral_norm", name, kFloats,
+         [=](Draw& draw) {
+           const Dims w = draw.dims_above_0(3);
+           const int64_t rows = w[dim], columns = w.numel() / rows;
+           return CaseCall{
+               {draw.input(w).between(1, 3), draw.input({rows}).between(1, 3), draw.input({columns}).between(1, 3)},
+               [=](Tensors& t) { return Tensors{spectral_norm(t[0], t[1], t[2], dim, 0, 0.5f)}; }};
+         },
+         64, "contributions are rounded before they are added"});
+  };
+  add("no step along dim 0", 0);
+  add("no step along dim 1", 1);
+}
+
 }  // namespace
 
 void add_nn_cases(OpCases& cases) {
@@ -238,6 +256,7 @@ void add_nn_cases(OpCases& cases) {
   add_attention(cases);
   add_ropes(cases);
   add_linear_grads(cases);
+  add_spectral_norms(cases);
 }
 
 }  // namespace shard::testing

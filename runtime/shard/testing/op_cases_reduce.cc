@@ -78,6 +78,16 @@ void add_composites(OpCases& cases) {
     add("p_norm", name + ", as a vector, keepdim",
         [=](const Tensor& x) { return p_norm(x, order, -1, 0, true, true); });
   }
+  for (const int axis : {0, -1}) {
+    cases.push_back({"norm", "axis " + std::to_string(axis), kFloats,
+                     [=](Draw& draw) {
+                       return CaseCall{{draw.input(draw.dims(2))}, [=](Tensors& t) {
+                                         const auto [out, size] = norm(t[0], axis, 0.5f);
+                                         return Tensors{out, size};
+                                       }};
+                     },
+                     16, "squares of contributions are rounded"});
+  }
   add("l1_norm", "of two dims", [](const Tensor& x) { return l1_norm(x); });
   cases.push_back(
       {"mean_all", "of two dims", kFloats,

@@ -1,6 +1,7 @@
-// CPU kernels that make tensors from numbers: full, full_like, arange, eye, empty; and assign, the
+// CPU kernels that make tensors from numbers: full, full_like, arange, linspace, logspace, eye, empty; and assign, the
 // plain copy.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "shard/core/convert.h"
@@ -42,6 +43,36 @@ void arange(const OpContext& ctx, const Scalar& start, const Scalar& step, Dense
   });
 }
 
+/// Elements `number(k)` for the global positions k of a dim of `count`: at(0) is start and at(count - 1) exactly stop.
+template <class T, class Number>
+void fill_between(const OpContext& ctx, const Scalar& start, const Scalar& stop, DenseTensor& out,
+                  const Number& number) {
+  const Box box = ctx.output_box(0, out);
+  const double first = start.to<double>(), last = stop.to<double>();
+  const int64_t count = box.global[0];
+  const double step = count > 1 ? (last - first) / static_cast<double>(count - 1) : 0;
+  T* data = out.data<T>();
+  parallel_for(out.numel(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t k = box.begin[0] + i;
+      // From the nearer end, so that the last element is stop.
+      const double at = k < (count + 1) / 2 ? first + step * static_cast<double>(k)
+                                            : last - step * static_cast<double>(count - 1 - k);
+      data[i] = convert<T>(number(at));
+    }
+  });
+}
+
+template <class T>
+void linspace(const OpContext& ctx, const Scalar& start, const Scalar& stop, DenseTensor& out) {
+  fill_between<T>(ctx, start, stop, out, [](double at) { return at; });
+}
+
+template <class T>
+void logspace(const OpContext& ctx, const Scalar& start, const Scalar& stop, const Scalar& base, DenseTensor& out) {
+  fill_between<T>(ctx, start, stop, out, [b = base.to<double>()](double at) { return std::pow(b, at); });
+}
+
 /// For a local shard of the matrix: the diagonal is where the global indices are equal.
 template <class T>
 void eye(const OpContext& ctx, DenseTensor& out) {
@@ -79,7 +110,11 @@ void register_creation() {
     register_kernel("full_like", kBackend, dtype_of<T>, &full_like<T>);
     register_kernel("eye", kBackend, dtype_of<T>, &eye<T>);
   });
-  for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("arange", kBackend, dtype_of<T>, &arange<T>); });
+  for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("arange", kBackend, dtype_of<T>, &arange<T>);
+    register_kernel("linspace", kBackend, dtype_of<T>, &linspace<T>);
+    register_kernel("logspace", kBackend, dtype_of<T>, &logspace<T>);
+  });
   register_for_all("assign", &assign);
   register_for_all("empty", &empty);
 }

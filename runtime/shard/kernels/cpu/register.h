@@ -37,6 +37,7 @@ void register_positions();
 void register_move();
 void register_concat();
 void register_random();
+void register_distributions();
 void register_optim();
 void register_creation();
 void register_dynamic();

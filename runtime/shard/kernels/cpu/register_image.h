@@ -5,6 +5,7 @@ namespace shard::cpu {
 
 void register_conv();
 void register_pool();
+void register_interpolate();
 void register_image_norm();
 void register_loss();
 

@@ -1,0 +1,304 @@
+// CPU kernels that draw from distributions by rejection or per row: poisson, binomial, standard_gamma, dirichlet,
+// multinomial, truncated_gaussian_random. Numbers depend on the global index of an element. Arithmetic is in double.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "shard/kernels/cpu/data_check.h"
+#include "shard/kernels/cpu/random_runs.h"
+#include "shard/kernels/cpu/register.h"
+#include "shard/kernels/registry.h"
+
+namespace shard::cpu {
+namespace {
+
+/// 53 bits of two words, in [0, 1).
+double fraction_of(uint32_t high, uint32_t low) {
+  return static_cast<double>((uint64_t{high} << 32 | low) >> 11) * 0x1p-53;
+}
+
+/// The random numbers of one element, as many as its rejections take: its blocks are 2^40 apart, so that those of the
+/// elements of any tensor that fits into memory differ.
+class Stream {
+ public:
+  Stream(RandomKey key, int64_t element) : key_(key), block_(static_cast<uint64_t>(element)) {}
+
+  double fraction() {
+    if (next_ == 4) {
+      words_ = philox(key_, block_);
+      block_ += uint64_t{1} << 40;
+      next_ = 0;
+    }
+    const double value = fraction_of(words_[next_], words_[next_ + 1]);
+    next_ += 2;
+    return value;
+  }
+  /// The logarithm of a number from (0, 1].
+  double log_fraction() { return std::log1p(-fraction()); }
+  double normal() {
+    const double radius = std::sqrt(-2 * log_fraction());
+    return radius * std::cos(6.283185307179586 * fraction());
+  }
+
+ private:
+  RandomKey key_;
+  uint64_t block_;
+  std::array<uint32_t, 4> words_{};
+  size_t next_ = 4;
+};
+
+/// log(k!); unlike std::lgamma it writes no global variable.
+double log_factorial(double k) {
+  int sign = 0;
+  return ::lgamma_r(k + 1, &sign);
+}
+
+constexpr double kSmallMean = 10;  // below, drawing event by event is faster than rejection
+
+/// The candidate of Hoermann's transformed rejection with squeeze: a whole number, its distance `us` from the ends of
+/// the hat, and the number to compare with the ratio of density and hat.
+struct Candidate {
+  double k, us, v;
+  Candidate(Stream& stream, double a, double b, double centre) {
+    const double u = stream.fraction() - 0.5;
+    v = stream.fraction();
+    us = 0.5 - std::abs(u);
+    k = std::floor((2 * a / us + b) * u + centre);
+  }
+};
+
+/// Hoermann, "The transformed rejection method for generating Poisson random variables", 1993 (PTRS).
+double draw_poisson(Stream& stream, double mean) {
+  if (mean < kSmallMean) {
+    const double least = std::exp(-mean);
+    double k = 0;
+    for (double product = 1 - stream.fraction(); product > least; product *= 1 - stream.fraction()) ++k;
+    return k;
+  }
+  const double b = 0.931 + 2.53 * std::sqrt(mean), a = -0.059 + 0.02483 * b;
+  const double inverse_alpha = 1.1239 + 1.1328 / (b - 3.4), inside = 0.9277 - 3.6224 / (b - 2);
+  while (true) {
+    const Candidate c(stream, a, b, mean + 0.43);
+    if (c.us >= 0.07 && c.v <= inside) return c.k;
+    if (c.k < 0 || (c.us < 0.013 && c.v > c.us)) continue;
+    const double hat = std::log(c.v * inverse_alpha / (a / (c.us * c.us) + b));
+    if (hat <= c.k * std::log(mean) - mean - log_factorial(c.k)) return c.k;
+  }
+}
+
+/// Hoermann, "The generation of binomial random variates", 1993 (BTRS), for p up to 1/2.
+double draw_few_successes(Stream& stream, double n, double p) {
+  if (p == 0) return 0;
+  if (n * p < kSmallMean) {  // the numbers of trials up to the next success are geometrically distributed
+    double k = 0, trials = 0;
+    for (const double log_failure = std::log1p(-p);; ++k) {
+      trials += std::floor(stream.log_fraction() / log_failure) + 1;
+      if (trials > n) return k;
+    }
+  }
+  const double spread = std::sqrt(n * p * (1 - p)), b = 1.15 + 2.53 * spread, a = -0.0873 + 0.0248 * b + 0.01 * p;
+  const double alpha = (2.83 + 5.1 / b) * spread, inside = 0.92 - 4.2 / b;
+  const double mode = std::floor((n + 1) * p), log_odds = std::log(p / (1 - p));
+  const double at_mode = log_factorial(mode) + log_factorial(n - mode);
+  while (true) {
+    const Candidate c(stream, a, b, n * p + 0.5);
+    if (c.us >= 0.07 && c.v <= inside) return c.k;
+    if (c.k < 0 || c.k > n) continue;
+    const double hat = std::log(c.v * alpha / (a / (c.us * c.us) + b));
+    if (hat <= at_mode - log_factorial(c.k) - log_factorial(n - c.k) + (c.k - mode) * log_odds) return c.k;
+  }
+}
+
+/// The logarithm of a gamma variate, which does not underflow for a small `shape`. Marsaglia and Tsang, "A simple
+/// method for generating gamma variables", 2000; a shape below 1 is raised by 1 and the result scaled by u^(1 / shape).
+double draw_log_gamma(Stream& stream, double shape) {
+  const double boost = shape < 1 ? stream.log_fraction() / shape : 0;
+  const double d = (shape < 1 ? shape + 1 : shape) - 1.0 / 3, c = 1 / std::sqrt(9 * d);
+  while (true) {
+    const double x = stream.normal(), root = 1 + c * x, v = root * root * root;
+    if (v > 0 && stream.log_fraction() < 0.5 * x * x + d - d * v + d * std::log(v)) return boost + std::log(d * v);
+  }
+}
+
+/// Throws invalid_argument where an element of `x`, flat input `input`, is not what `good` accepts.
+template <class T, class Good>
+void check_elements(const OpContext& ctx, size_t input, const char* name, const char* what, const DenseTensor& x,
+                    const Good& good) {
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    if (const auto value = static_cast<double>(x.data<T>()[i]); !good(value)) {
+      fail_check(ErrorCode::invalid_argument,
+                 "[{}] argument '{}' has the element {}, which must be {} (element {} of {})", ctx.op, name, value,
+                 what, index_text(ctx, input, x, i), global_text(ctx, input, x));
+    }
+  }
+}
+bool finite_from_0(double value) { return value >= 0 && std::isfinite(value); }
+
+/// out[i] = draw(the stream of element i, i), for the local shard of `box`.
+template <class Out, class DrawOne>
+void draw_each(const Box& box, RandomKey key, DenseTensor& out, const DrawOne& draw) {
+  Out* to = out.data<Out>();
+  for_runs(box, out.dims(), [&](int64_t local, int64_t global, int64_t n) {
+    for (int64_t j = 0; j < n; ++j) {
+      Stream stream(key, global + j);
+      to[local + j] = static_cast<Out>(draw(stream, local + j));
+    }
+  });
+}
+
+template <class T>
+void poisson(const OpContext& ctx, const DenseTensor& x, RandomKey key, DenseTensor& out) {
+  check_elements<T>(ctx, 0, "x", "finite and 0 or more", x, finite_from_0);
+  const T* mean = x.data<T>();
+  draw_each<T>(ctx.input_box(0, x), key, out,
+               [=](Stream& stream, int64_t i) { return draw_poisson(stream, static_cast<double>(mean[i])); });
+}
+
+template <class T>
+void binomial(const OpContext& ctx, const DenseTensor& count, const DenseTensor& prob, RandomKey key,
+              DenseTensor& out) {
+  // From 2^53 on, neighbouring whole numbers are not all doubles.
+  check_elements<T>(ctx, 0, "count", "a whole number from 0 to 2^53", count,
+                    [](double n) { return n >= 0 && n <= 0x1p53 && n == std::floor(n); });
+  check_elements<T>(ctx, 1, "prob", "from 0 to 1", prob, [](double p) { return p >= 0 && p <= 1; });
+  const T *n = count.data<T>(), *p = prob.data<T>();
+  draw_each<int64_t>(ctx.input_box(0, count), key, out, [=](Stream& stream, int64_t i) {
+    const auto trials = static_cast<double>(n[i]), chance = static_cast<double>(p[i]);
+    return chance <= 0.5 ? draw_few_successes(stream, trials, chance)
+                         : trials - draw_few_successes(stream, trials, 1 - chance);
+  });
+}
+
+template <class T>
+void standard_gamma(const OpContext& ctx, const DenseTensor& x, RandomKey key, DenseTensor& out) {
+  check_elements<T>(ctx, 0, "x", "finite and 0 or more", x, finite_from_0);
+  const T* shape = x.data<T>();
+  draw_each<T>(ctx.input_box(0, x), key, out, [=](Stream& stream, int64_t i) {
+    const auto value = static_cast<double>(shape[i]);
+    return value == 0 ? 0.0 : std::exp(draw_log_gamma(stream, value));
+  });
+}
+
+/// Gamma variates divided by their sum. Where all shapes are small every variate may be too small for a double, but not
+/// relative to the largest one.
+template <class T>
+void dirichlet(const OpContext& ctx, const DenseTensor& alpha, RandomKey key, DenseTensor& out) {
+  check_elements<T>(ctx, 0, "alpha", "finite and above 0", alpha,
+                    [](double value) { return value > 0 && std::isfinite(value); });
+  const T* shape = alpha.data<T>();
+  std::vector<double> logs(static_cast<size_t>(alpha.numel()));
+  for_runs(ctx.input_box(0, alpha), alpha.dims(), [&](int64_t local, int64_t global, int64_t n) {
+    for (int64_t j = 0; j < n; ++j) {
+      Stream stream(key, global + j);
+      logs[static_cast<size_t>(local + j)] = draw_log_gamma(stream, static_cast<double>(shape[local + j]));
+    }
+  });
+  if (alpha.numel() == 0) return;
+  const int64_t categories = alpha.dims()[alpha.dims().rank() - 1];
+  T* to = out.data<T>();
+  parallel_for(alpha.numel() / categories, 16 * categories, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      double* const first = logs.data() + row * categories;
+      const double largest = *std::max_element(first, first + categories);
+      double sum = 0;
+      for (int64_t j = 0; j < categories; ++j) sum += first[j] = std::exp(first[j] - largest);
+      for (int64_t j = 0; j < categories; ++j) to[row * categories + j] = static_cast<T>(first[j] / sum);
+    }
+  });
+}
+
+/// Throws invalid_argument where a row has fewer categories of a positive weight than are drawn.
+template <class T>
+void check_categories(const OpContext& ctx, const DenseTensor& x, int64_t categories, int64_t least) {
+  for (int64_t i = 0; i < x.numel(); i += categories) {
+    const T* row = x.data<T>() + i;
+    const int64_t possible = std::count_if(row, row + categories, [](T w) { return static_cast<double>(w) > 0; });
+    if (possible < least) {
+      fail_check(
+          ErrorCode::invalid_argument,
+          "[{}] the row of x that begins at element {} of {} has {} weights above 0, but {} must be drawn from it; "
+          "draw fewer, or with replacement",
+          ctx.op, index_text(ctx, 0, x, i), global_text(ctx, 0, x), possible, least);
+    }
+  }
+}
+
+/// Where the sums of weights up to each category pass the number of element `first` + i, for each sample i.
+template <class T>
+void draw_replaced(RandomKey key, const T* weights, int64_t categories, int64_t first, int64_t samples, int64_t* to) {
+  std::vector<double> sums;
+  std::vector<int64_t> possible;  // rounding must not select a category of weight 0
+  double sum = 0;
+  for (int64_t k = 0; k < categories; ++k) {
+    if (!(static_cast<double>(weights[k]) > 0)) continue;
+    sums.push_back(sum += static_cast<double>(weights[k]));
+    possible.push_back(k);
+  }
+  for (int64_t i = 0; i < samples; ++i) {
+    const double at = Stream(key, first + i).fraction() * sum;
+    const auto passed = static_cast<size_t>(std::upper_bound(sums.begin(), sums.end() - 1, at) - sums.begin());
+    to[i] = possible[passed];
+  }
+}
+
+/// The categories whose exponential times, of the rates `weights`, are the first: an order of drawing without
+/// replacement. Category k uses the number of element `first` + k.
+template <class T>
+void draw_unreplaced(RandomKey key, const T* weights, int64_t categories, int64_t first, int64_t samples, int64_t* to) {
+  std::vector<std::pair<double, int64_t>> times;
+  for (int64_t k = 0; k < categories; ++k) {
+    const auto weight = static_cast<double>(weights[k]);
+    if (weight > 0) times.emplace_back(-Stream(key, first + k).log_fraction() / weight, k);
+  }
+  std::partial_sort(times.begin(), times.begin() + samples, times.end());
+  for (int64_t i = 0; i < samples; ++i) to[i] = times[static_cast<size_t>(i)].second;
+}
+
+template <class T>
+void multinomial(const OpContext& ctx, const DenseTensor& x, bool replacement, RandomKey key, DenseTensor& out) {
+  const int last = x.dims().rank() - 1;
+  const int64_t categories = x.dims()[last], samples = out.dims()[last];
+  const int64_t rows = last == 0 ? 1 : x.dims()[0];
+  if (rows > 0 && categories == 0) {
+    fail_check(ErrorCode::invalid_argument, "[{}] x is {}, but each row needs a category to draw", ctx.op,
+               global_text(ctx, 0, x));
+  }
+  check_elements<T>(ctx, 0, "x", "finite and 0 or more", x, finite_from_0);
+  check_categories<T>(ctx, x, categories, replacement ? 1 : samples);
+  const int64_t before = last == 0 ? 0 : ctx.input_box(0, x).begin[0];  // rows of other shards
+  parallel_for(rows, 16 * (categories + samples), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const T* weights = x.data<T>() + row * categories;
+      int64_t* to = out.data<int64_t>() + row * samples;
+      if (replacement) draw_replaced(key, weights, categories, (before + row) * samples, samples, to);
+      else draw_unreplaced(key, weights, categories, (before + row) * categories, samples, to);
+    }
+  });
+}
+
+/// Normal numbers, drawn until one is within two standard deviations: 95 of 100 are.
+template <class T>
+void truncated_gaussian(const OpContext& ctx, float mean, float std, int seed, RandomKey drawn, DenseTensor& out) {
+  draw_each<T>(ctx.output_box(0, out), key_of(seed, drawn), out, [=](Stream& stream, int64_t) {
+    double number = stream.normal();
+    while (std::abs(number) > 2) number = stream.normal();
+    return double{mean} + double{std} * number;
+  });
+}
+
+}  // namespace
+
+void register_distributions() {
+  for_types(FloatTypes{}, []<class T>(TypeTag<T>) {
+    register_kernel("poisson", kBackend, dtype_of<T>, &poisson<T>);
+    register_kernel("binomial", kBackend, dtype_of<T>, &binomial<T>);
+    register_kernel("standard_gamma", kBackend, dtype_of<T>, &standard_gamma<T>);
+    register_kernel("dirichlet", kBackend, dtype_of<T>, &dirichlet<T>);
+    register_kernel("multinomial", kBackend, dtype_of<T>, &multinomial<T>);
+    register_kernel("truncated_gaussian_random", kBackend, dtype_of<T>, &truncated_gaussian<T>);
+  });
+}
+
+}  // namespace shard::cpu
