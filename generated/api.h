@@ -18,6 +18,7 @@
 #include "optim.h"
 #include "random.h"
 #include "reduce.h"
+#include "sequence.h"
 #include "shape.h"
 #include "sort.h"
 #include "special.h"
@@ -44,6 +45,7 @@ SHARD_API void register_api_nn(OpTable& table);
 SHARD_API void register_api_optim(OpTable& table);
 SHARD_API void register_api_random(OpTable& table);
 SHARD_API void register_api_reduce(OpTable& table);
+SHARD_API void register_api_sequence(OpTable& table);
 SHARD_API void register_api_shape(OpTable& table);
 SHARD_API void register_api_sort(OpTable& table);
 SHARD_API void register_api_special(OpTable& table);
@@ -64,6 +66,7 @@ inline void register_api(OpTable& table) {
   register_api_optim(table);
   register_api_random(table);
   register_api_reduce(table);
+  register_api_sequence(table);
   register_api_shape(table);
   register_api_sort(table);
   register_api_special(table);

@@ -176,3 +176,22 @@ TEST_CASE("differences from Paddle: singular matrices have no solutions and no g
   error_of([&] { slogdet(x).backward(full({2}, 1)); }, ErrorCode::invalid_argument);
   error_of([] { triangular_solve(zeros({2, 2}), zeros({2, 2})); }, ErrorCode::invalid_argument);
 }
+
+TEST_CASE("differences from Paddle: sequences") {
+  const Tensor path = std::get<1>(viterbi_decode(full({1, 3, 2}, 1), full({2, 2}, 1), full({1}, 2, DType::int64)));
+  CHECK(path.dims() == Dims{1, 3});
+  error_of([] { viterbi_decode(zeros({1, 3, 2}), zeros({2, 2}), zeros({1}, DType::int64)); }, ErrorCode::out_of_range);
+  const Tensor one = full({1}, 1, DType::int64), label = zeros({1, 1}, DType::int64);
+  error_of([&] { warpctc(zeros({1, 1, 2}), label, one, one); }, ErrorCode::out_of_range);
+  error_of([&] { warpctc(zeros({1, 1, 2}), label, {}, {}); }, ErrorCode::undefined);
+  // Of a sequence of the steps 1, 2 in both directions: 2 * 1 + 2 and 2 * 2 + 1.
+  const Tensor weight = full({1, 1}, 1, DType::float64), bias = zeros({1}, DType::float64);
+  const Tensor forward = assign(weight).set_requires_grad(true), back = assign(weight).set_requires_grad(true);
+  const auto [out, kept, states] = rnn(reshape(reals({1, 2, 4}), {3, 1, 1}), {zeros({2, 1, 1}, DType::float64)},
+                                       {forward, weight, back, weight, bias, bias, bias, bias},
+                                       full({1}, 2, DType::int64), {}, 0, true, 1, 1, 1, "RNN_RELU");
+  sum(out).backward();
+  CHECK(of(forward.grad()) == Values{4});
+  CHECK(of(back.grad()) == Values{5});
+  CHECK(of(kept) == Values(6, 1));
+}

@@ -112,6 +112,7 @@ const std::vector<Constant> kConstantOutputs = {
     {"layer_norm", {1, 2}},  // statistics
     {"nll_loss", {1}},       // the weights of the labels
     {"rms_norm", {1}},
+    {"warpctc", {1}},  // what the gradient uses
 };
 /// Inputs that must be positive: powers of them are real then, and roots have a derivative.
 const std::vector<Constant> kPositiveInputs = {{"elementwise_pow", {0}}, {"frobenius_norm", {0}}, {"sqrt", {0}}};

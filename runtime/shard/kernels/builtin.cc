@@ -2,6 +2,7 @@
 // adds the call of its register function here.
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/register_image.h"
+#include "shard/kernels/cpu/register_sequence.h"
 #include "shard/kernels/cuda/register.h"
 
 namespace shard {
@@ -44,6 +45,10 @@ void register_builtin_kernels() {
   cpu::register_sort();
   cpu::register_running();
   cpu::register_linalg();
+  cpu::register_sequence();
+  cpu::register_ctc();
+  cpu::register_rnn();
+  cpu::register_rnn_grad();
 }
 
 }  // namespace shard

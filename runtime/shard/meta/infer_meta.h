@@ -456,4 +456,29 @@ SHARD_API void NllLossGradInferMeta(const OpContext& ctx, const Meta& input, con
                                     const Meta& total_weight, const Meta& out_grad, const std::string& reduction,
                                     Meta& input_grad);
 
+// Sequences (sequence.cc): lengths are int32 or int64 [batch].
+/// Sizes of at least 1 and dropout_prob from 0 to 1 (invalid_argument); one float dtype. reserve is in the dtype of
+/// statistics.
+SHARD_API void RnnInferMeta(const OpContext& ctx, const Meta& x, std::span<const Meta> pre_state,
+                            std::span<const Meta> weight_list, const Meta* sequence_length, float dropout_prob,
+                            bool is_bidirec, int input_size, int hidden_size, int num_layers, const std::string& mode,
+                            Meta& out, Meta& dropout_state_out, std::vector<Meta>& state, Meta& reserve);
+SHARD_API void RnnGradInferMeta(const OpContext& ctx, const Meta& x, std::span<const Meta> pre_state,
+                                std::span<const Meta> weight_list, const Meta* sequence_length,
+                                const Meta& dropout_state_out, const Meta& reserve, const Meta& out_grad,
+                                std::span<const Meta> state_grad, float dropout_prob, bool is_bidirec, int input_size,
+                                int hidden_size, int num_layers, const std::string& mode, Meta& x_grad,
+                                std::vector<Meta>& pre_state_grad, std::vector<Meta>& weight_list_grad);
+/// Float logits, an integer label (dtype_mismatch), and a class as blank (invalid_argument).
+SHARD_API void WarpctcInferMeta(const OpContext& ctx, const Meta& logits, const Meta& label, const Meta& logits_length,
+                                const Meta& labels_length, int blank, Meta& loss, Meta& warpctcgrad);
+SHARD_API void WarpctcGradInferMeta(const OpContext& ctx, const Meta& logits, const Meta& label,
+                                    const Meta& logits_length, const Meta& labels_length, const Meta& warpctcgrad,
+                                    const Meta& loss_grad, int blank, Meta& logits_grad);
+/// One float dtype (dtype_mismatch); at least one tag, with include_bos_eos_tag two (invalid_argument).
+SHARD_API void ViterbiDecodeInferMeta(const OpContext& ctx, const Meta& potentials, const Meta& transition_params,
+                                      const Meta& lengths, bool include_bos_eos_tag, Meta& scores, Meta& path);
+/// Equal shapes (shape_mismatch) and integer dtypes (dtype_mismatch).
+SHARD_API void GatherTreeInferMeta(const OpContext& ctx, const Meta& ids, const Meta& parents, Meta& out);
+
 }  // namespace shard::meta
