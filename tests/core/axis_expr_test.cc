@@ -43,7 +43,8 @@ TEST_CASE("an axis expression in canonical spacing prints as it was read") {
                "...{!begin..}, 1, 1 -> ...{!begin..}, ...{-begin..}", "...{begin..:max} -> ...{-begin..?keep}",
                "... m? k ^transpose_x, ... k n? ^transpose_y -> ... m? n?", "[m k ^flag] -> m k",
                "..., ... -> ... ~ linear", "... -> ... ~ monotone(max)", "..., ... -> ... ~ multilinear(sum, avg)",
-               "... -> ... ~ rearranging", "b !k, 1 -> b !k, 1:sum");
+               "... -> ... ~ rearranging", "b !k, 1 -> b !k, 1:sum", "...{*axis} -> ...{*axis}",
+               "... *d, *d -> ... *d, ...", "...{*begin..}, 1 -> ...{*begin..}, ...{-begin..}");
   CHECK(to_string(parse(rule)) == rule);
 }
 
@@ -91,7 +92,8 @@ TEST_CASE("each bad expression is one sentence with its column") {
       {"[m -> m", "1: '[' is opened here and never closed."},
       {"m] -> m", "2: ']' closes no '['."},
       {"m{!axis} -> m", "2: Braces can follow '...' only, where an attribute names some of its dims."},
-      {"...{} -> ...", "5: Braces contain names of attributes: '!axis', 'axis:max', '-axis', '+axis' or '@perm'."},
+      {"...{} -> ...",
+       "5: Braces contain names of attributes: '!axis', '*axis', 'axis:max', '-axis', '+axis' or '@perm'."},
       {"...{!axis -> ...", "11: Expected ',' or '}' after an attribute in braces, found '-'."},
       {"...{-a, +b} -> ...",
        "9: Braces can contain one of '-axis', '+axis' and '@perm', because their order would be ambiguous."},
@@ -105,6 +107,8 @@ TEST_CASE("each bad expression is one sentence with its column") {
        "5: The dims of 'axis' are reduced, but an output keeps them; write '...{-axis}' there."},
       {"...{axis:max} -> ...{-other}",
        "5: The dims of 'axis' are reduced, but an output keeps them; write '...{-axis}' there."},
+      {"m *k:max -> m", "3: Axis 'k' is combined by the kernel, so a reduction type has no meaning."},
+      {"m, *1 -> m", "4: '*1' is not an axis; an axis is a lower-case word, '...' or '1'."},
       {"m !k:max -> m", "3: Axis 'k' is never sharded, so a reduction type has no meaning on it."},
       {"m k -> m:max",
        "8: A type of reduction belongs to an axis of an input; in an output only '1:sum' has one, alone in its term."},
@@ -156,6 +160,10 @@ TEST_CASE("gradients: each tensor keeps the term of the tensor that it belongs t
         "... m? k ^tx, ... k n? ^ty, ... m? n? -> ... m? k ^tx, ... k n? ^ty");
   CHECK(gradient("...{!axis} -> ...{!axis}", kUnary, {{"out", "out_grad"}, {"x_grad"}}) ==
         "...{!axis}, ...{!axis} -> ...{!axis}");
+  // Whether the kernel of the gradient combines values too is not known.
+  CHECK(gradient("...{*axis} -> ...{*axis}", kUnary, {{"out", "out_grad"}, {"x_grad"}}) ==
+        "...{!axis}, ...{!axis} -> ...{!axis}");
+  CHECK(gradient("m *k -> m *k", kUnary, kUnaryGrad) == "m !k, m !k -> m !k");
   CHECK(gradient("..., v d -> ... d", {{"x", "weight"}, {"out"}}, {{"x", "weight", "out_grad"}, {"weight_grad"}}) ==
         "..., v d, ... d -> v d");
   CHECK(gradient("[...{!axis}] -> ...{!axis}", kUnary, kUnaryGrad) == "[...{!axis}], ...{!axis} -> [...{!axis}]");

@@ -176,10 +176,10 @@ TEST_CASE("reverse: each mesh axis goes to the letter that an output has it on")
   CHECK(reverse(lower, {"-, -, a+b"}) == "[a+b], [-, -, a+b] -> [-, -, a+b]");
 }
 
-TEST_CASE("reverse: whole and reduced dims are asked of nobody") {
+TEST_CASE("reverse: whole and reduced dims are asked of nobody, and combined ones are") {
   const auto reverse = [](const Case& c, const std::vector<const char*>& wanted) { return run(c, wanted).text; };
   const Dims d{5, 4, 7};
-  CHECK(reverse({ops::softmax, {{d, "-, -, -"}}, {int64_t{-1}}, {d}, ""}, {"a, -, b"}) == "[a, -, -] -> [a, -, -]");
+  CHECK(reverse({ops::softmax, {{d, "-, -, -"}}, {int64_t{-1}}, {d}, ""}, {"a, -, b"}) == "[a, -, b] -> [a, -, b]");
   CHECK(reverse({ops::sum, {{d, "a, -, b"}}, {IntArray{1}, kNo}, {{5, 7}}, ""}, {"b, a"}) == "[b, -, a] -> [b, a]");
   CHECK(reverse({ops::sum, {{d, "a, -, b"}}, {IntArray{1}, kYes}, {{5, 1, 7}}, ""}, {"b, a, -"}) ==
         "[b, -, -] -> [b, -, -]");
@@ -187,7 +187,7 @@ TEST_CASE("reverse: whole and reduced dims are asked of nobody") {
         "[b, -, a] -> [a, b, -]");
   const std::vector<AttrValue> norm = {AttrValue(1e-5), AttrValue(int64_t{1})};
   const Case layer{ops::layer_norm, {{d, "-, -, -"}, {{28}, "-"}, {{28}, nullptr}}, norm, {d, {5}, {5}}, ""};
-  CHECK(reverse(layer, {"-, a, -", "b", nullptr}) == "[b, -, -], [-], [] -> [b, -, -], [b], [b]");
+  CHECK(reverse(layer, {"-, a, -", "b", nullptr}) == "[b, a, -], [-], [] -> [b, a, -], [b], [b]");
 }
 
 TEST_CASE("reverse: the first output with an axis decides, and outputs without its letter are pending") {

@@ -56,7 +56,7 @@ TEST_CASE("all and any leave a pending all and any, norms a sum of squares or no
       {ops::squared_l2_norm, {{d, "a, b"}}, {}, {{1}}, "[a, b] -> [-] sum(a) sum(b)"},
       {ops::squared_l2_norm, {{d, "-, - | sum(a)"}}, {}, {{1}}, "[-, -] -> [-]"},
       {ops::numel, {{d, "a, - | max(b)"}}, {}, {{}}, "[a, -] max(b) -> []"},
-      {ops::log_softmax, {{d, "a, b"}}, {int64_t{-1}}, {d}, "[a, -] -> [a, -]"},
+      {ops::log_softmax, {{d, "a, b"}}, {int64_t{-1}}, {d}, "[a, b] -> [a, b]"},
       {ops::label_smooth, {{d, "a, b"}, {{1, 4}, "-, -"}}, {0.1}, {d}, "[a, b], [-, b] -> [a, b]"},
       {ops::add_n, {{d, "-, - | sum(a)"}, {d, "-, -"}}, {}, {d}, "[-, -] sum(a), [-, -] sum(a) -> [-, -] sum(a)", {2}},
   });
@@ -206,7 +206,7 @@ TEST_CASE("gradients of layers: what is summed over sharded rows is pending, unl
        {{x, "a, b, -"}, {weight, "-, -"}, absent, {rows, "-"}, {rows, "-"}, {x, "a, -, -"}},
        {1e-5, int64_t{1}},
        {x, weight, none},
-       "[a, -, -], [-, -], [], [a], [a], [a, -, -] -> [a, -, -], [-, -] sum(a), [] sum(a)"},
+       "[a, b, -], [-, -], [], [a], [a], [a, b, -] -> [a, b, -], [-, -] sum(a), [] sum(a)"},
       {ops::embedding_grad,
        {{{6, 8}, "a, -", DType::int64}, {{16, 12}, "-, b"}, {{6, 8, 12}, "a, -, b"}},
        {int64_t{-1}},
@@ -225,7 +225,9 @@ TEST_CASE("gradients of layers: what is summed over sharded rows is pending, unl
   });
 }
 
-TEST_CASE("cross_entropy_with_softmax_grad: classes may be cut, but not those of a soft label whose sum is needed") {
+TEST_CASE(
+    "cross_entropy_with_softmax_grad: classes may be sharded, and those of a soft label are summed up where softmax is "
+    "used") {
   const Dims x{6, 8, 12}, loss{6, 8, 1};
   const auto attrs = [](const AttrValue& soft, const AttrValue& use_softmax) {
     return std::vector<AttrValue>{soft, use_softmax, kYes, int64_t{-100}, int64_t{-1}};
@@ -240,7 +242,7 @@ TEST_CASE("cross_entropy_with_softmax_grad: classes may be cut, but not those of
        {{x, "-, -, b"}, {x, "-, -, b"}, {loss, "-, -, -"}},
        attrs(kYes, kYes),
        {x},
-       "[-, -, -], [-, -, -], [-, -, -] -> [-, -, -]"},
+       "[-, -, b], [-, -, b], [-, -, -] -> [-, -, b]"},
       {ops::cross_entropy_with_softmax_grad,
        {{x, "-, -, b"}, {x, "-, -, b"}, {loss, "-, -, -"}},
        attrs(kYes, kNo),

@@ -220,13 +220,21 @@ TEST_CASE("layers: what is normalised or looked up decides what may be sharded")
   const Dims x{6, 4, 8};
   const AttrValue epsilon = 1e-5;
   check_cases({
-      {ops::softmax, {{x, "a, -, b"}}, {int64_t{-1}}, {x}, "[a, -, -] -> [a, -, -]"},
+      {ops::softmax, {{x, "a, -, b"}}, {int64_t{-1}}, {x}, "[a, -, b] -> [a, -, b]"},
       {ops::softmax, {{x, "a, -, b"}}, {int64_t{1}}, {x}, "[a, -, b] -> [a, -, b]"},
       {ops::layer_norm,
        {{x, "a, b, -"}, {{8}, "b"}, {{8}, nullptr}},
        {epsilon, int64_t{2}},
        {x, {6, 4}, {6, 4}},
        "[a, b, -], [-], [] -> [a, b, -], [a, b], [a, b]"},
+      {ops::layer_norm,
+       {{x, "a, -, b"}, {{8}, "b"}, {{8}, nullptr}},
+       {epsilon, int64_t{2}},
+       {x, {6, 4}, {6, 4}},
+       "[a, -, b], [-], [] -> [a, -, b], [a, -], [a, -]"},
+      {ops::rms_norm, {{x, "a, -, b"}, {{8}, "-"}}, {epsilon}, {x, {6, 4}}, "[a, -, b], [b] -> [a, -, b], [a, -]"},
+      // A scale does not decide how x is sharded.
+      {ops::rms_norm, {{x, "a, -, -"}, {{8}, "b"}}, {epsilon}, {x, {6, 4}}, "[a, -, -], [-] -> [a, -, -], [a, -]"},
       {ops::layer_norm,
        {{x, "a, b, -"}, {{32}, "-"}, {{32}, "a"}},
        {epsilon, int64_t{1}},
@@ -256,8 +264,15 @@ TEST_CASE("layers: what is normalised or looked up decides what may be sharded")
        {{{6, 4}, "a, b"}, {{6, 1}, "a, -", DType::int64}},
        {kNo, kYes, kYes, int64_t{-100}, int64_t{-1}},
        {{6, 4}, {6, 1}},
-       "[a, -], [a, -] -> [a, -], [a, -]"},
+       "[a, b], [a, -] -> [a, b], [a, -]"},
   });
+}
+
+TEST_CASE("layers: softmax asks for the communicator of the axes that shard what it adds up") {
+  const Dims x{6, 4};
+  CHECK(run({ops::softmax, {{x, "a, b"}}, {int64_t{-1}}, {x}, ""}).reduce_axes == AxisList{1});
+  CHECK(run({ops::softmax, {{x, "-, a+b"}}, {int64_t{-1}}, {x}, ""}).reduce_axes == AxisList{0, 1});
+  CHECK(run({ops::argmax, {{x, "a, b"}}, {Scalar(0), kNo, kNo}, {{4}}, ""}).reduce_axes == AxisList{0});
 }
 
 TEST_CASE("layers: batch_norm asks for the communicator of the axes that shard the batch") {

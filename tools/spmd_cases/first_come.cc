@@ -22,6 +22,11 @@ std::vector<int> order_of(const std::vector<int>& visit, size_t count) {
 
 bool is_empty(const Dims& dims) { return dims.rank() == 0 || dims[0] == 0; }
 
+/// True for a letter that the peer never shards.
+bool stays_whole(const PeerOptions& options, const Letter& letter) {
+  return letter.role == Letter::Role::whole || (letter.role == Letter::Role::collective && !options.combines);
+}
+
 /// Finds a common layout for the visited arguments. An axis that all of them use in the same way
 /// stays. Any other axis is assigned to the letter for which the fewest elements are sent, or to
 /// none. Each letter gets one axis.
@@ -39,7 +44,7 @@ class Aligner {
       if (t == tensors_[0] || letters.size() < shared_.size()) shared_ = letters;
     }
     std::erase_if(shared_, [&](int letter) {
-      return letter == kNoLetter || notation.letters[index(letter)].role == Letter::Role::whole;
+      return letter == kNoLetter || stays_whole(peer_options(args), notation.letters[index(letter)]);
     });
   }
 
@@ -150,7 +155,7 @@ FirstCome::FirstCome(const RuleArgs& args, const Notation& notation)
     : options_(peer_options(args)), args_(args), notation_(notation), axis_(notation.letters.size(), -1),
       letters_(index(args.mesh->rank())) {}
 
-bool FirstCome::is_whole(int letter) const { return notation_.letters[index(letter)].role == Letter::Role::whole; }
+bool FirstCome::is_whole(int letter) const { return stays_whole(options_, notation_.letters[index(letter)]); }
 
 void FirstCome::visit(const Layout& layout, const std::vector<int>& letters) {
   for (size_t d = 0; d < letters.size() && d < index(layout.rank); ++d) {

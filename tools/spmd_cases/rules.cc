@@ -54,7 +54,6 @@ constexpr std::string_view kReduction = "x, ints axis=[], bool keepdim=false -> 
 constexpr std::string_view kTypedReduction = "x, ints axis, any dtype, bool keepdim -> out";
 constexpr std::string_view kMatmulGrad =
     "... m? k ^transpose_x, ... k n? ^transpose_y, ... m? n? -> ... m? k ^transpose_x, ... k n? ^transpose_y";
-constexpr std::string_view kWholeAxis = "...{!axis} -> ...{!axis}";
 constexpr std::string_view kMatrix = "... !m !n -> ... !m !n";
 
 std::vector<Entry> elementwise_entries() {
@@ -376,18 +375,18 @@ std::vector<Entry> nn_entries() {
        .peer = {.visit = {0, 1}, .untouched = 12}},
       {.names = "softmax log_softmax",
        .signature = "x, int axis=-1 -> out=x",
-       .rule = kWholeAxis,
+       .rule = "...{*axis} -> ...{*axis}",
        .peer = {.conflict = Conflict::error}},
       {.names = "softmax_grad log_softmax_grad",
        .signature = "out, out_grad, int axis=-1 -> x_grad=out",
-       .rule = "...{!axis}, ...{!axis} -> ...{!axis}",
+       .rule = "...{*axis}, ...{*axis} -> ...{*axis}",
        .peer = {.ones_whole = true}},
       {.names = "cross_entropy_with_softmax softmax_with_cross_entropy",
        .signature = "input, label, bool soft_label=false, bool use_softmax=true, bool numeric_stable_mode=true, int "
                     "ignore_index=-100, int axis=-1 "
                     "-> softmax, loss",
        .shapes = cross_entropy_shapes,
-       .peer = {.visit_outputs = {1, 0}, .whole_claims = true},
+       .peer = {.visit_outputs = {1, 0}, .whole_claims = true, .combines = true},
        .peer_rule = "cases::cross_entropy",
        .peer_check = check_cross_entropy},
       {.names = "cross_entropy_with_softmax_grad",
@@ -415,9 +414,9 @@ std::vector<Entry> nn_entries() {
       {.names = "layer_norm_grad",
        .signature = "x, scale?, bias?, mean, variance, out_grad, float epsilon, int begin_norm_axis -> x_grad=x, "
                     "scale_grad=scale, bias_grad=bias",
-       .rule = "...{!begin_norm_axis..}, 1, 1, ...{-begin_norm_axis..}, ...{-begin_norm_axis..}, "
-               "...{!begin_norm_axis..} -> "
-               "...{!begin_norm_axis..}, 1:sum, 1:sum",
+       .rule = "...{*begin_norm_axis..}, 1, 1, ...{-begin_norm_axis..}, ...{-begin_norm_axis..}, "
+               "...{*begin_norm_axis..} -> "
+               "...{*begin_norm_axis..}, 1:sum, 1:sum",
        .peer = {.conflict = Conflict::align, .visit = {0, 3, 4, 5}}},
       {.names = "fused_rms_norm rms_norm",
        .signature = "x, scale, float epsilon -> out, invvar",

@@ -162,7 +162,7 @@ class BoundKernel<std::index_sequence<i...>, P...> final : public BoundStep, pri
     return fit ? all : std::vector<BoundTensor>();
   }
   std::vector<const DenseTensor*> replayable_tensors() override {
-    if (ctx_.local != nullptr && ctx_.local->reducer != nullptr) return {};
+    if (ctx_.reducer() != nullptr) return {};
     std::vector<const DenseTensor*> all;
     const bool replays = (Argument<i, Kept<P>>::value.replays(all) && ...);
     return replays ? all : std::vector<const DenseTensor*>();

@@ -99,8 +99,9 @@ class Parser {
       if (eat_joined("{") && !parse_marks(axis.marks)) return false;
     } else {
       axis.whole = eat("!");
+      axis.combined = !axis.whole && eat("*");
       const std::string_view name = word();
-      const bool one = name == "1" && !axis.whole;
+      const bool one = name == "1" && !axis.whole && !axis.combined;
       if (!one && !is_axis_name(name)) {
         return fail_at(axis.at, chunk(axis.at) + " is not an axis; an axis is a lower-case word, '...' or '1'.");
       }
@@ -134,13 +135,15 @@ class Parser {
     using Kind = AxisMark::Kind;
     mark.at = here();
     mark.kind = eat("!")   ? Kind::whole
+                : eat("*") ? Kind::combined
                 : eat("-") ? Kind::removed
                 : eat("+") ? Kind::added
                 : eat("@") ? Kind::permuted
                            : Kind::reduce;
     mark.attr = word();
     if (mark.attr.empty())
-      return fail_at(mark.at, "Braces contain names of attributes: '!axis', 'axis:max', '-axis', '+axis' or '@perm'.");
+      return fail_at(mark.at,
+                     "Braces contain names of attributes: '!axis', '*axis', 'axis:max', '-axis', '+axis' or '@perm'.");
     mark.onward = eat_joined("..");
     if (mark.onward && (mark.kind == Kind::added || mark.kind == Kind::permuted)) {
       return fail_at(mark.at, "'..' cannot follow '+" + mark.attr + "' or '@" + mark.attr + "'.");
@@ -183,6 +186,7 @@ std::string to_string(const AxisMark& mark) {
   const auto sign = [&]() -> std::string {
     switch (mark.kind) {
       case AxisMark::Kind::whole: return "!";
+      case AxisMark::Kind::combined: return "*";
       case AxisMark::Kind::reduce: return "";
       case AxisMark::Kind::removed: return "-";
       case AxisMark::Kind::added: return "+";
@@ -197,7 +201,10 @@ std::string to_string(const AxisMark& mark) {
 std::string to_string(const Axis& axis) {
   switch (axis.kind) {
     case Axis::Kind::name:
-      return (axis.whole ? "!" : "") + axis.name + (axis.optional ? "?" : "") + type_text(axis.type);
+      return (axis.whole      ? "!"
+              : axis.combined ? "*"
+                              : "") +
+             axis.name + (axis.optional ? "?" : "") + type_text(axis.type);
     case Axis::Kind::one: return "1" + type_text(axis.type);
     case Axis::Kind::ellipsis: break;
   }

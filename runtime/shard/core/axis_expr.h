@@ -19,8 +19,9 @@ namespace shard {
 /// the text.
 struct AxisMark {
   enum class Kind {
-    whole,   // !attr: they are never sharded
-    reduce,  // attr:type: they are reduced
+    whole,     // !attr: they are never sharded
+    combined,  // *attr: they may be sharded, because the kernel combines values over ranks itself
+    reduce,    // attr:type: they are reduced
     // -attr: absent from the tensor; -attr?flag: present with size 1 when the bool attribute `flag`
     // is true
     removed,
@@ -34,6 +35,9 @@ struct AxisMark {
   std::string flag;
   size_t at = 0;
   size_t flag_at = 0;
+
+  /// True where the mark moves dims; other marks say how they may be sharded.
+  bool moves() const { return kind == Kind::removed || kind == Kind::added || kind == Kind::permuted; }
 };
 
 /// One or, for `...`, any number of dims of a tensor.
@@ -42,6 +46,7 @@ struct Axis {
   Kind kind = Kind::name;
   std::string name;                // of Kind::name
   bool whole = false;              // !name: the dim is never sharded
+  bool combined = false;           // *name: the kernel combines values over ranks that shard the dim
   bool optional = false;           // name?: tensors with fewer dims do not have it
   std::optional<ReduceType> type;  // name:max; 1:sum
   std::vector<AxisMark> marks;     // of `...`, in braces

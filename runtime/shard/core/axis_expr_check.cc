@@ -27,7 +27,7 @@ bool has_ellipsis(const std::vector<AxisTerm>& terms) {
 Problem find_in_marks(const Axis& ellipsis) {
   const AxisMark* moving = nullptr;
   for (const AxisMark& mark : ellipsis.marks) {
-    if (mark.kind == AxisMark::Kind::whole || mark.kind == AxisMark::Kind::reduce) continue;
+    if (!mark.moves()) continue;
     if (moving != nullptr) {
       return AxisProblem{
           mark.at, "Braces can contain one of '-axis', '+axis' and '@perm', because their order would be ambiguous."};
@@ -46,9 +46,10 @@ Problem find_in_term(const AxisTerm& term) {
       ellipsis = &axis;
       if (Problem problem = find_in_marks(axis)) return problem;
     }
-    if (axis.kind == Axis::Kind::name && axis.whole && axis.type) {
-      return AxisProblem{
-          axis.at, "Axis " + in_quotes(axis.name) + " is never sharded, so a reduction type has no meaning on it."};
+    if (axis.kind == Axis::Kind::name && (axis.whole || axis.combined) && axis.type) {
+      return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) +
+                                      (axis.whole ? " is never sharded, so a reduction type has no meaning on it."
+                                                  : " is combined by the kernel, so a reduction type has no meaning.")};
     }
     for (size_t k = 0; k < i && axis.kind == Axis::Kind::name; ++k) {
       if (term.axes[k].name == axis.name)

@@ -24,14 +24,17 @@ bool is_sum(const std::optional<ReduceType>& type) { return !type || *type == Re
 
 /// A sum passes its gradient to every summand alike. Another reduction depends on all values at
 /// once (which is the largest, what is the product of the others), so its axis must not be sharded.
+/// Nor must one over which the forward kernel combines values: whether the kernel of the gradient does
+/// so too is for a rule of its own to say.
 AxisTerm without_types(AxisTerm term) {
   for (Axis& axis : term.axes) {
-    axis.whole = axis.whole || !is_sum(axis.type);
+    axis.whole = axis.whole || axis.combined || !is_sum(axis.type);
+    axis.combined = false;
     axis.type.reset();
     std::erase_if(axis.marks,
                   [](const AxisMark& mark) { return mark.kind == AxisMark::Kind::reduce && is_sum(mark.type); });
     for (AxisMark& mark : axis.marks) {
-      if (mark.kind != AxisMark::Kind::reduce) continue;
+      if (mark.kind != AxisMark::Kind::reduce && mark.kind != AxisMark::Kind::combined) continue;
       mark.kind = AxisMark::Kind::whole;
       mark.type.reset();
     }

@@ -45,6 +45,13 @@ struct OpContext {
   const LocalCall* local = nullptr;
   Launcher* launcher = nullptr;  // takes kernels and copies; null: they run at once, as kernels see it
 
+  /// What combines values over ranks that hold other shards of an argument, or null where no kernel
+  /// of the call has to.
+  AxisReducer* reducer() const { return local == nullptr ? nullptr : local->reducer; }
+  /// Replaces `value` by its reduction over the mesh axes that the rule asked for, if any.
+  void all_reduce(DenseTensor& value, ReduceType type) const {
+    if (AxisReducer* const combining = reducer()) combining->all_reduce(value, type);
+  }
   /// What counts the tensors that the call makes, which are storage-less then; else null.
   MemoryMeter* meter() const { return launcher == nullptr ? nullptr : &launcher->meter; }
   /// The box of flat input `i`, whose local shard is `tensor`.

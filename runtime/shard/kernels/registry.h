@@ -40,7 +40,7 @@ class SHARD_API KernelTable {
   template <class Fn>
   Fn* find_dry(const OpContext& ctx) const {
     if (dry_.function != nullptr && *dry_.signature == typeid(Fn)) return reinterpret_cast<Fn*>(dry_.function);
-    if (ctx.local != nullptr && ctx.local->reducer != nullptr) fail_dry(ctx);
+    if (ctx.reducer() != nullptr) fail_dry(ctx);
     return nullptr;
   }
 
@@ -111,9 +111,9 @@ void register_dry_kernel(const char* name, void (*function)(Args...)) {
 /// For dry kernels: the reduction that the real kernel does with a tensor of this meta by
 /// ctx.local->reducer.
 inline void dry_all_reduce(const OpContext& ctx, const Meta& meta, ReduceType type) {
-  if (ctx.local == nullptr || ctx.local->reducer == nullptr) return;
+  if (ctx.reducer() == nullptr) return;
   DenseTensor value = DenseTensor::allocate(kCpu, meta, ctx.meter());
-  ctx.local->reducer->all_reduce(value, type);
+  ctx.all_reduce(value, type);
 }
 
 /// Registers every built-in kernel; called once, before anything else is registered or looked up.

@@ -23,7 +23,7 @@ const AxisMark* moving_mark(const AxisTerm& term) {
   const Axis* ellipsis = term.ellipsis();
   if (ellipsis == nullptr) return nullptr;
   for (const AxisMark& mark : ellipsis->marks) {
-    if (mark.kind != AxisMark::Kind::whole && mark.kind != AxisMark::Kind::reduce) return &mark;
+    if (mark.moves()) return &mark;
   }
   return nullptr;
 }
@@ -182,18 +182,26 @@ class Builder {
   void mark_roles(const Bound& tensor) {
     if (!names_dims(tensor)) return;
     for (const Axis& axis : tensor.term->axes) {
-      if (axis.kind == Axis::Kind::name && has(axis)) set_role(named_letter(axis), axis.whole, axis.type);
+      if (axis.kind == Axis::Kind::name && has(axis))
+        set_role(named_letter(axis), role_of(axis.whole, axis.combined), axis.type);
       for (const AxisMark& mark : axis.marks) {
-        if (mark.kind != AxisMark::Kind::whole && mark.kind != AxisMark::Kind::reduce) continue;
+        if (mark.moves()) continue;
         const std::vector<bool> named = named_dims(mark, static_cast<int>(ellipsis_.size()));
         for (size_t d = 0; d < named.size(); ++d) {
-          if (named[d]) set_role(ellipsis_[d], mark.kind == AxisMark::Kind::whole, mark.type);
+          if (named[d])
+            set_role(ellipsis_[d], role_of(mark.kind == AxisMark::Kind::whole, mark.kind == AxisMark::Kind::combined),
+                     mark.type);
         }
       }
     }
   }
-  void set_role(int letter, bool whole, std::optional<ReduceType> type) {
-    if (whole) letter_at(letter).role = Letter::Role::whole;
+  static Letter::Role role_of(bool whole, bool combined) {
+    return whole ? Letter::Role::whole : combined ? Letter::Role::collective : Letter::Role::map;
+  }
+  /// What one term says of a letter holds in all: one mark is enough, and whole overrides combined.
+  void set_role(int letter, Letter::Role role, std::optional<ReduceType> type) {
+    Letter::Role& now = letter_at(letter).role;
+    if (role == Letter::Role::whole || now == Letter::Role::map) now = role;
     if (type) letter_at(letter).type = *type;
   }
 

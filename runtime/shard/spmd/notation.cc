@@ -85,6 +85,19 @@ class Solver {
     return dim < 0 ? kNoLetter : notation_.inputs[t][static_cast<size_t>(dim)];
   }
 
+  /// True where the op may be sharded along a letter because argument `t` is. Kernels that combine
+  /// values send something for every line, which pays where it spares the largest argument with the
+  /// letter a reshard, but not where it spares a small one, such as a scale.
+  bool may_shard(int letter, size_t t) const {
+    if (role(letter) != Letter::Role::collective) return role(letter) != Letter::Role::whole;
+    for (size_t other = 0; other < args_.tensors.size(); ++other) {
+      if (dim_with(notation_.inputs[other], letter) >= 0 &&
+          args_.tensors[other].meta.numel() > args_.tensors[t].meta.numel())
+        return false;
+    }
+    return true;
+  }
+
   /// The possible choices for an axis, in the order that decides ties.
   std::vector<Choice> candidates(int axis) const {
     std::vector<Choice> all;
@@ -92,7 +105,7 @@ class Solver {
       if (!present(t)) continue;
       const int letter = letter_of(t, axis);
       const bool known = std::any_of(all.begin(), all.end(), [&](const Choice& c) { return c.letter == letter; });
-      if (letter != kNoLetter && role(letter) != Letter::Role::whole && !known) all.push_back({letter, {}});
+      if (letter != kNoLetter && !known && may_shard(letter, t)) all.push_back({letter, {}});
     }
     if (const auto type = partial_candidate(axis)) all.push_back({kNoLetter, type});
     all.push_back({});

@@ -48,13 +48,13 @@ RuleResult batch_norm_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The class axis is not sharded; a hard label has size 1 there.
+/// The kernel combines sums over the classes, so they may be sharded; a hard label has size 1 there.
 RuleResult cross_entropy(const RuleArgs& args) {
   Notation n;
   const Dims& x = args.tensors[0].meta.dims;
   const int axis = normalize_axis(args.op.name, "axis", args.integer("axis"), x.rank());
   n.inputs = {fresh_letters(n, x)};
-  n.letters[static_cast<size_t>(axis)].role = Letter::Role::whole;
+  n.letters[static_cast<size_t>(axis)].role = Letter::Role::collective;
   std::vector<int> without = n.inputs[0];
   without[static_cast<size_t>(axis)] = kNoLetter;
   std::vector<int> label = args.flag("soft_label") ? n.inputs[0] : without;
@@ -67,15 +67,15 @@ RuleResult cross_entropy(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Each class has an independent gradient, unless softmax is multiplied by the sum of a soft label;
-/// a hard label has size 1 there.
+/// Each class has an independent gradient, unless softmax is multiplied by the sum of a soft label,
+/// which the kernel combines; a hard label has size 1 there.
 RuleResult cross_entropy_grad(const RuleArgs& args) {
   Notation n;
   const Dims& x = args.tensors[1].meta.dims;
   const auto axis = static_cast<size_t>(normalize_axis(args.op.name, "axis", args.integer("axis"), x.rank()));
   const std::vector<int> softmax = fresh_letters(n, x);
   const bool soft = args.flag("soft_label");
-  if (soft && args.flag("use_softmax")) n.letters[axis].role = Letter::Role::whole;
+  if (soft && args.flag("use_softmax")) n.letters[axis].role = Letter::Role::collective;
   std::vector<int> without = softmax;
   without[axis] = kNoLetter;
   std::vector<int> label = soft ? softmax : without;

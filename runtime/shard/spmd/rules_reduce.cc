@@ -6,7 +6,7 @@
 namespace shard::spmd {
 namespace {
 
-/// The positions of the winners are global, so the searched dims are not sharded.
+/// The kernel combines the winners of the shards of the searched dims, whose indices are global.
 RuleResult argmax(const RuleArgs& args) {
   Notation n;
   const Dims& dims = args.tensors[0].meta.dims;
@@ -18,7 +18,7 @@ RuleResult argmax(const RuleArgs& args) {
   for (int d = 0; d < dims.rank(); ++d) {
     const auto i = static_cast<size_t>(d);
     const bool searched = flatten || d == axis;
-    if (searched) n.letters[i].role = Letter::Role::whole;
+    if (searched) n.letters[i].role = Letter::Role::collective;
     if (!searched) n.outputs[0].push_back(n.inputs[0][i]);
     else if (args.flag("keepdims")) n.outputs[0].push_back(kNoLetter);
   }

@@ -65,9 +65,10 @@ struct OpCase {
   std::vector<DType> dtypes;
   std::function<CaseCall(Draw&)> make;
   /// How far elements may differ from those of one rank where an argument or the result is pending,
-  /// in units of the last place of the largest element, or of 1: 0 where the result is exact, that
-  /// is equal bit for bit, for every layout. Otherwise `inexact` says why it cannot be exact. Where
-  /// nothing is pending every result must be exact.
+  /// or the kernel combines values over ranks, in units of the last place of the largest element, or
+  /// of 1: 0 where the result is exact, that is equal bit for bit, for every layout. Otherwise
+  /// `inexact` says why it cannot be exact. Where nothing is pending or combined every result must be
+  /// exact.
   double ulps = 0;
   std::string inexact = {};
 };

@@ -11,13 +11,19 @@ Tensors all(std::tuple<T...> values) {
   return std::apply([](auto&... tensors) { return Tensors{tensors...}; }, values);
 }
 
+constexpr double kCombinedUlps = 16;
+const char* const kCombined = "sums are combined over ranks in another order";
+
 void add_softmaxes(OpCases& cases) {
   for (const int axis : {0, -1}) {
     const auto make = [=](auto run) { return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(3))}, run}; }; };
     const std::string name = axis == 0 ? "axis 0" : "axis -1";
-    cases.push_back({"softmax", name, kFloats, make([=](Tensors& t) { return Tensors{softmax(t[0], axis)}; })});
-    cases.push_back({"log_softmax", name, kFloats, make([=](Tensors& t) { return Tensors{log_softmax(t[0], axis)}; })});
-    cases.push_back({"softmax_", name, kFloats, make([=](Tensors& t) { return Tensors{softmax_(t[0], axis)}; })});
+    cases.push_back({"softmax", name, kFloats, make([=](Tensors& t) { return Tensors{softmax(t[0], axis)}; }),
+                     kCombinedUlps, kCombined});
+    cases.push_back({"log_softmax", name, kFloats, make([=](Tensors& t) { return Tensors{log_softmax(t[0], axis)}; }),
+                     kCombinedUlps, kCombined});
+    cases.push_back({"softmax_", name, kFloats, make([=](Tensors& t) { return Tensors{softmax_(t[0], axis)}; }),
+                     kCombinedUlps, kCombined});
   }
 }
 
@@ -33,22 +39,28 @@ void add_embeddings(OpCases& cases) {
 }
 
 void add_norms(OpCases& cases) {
-  cases.push_back({"layer_norm", "from dim 1", kFloats, [](Draw& draw) {
+  cases.push_back({"layer_norm", "from dim 1", kFloats,
+                   [](Draw& draw) {
                      const Dims x = draw.dims_above_0(3);
                      const CaseInput weight = draw.input({x[1] * x[2]});
                      return CaseCall{{draw.input(x), weight, weight}, [](Tensors& t) {
                                        return all(layer_norm_intermediate(t[0], t[1], t[2], 1e-5f, 1));
                                      }};
-                   }});
-  cases.push_back({"layer_norm", "from dim 2, without scale and bias", kFloats, [](Draw& draw) {
+                   },
+                   kCombinedUlps, kCombined});
+  cases.push_back({"layer_norm", "from dim 2, without scale and bias", kFloats,
+                   [](Draw& draw) {
                      return CaseCall{{draw.input(draw.dims_above_0(3))},
                                      [](Tensors& t) { return all(layer_norm_intermediate(t[0], {}, {}, 1e-5f, 2)); }};
-                   }});
-  cases.push_back({"rms_norm", "of three dims", kFloats, [](Draw& draw) {
+                   },
+                   kCombinedUlps, kCombined});
+  cases.push_back({"rms_norm", "of three dims", kFloats,
+                   [](Draw& draw) {
                      const Dims x = draw.dims_above_0(3);
                      return CaseCall{{draw.input(x), draw.input({x[2]})},
                                      [](Tensors& t) { return all(rms_norm(t[0], t[1], 1e-5f)); }};
-                   }});
+                   },
+                   kCombinedUlps, kCombined});
   const auto batch_norm_case = [&](const char* name, const char* format, bool is_test, bool weights) {
     cases.push_back({"batch_norm",
                      name,
@@ -96,7 +108,8 @@ void add_dropouts(OpCases& cases) {
 void add_cross_entropies(OpCases& cases) {
   enum class Label { kept, dropped, soft };
   const auto add = [&](const char* name, Label kind, int axis, bool use_softmax, int ignore) {
-    cases.push_back({"cross_entropy_with_softmax", name, kFloats, [=](Draw& draw) {
+    cases.push_back({"cross_entropy_with_softmax", name, kFloats,
+                     [=](Draw& draw) {
                        const Dims x = draw.dims_above_0(3);
                        Dims dims = x;
                        if (kind == Label::kept) dims[axis] = 1;
@@ -108,7 +121,8 @@ void add_cross_entropies(OpCases& cases) {
                                          return all(cross_entropy_with_softmax(t[0], t[1], kind == Label::soft,
                                                                                use_softmax, true, ignore, axis));
                                        }};
-                     }});
+                     },
+                     kCombinedUlps, kCombined});
   };
   add("label with the axis", Label::kept, 2, true, -100);
   add("label without the axis, one ignored", Label::dropped, 1, true, 1);

@@ -37,6 +37,9 @@ void add_activations(OpCases& cases) {
                    }});
 }
 
+constexpr double kCombinedUlps = 16;
+const char* const kCombined = "sums are combined over ranks in another order";
+
 void add_softmaxes(OpCases& cases) {
   for (const int axis : {0, -1}) {
     const auto make = [=](auto run) {
@@ -46,14 +49,18 @@ void add_softmaxes(OpCases& cases) {
       };
     };
     const std::string name = axis == 0 ? "axis 0" : "axis -1";
-    cases.push_back(
-        {"softmax_grad", name, kFloats, make([=](Tensors& t) { return Tensors{softmax_grad(t[0], t[1], axis)}; })});
-    cases.push_back(
-        {"softmax_grad_", name, kFloats, make([=](Tensors& t) { return Tensors{softmax_grad_(t[0], t[1], axis)}; })});
+    cases.push_back({"softmax_grad", name, kFloats,
+                     make([=](Tensors& t) { return Tensors{softmax_grad(t[0], t[1], axis)}; }), kCombinedUlps,
+                     kCombined});
+    cases.push_back({"softmax_grad_", name, kFloats,
+                     make([=](Tensors& t) { return Tensors{softmax_grad_(t[0], t[1], axis)}; }), kCombinedUlps,
+                     kCombined});
     cases.push_back({"log_softmax_grad", name, kFloats,
-                     make([=](Tensors& t) { return Tensors{log_softmax_grad(t[0], t[1], axis)}; })});
+                     make([=](Tensors& t) { return Tensors{log_softmax_grad(t[0], t[1], axis)}; }), kCombinedUlps,
+                     kCombined});
     cases.push_back({"log_softmax_grad_", name, kFloats,
-                     make([=](Tensors& t) { return Tensors{log_softmax_grad_(t[0], t[1], axis)}; })});
+                     make([=](Tensors& t) { return Tensors{log_softmax_grad_(t[0], t[1], axis)}; }), kCombinedUlps,
+                     kCombined});
   }
 }
 
@@ -80,19 +87,23 @@ void add_norms(OpCases& cases) {
                          [](Tensors& t) { return all(layer_norm_grad(t[0], t[1], t[2], t[3], t[4], t[5], 1e-2f, 1)); }};
                    },
                    ulps, inexact});
-  cases.push_back({"layer_norm_grad", "from dim 2, without scale and bias", kFloats, [](Draw& draw) {
+  cases.push_back({"layer_norm_grad", "from dim 2, without scale and bias", kFloats,
+                   [](Draw& draw) {
                      const Dims x = draw.dims_above_0(3);
                      const CaseInput rows = draw.input({x[0], x[1]});
                      return CaseCall{
                          {draw.input(x), rows, rows.between(1, 3), draw.input(x)}, [](Tensors& t) {
                            return Tensors{std::get<0>(layer_norm_grad(t[0], {}, {}, t[1], t[2], t[3], 1e-2f, 2))};
                          }};
-                   }});
-  cases.push_back({"rms_norm_grad", "of three dims", kFloats, [](Draw& draw) {
+                   },
+                   ulps, inexact});
+  cases.push_back({"rms_norm_grad", "of three dims", kFloats,
+                   [](Draw& draw) {
                      const Dims x = draw.dims_above_0(3);
                      return CaseCall{{draw.input(x), draw.input({x[2]}), draw.input({x[0], x[1]}), draw.input(x)},
                                      [](Tensors& t) { return all(rms_norm_grad(t[0], t[1], t[2], t[3])); }};
-                   }});
+                   },
+                   ulps, inexact});
   const auto batch_norm_case = [&](const char* name, const char* format, bool is_test, bool weights) {
     cases.push_back({"batch_norm_grad", name, kFloats, [=](Draw& draw) {
                        const Dims x = draw.dims_above_0(3);
@@ -150,11 +161,13 @@ void add_losses(OpCases& cases) {
     cases.push_back({"cross_entropy_with_softmax_grad", name, kFloats, make([=](Tensors& t) {
                        return Tensors{
                            cross_entropy_with_softmax_grad(t[0], t[1], t[2], soft, use_softmax, true, ignore, axis)};
-                     })});
+                     }),
+                     kCombinedUlps, kCombined});
     cases.push_back({"cross_entropy_with_softmax_grad_", name, kFloats, make([=](Tensors& t) {
                        return Tensors{
                            cross_entropy_with_softmax_grad_(t[0], t[1], t[2], soft, use_softmax, true, ignore, axis)};
-                     })});
+                     }),
+                     kCombinedUlps, kCombined});
   };
   add("label with the axis", Label::kept, 2, true, -100);
   add("label without the axis, one ignored", Label::dropped, 1, true, 1);

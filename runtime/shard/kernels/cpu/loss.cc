@@ -139,7 +139,7 @@ void nll_loss(const OpContext& ctx, const DenseTensor& input, const DenseTensor&
     *total_weight.data<Statistic<T>>() = 0;
     return;
   }
-  if (ctx.local != nullptr && ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(sums, ReduceType::sum);
+  ctx.all_reduce(sums, ReduceType::sum);
   *out.data<T>() = T(static_cast<C>(reduction == "mean" && weight_sum != 0 ? loss_sum / weight_sum : loss_sum));
   *total_weight.data<Statistic<T>>() = static_cast<Statistic<T>>(weight_sum);
 }

@@ -17,51 +17,94 @@ HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
+/// A mean over a whole row, 0 of an empty one.
+double mean_of(double sum, int64_t width) { return width == 0 ? 0 : sum / static_cast<double>(width); }
+
+/// Where other ranks hold parts of the rows, sums are combined between the passes over x. Else one row
+/// is done after the other, while it is in the cache.
 template <class T>
 void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
                 float epsilon, int begin_norm_axis, DenseTensor& out, DenseTensor& mean, DenseTensor& variance) {
-  const int begin = normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, x.dims().rank());
-  const int64_t rows = x.dims().numel(0, begin);
-  const int64_t width = x.dims().numel(begin, x.dims().rank());
-  const std::vector<double> factors = affine_of(scale, width, 1.0), offsets = affine_of(bias, width, 0.0);
-  const double *factor = factors.data(), *offset = offsets.data();
   using S = Statistic<T>;
-  parallel_for(rows, 4 * width, [&](int64_t first, int64_t last) {
-    for (int64_t r = first; r < last; ++r) {
-      const T* from = x.data<T>() + r * width;
-      T* to = out.data<T>() + r * width;
-      const double sum = sum_of<double>(width, [=](int64_t i) { return value_at(from, i); });
-      const double center = width == 0 ? 0 : sum / static_cast<double>(width);
-      const double squares =
-          sum_of<double>(width, [=](int64_t i) { return (value_at(from, i) - center) * (value_at(from, i) - center); });
-      const double spread = width == 0 ? 0 : squares / static_cast<double>(width);
-      const double inverse = 1.0 / std::sqrt(spread + static_cast<double>(epsilon));
-      for (int64_t i = 0; i < width; ++i)
-        to[i] = from_double<T>((value_at(from, i) - center) * inverse * factor[i] + offset[i]);
-      mean.data<S>()[r] = static_cast<S>(center);
-      variance.data<S>()[r] = static_cast<S>(spread);
-    }
+  const NormRows shape(x.dims(), ctx.input_box(0, x),
+                       normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, x.dims().rank()));
+  const int64_t width = shape.width, whole = shape.whole_width;
+  const std::vector<double> factors = shape.affine(scale, 1.0), offsets = shape.affine(bias, 0.0);
+  const double *factor = factors.data(), *offset = offsets.data();
+  const auto sum_row = [&](int64_t r, double* sum) {
+    const T* from = x.data<T>() + r * width;
+    *sum = sum_of<double>(width, [=](int64_t i) { return value_at(from, i); });
+  };
+  const auto sum_squares = [&](int64_t r, double center, double* sum) {
+    const T* from = x.data<T>() + r * width;
+    *sum =
+        sum_of<double>(width, [=](int64_t i) { return (value_at(from, i) - center) * (value_at(from, i) - center); });
+  };
+  const auto write_row = [&](int64_t r, double center, double spread) {
+    const T* from = x.data<T>() + r * width;
+    T* to = out.data<T>() + r * width;
+    const double inverse = 1.0 / std::sqrt(spread + static_cast<double>(epsilon));
+    for (int64_t i = 0; i < width; ++i)
+      to[i] = from_double<T>((value_at(from, i) - center) * inverse * factor[i] + offset[i]);
+    mean.data<S>()[r] = static_cast<S>(center);
+    variance.data<S>()[r] = static_cast<S>(spread);
+  };
+  if (ctx.reducer() != nullptr) {
+    const DenseTensor sums = shape.sums(ctx, 1, sum_row);
+    const auto center = [&](int64_t r) { return mean_of(sums.data<double>()[r], whole); };
+    const DenseTensor squares = shape.sums(ctx, 1, [&](int64_t r, double* sum) { sum_squares(r, center(r), sum); });
+    shape.for_each([&](int64_t r) { write_row(r, center(r), mean_of(squares.data<double>()[r], whole)); });
+    return;
+  }
+  shape.for_each([&](int64_t r) {
+    double sum = 0, squares = 0;
+    sum_row(r, &sum);
+    const double center = mean_of(sum, whole);
+    sum_squares(r, center, &squares);
+    write_row(r, center, mean_of(squares, whole));
   });
 }
 
+void layer_norm_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, const DenseTensor&, float,
+                    int begin_norm_axis, DenseTensor&, DenseTensor&, DenseTensor&) {
+  const int begin = normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, x.dims().rank());
+  for (int pass = 0; pass < 2; ++pass)
+    dry_all_reduce(ctx, {Dims{x.dims().numel(0, begin), 1}, DType::float64}, ReduceType::sum);
+}
+
 template <class T>
-void rms_norm(const OpContext&, const DenseTensor& x, const DenseTensor& scale, float epsilon, DenseTensor& out,
+void rms_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, float epsilon, DenseTensor& out,
               DenseTensor& invvar) {
-  const int64_t width = x.dims()[x.dims().rank() - 1];
+  using S = Statistic<T>;
+  const NormRows shape(x.dims(), ctx.input_box(0, x), x.dims().rank() - 1);
+  const int64_t width = shape.width;
   const std::vector<double> factors = affine_of(scale, width, 1.0);
   const double* factor = factors.data();
-  using S = Statistic<T>;
-  parallel_for(invvar.numel(), 3 * width, [&](int64_t first, int64_t last) {
-    for (int64_t r = first; r < last; ++r) {
-      const T* from = x.data<T>() + r * width;
-      T* to = out.data<T>() + r * width;
-      const double squares = sum_of<double>(width, [=](int64_t i) { return value_at(from, i) * value_at(from, i); });
-      const double inverse =
-          1.0 / std::sqrt((width == 0 ? 0 : squares / static_cast<double>(width)) + static_cast<double>(epsilon));
-      for (int64_t i = 0; i < width; ++i) to[i] = from_double<T>(value_at(from, i) * inverse * factor[i]);
-      invvar.data<S>()[r] = static_cast<S>(inverse);
-    }
+  const auto sum_squares = [&](int64_t r, double* sum) {
+    const T* from = x.data<T>() + r * width;
+    *sum = sum_of<double>(width, [=](int64_t i) { return value_at(from, i) * value_at(from, i); });
+  };
+  const auto write_row = [&](int64_t r, double squares) {
+    const T* from = x.data<T>() + r * width;
+    T* to = out.data<T>() + r * width;
+    const double inverse = 1.0 / std::sqrt(mean_of(squares, shape.whole_width) + static_cast<double>(epsilon));
+    for (int64_t i = 0; i < width; ++i) to[i] = from_double<T>(value_at(from, i) * inverse * factor[i]);
+    invvar.data<S>()[r] = static_cast<S>(inverse);
+  };
+  if (ctx.reducer() != nullptr) {
+    const DenseTensor squares = shape.sums(ctx, 1, sum_squares);
+    shape.for_each([&](int64_t r) { write_row(r, squares.data<double>()[r]); });
+    return;
+  }
+  shape.for_each([&](int64_t r) {
+    double squares = 0;
+    sum_squares(r, &squares);
+    write_row(r, squares);
   });
+}
+
+void rms_norm_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, float, DenseTensor&, DenseTensor&) {
+  dry_all_reduce(ctx, {Dims{x.dims().numel(0, x.dims().rank() - 1), 1}, DType::float64}, ReduceType::sum);
 }
 
 /// Adds up term(x, channel) per channel, over all ranks that hold shards.
@@ -80,7 +123,7 @@ std::vector<double> channel_sums(const OpContext& ctx, const DenseTensor& x, con
       }
     }
   });
-  if (ctx.local != nullptr && ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(sums, ReduceType::sum);
+  ctx.all_reduce(sums, ReduceType::sum);
   return std::vector<double>(sums.data<double>(), sums.data<double>() + view.size);
 }
 
@@ -174,6 +217,8 @@ void register_norm_for_target() {
     register_kernel("rms_norm", kBackend, dtype_of<T>, &rms_norm<T>);
     register_kernel("batch_norm", kBackend, dtype_of<T>, &batch_norm<T>);
   });
+  register_dry_kernel("layer_norm", &layer_norm_dry);
+  register_dry_kernel("rms_norm", &rms_norm_dry);
   register_dry_kernel("batch_norm", &batch_norm_dry);
 }
 

@@ -7,6 +7,8 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
+#include <algorithm>
+
 #include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/fold.h"
 #include "shard/kernels/cpu/norm.h"
@@ -30,6 +32,19 @@ class ColumnSums {
   int64_t end(int64_t block) const { return std::min(rows_, (block + 1) * kRows); }
   double* of(int64_t block) { return sums_.data() + block * width_; }
 
+  /// As below, to the places in a gradient that is not sharded of the elements that are here; other
+  /// ranks have the others.
+  void write(const OpContext& ctx, const NormRows& shape, DenseTensor& out) const {
+    if (!out.defined() || ctx.reducer() == nullptr) return write(out);
+    DenseTensor mine = DenseTensor::allocate(kCpu, {Dims{width_}, out.dtype()});
+    write(mine);
+    visit_dtype(out.dtype(), [&]<class T>(TypeTag<T>) {
+      if (width_ != out.numel()) std::fill_n(out.data<T>(), out.numel(), T());
+      for (int64_t i = 0; i < width_; ++i)
+        out.data<T>()[shape.positions.empty() ? i : shape.positions[static_cast<size_t>(i)]] = mine.data<T>()[i];
+    });
+    ctx.all_reduce(out, ReduceType::sum);
+  }
   /// Writes the sums over all blocks, unless `out` is absent.
   void write(DenseTensor& out) const {
     if (!out.defined()) return;
@@ -50,15 +65,29 @@ class ColumnSums {
 };
 
 /// With n = (x - mean) / deviation and h = out_grad * scale: x_grad = (h - mean(h) - n * mean(h * n)) / deviation.
+/// The means are combined where other ranks hold parts of the rows.
 template <class T>
 void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor&,
                      const DenseTensor& mean, const DenseTensor& variance, const DenseTensor& out_grad, float epsilon,
                      int begin_norm_axis, DenseTensor& x_grad, DenseTensor& scale_grad, DenseTensor& bias_grad) {
   using S = Statistic<T>;
-  const int begin = normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, x.dims().rank());
-  const int64_t rows = x.dims().numel(0, begin), width = x.dims().numel(begin, x.dims().rank());
-  const std::vector<double> factors = affine_of(scale, width, 1.0);
+  const NormRows shape(x.dims(), ctx.input_box(0, x),
+                       normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, x.dims().rank()));
+  const int64_t rows = shape.rows, width = shape.width;
+  const std::vector<double> factors = shape.affine(scale, 1.0);
   const double* factor = factors.data();
+  const auto inverse_of = [&](int64_t r) {
+    return 1.0 / std::sqrt(static_cast<double>(variance.data<S>()[r]) + static_cast<double>(epsilon));
+  };
+  const auto row_sums = [&](int64_t r, double* sums) {
+    const T *from = x.data<T>() + r * width, *grad = out_grad.data<T>() + r * width;
+    const double center = static_cast<double>(mean.data<S>()[r]), inverse = inverse_of(r);
+    sums[0] = sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * factor[i]; });
+    sums[1] = sum_of<double>(
+        width, [=](int64_t i) { return value_at(grad, i) * factor[i] * ((value_at(from, i) - center) * inverse); });
+  };
+  DenseTensor all;
+  if (ctx.reducer() != nullptr) all = shape.sums(ctx, 2, row_sums);
   ColumnSums for_scale(rows, width), for_bias(rows, width);
   parallel_for(for_scale.blocks(), 8 * ColumnSums::kRows * width, [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) {
@@ -66,19 +95,17 @@ void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
       for (int64_t r = for_scale.begin(block); r < for_scale.end(block); ++r) {
         const T *from = x.data<T>() + r * width, *grad = out_grad.data<T>() + r * width;
         T* to = x_grad.data<T>() + r * width;
-        const double center = static_cast<double>(mean.data<S>()[r]);
-        const double inverse =
-            1.0 / std::sqrt(static_cast<double>(variance.data<S>()[r]) + static_cast<double>(epsilon));
+        const double center = static_cast<double>(mean.data<S>()[r]), inverse = inverse_of(r);
         for (int64_t i = 0; i < width; ++i) {
           const double g = value_at(grad, i);
           scale_sums[i] += g * ((value_at(from, i) - center) * inverse);
           bias_sums[i] += g;
         }
-        const double along = sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * factor[i]; }) /
-                             static_cast<double>(width);
-        const double products = sum_of<double>(
-            width, [=](int64_t i) { return value_at(grad, i) * factor[i] * ((value_at(from, i) - center) * inverse); });
-        const double across = products / static_cast<double>(width);
+        double sums[2];
+        if (all.defined()) std::copy_n(all.data<double>() + 2 * r, 2, sums);
+        else row_sums(r, sums);
+        const double along = sums[0] / static_cast<double>(shape.whole_width),
+                     across = sums[1] / static_cast<double>(shape.whole_width);
         for (int64_t i = 0; i < width; ++i) {
           const double normal = (value_at(from, i) - center) * inverse;
           to[i] = from_double<T>((value_at(grad, i) * factor[i] - along - normal * across) * inverse);
@@ -86,19 +113,39 @@ void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
       }
     }
   });
-  for_scale.write(scale_grad);
-  for_bias.write(bias_grad);
+  for_scale.write(ctx, shape, scale_grad);
+  for_bias.write(ctx, shape, bias_grad);
 }
 
-/// With n = x * invvar and h = out_grad * scale: x_grad = (h - n * mean(h * n)) * invvar.
+void layer_norm_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, const DenseTensor&,
+                         const DenseTensor&, const DenseTensor&, const DenseTensor&, float, int begin_norm_axis,
+                         DenseTensor&, DenseTensor& scale_grad, DenseTensor& bias_grad) {
+  const int begin = normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, x.dims().rank());
+  dry_all_reduce(ctx, {Dims{x.dims().numel(0, begin), 2}, DType::float64}, ReduceType::sum);
+  for (const DenseTensor* grad : {&scale_grad, &bias_grad}) {
+    if (grad->defined()) dry_all_reduce(ctx, grad->meta(), ReduceType::sum);
+  }
+}
+
+/// With n = x * invvar and h = out_grad * scale: x_grad = (h - n * mean(h * n)) * invvar. The mean is
+/// combined where other ranks hold parts of the rows.
 template <class T>
-void rms_norm_grad(const OpContext&, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& invvar,
+void rms_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& invvar,
                    const DenseTensor& out_grad, DenseTensor& x_grad, DenseTensor& scale_grad) {
   using S = Statistic<T>;
-  const int64_t width = x.dims()[x.dims().rank() - 1];
+  const NormRows shape(x.dims(), ctx.input_box(0, x), x.dims().rank() - 1);
+  const int64_t width = shape.width;
   const std::vector<double> factors = affine_of(scale, width, 1.0);
   const double* factor = factors.data();
-  ColumnSums for_scale(invvar.numel(), width);
+  const auto row_sum = [&](int64_t r, double* sum) {
+    const T *from = x.data<T>() + r * width, *grad = out_grad.data<T>() + r * width;
+    const double inverse = static_cast<double>(invvar.data<S>()[r]);
+    *sum =
+        sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * value_at(from, i) * inverse * factor[i]; });
+  };
+  DenseTensor all;
+  if (ctx.reducer() != nullptr) all = shape.sums(ctx, 1, row_sum);
+  ColumnSums for_scale(shape.rows, width);
   parallel_for(for_scale.blocks(), 6 * ColumnSums::kRows * width, [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) {
       double* scale_sums = for_scale.of(block);
@@ -107,16 +154,21 @@ void rms_norm_grad(const OpContext&, const DenseTensor& x, const DenseTensor& sc
         T* to = x_grad.data<T>() + r * width;
         const double inverse = static_cast<double>(invvar.data<S>()[r]);
         for (int64_t i = 0; i < width; ++i) scale_sums[i] += value_at(grad, i) * value_at(from, i) * inverse;
-        const double across =
-            sum_of<double>(width,
-                           [=](int64_t i) { return value_at(grad, i) * value_at(from, i) * inverse * factor[i]; }) /
-            static_cast<double>(width);
+        double sum = 0;
+        if (all.defined()) sum = all.data<double>()[r];
+        else row_sum(r, &sum);
+        const double across = sum / static_cast<double>(shape.whole_width);
         for (int64_t i = 0; i < width; ++i)
           to[i] = from_double<T>((value_at(grad, i) * factor[i] - value_at(from, i) * inverse * across) * inverse);
       }
     }
   });
   for_scale.write(scale_grad);
+}
+
+void rms_norm_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, const DenseTensor&,
+                       const DenseTensor&, DenseTensor&, DenseTensor&) {
+  dry_all_reduce(ctx, {Dims{x.dims().numel(0, x.dims().rank() - 1), 1}, DType::float64}, ReduceType::sum);
 }
 
 /// Each element's gradient contains sums over the whole batch, which are summed over all ranks.
@@ -165,8 +217,7 @@ void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
                             inverse = affine_of(saved_variance, view.size, 1.0);
   const std::vector<double> factor = affine_of(scale, view.size, 1.0);
   DenseTensor sums = channel_sums<T>(x, out_grad, view, mean.data(), inverse.data());
-  if (!constants && ctx.local != nullptr && ctx.local->reducer != nullptr)
-    ctx.local->reducer->all_reduce(sums, ReduceType::sum);
+  if (!constants) ctx.all_reduce(sums, ReduceType::sum);
   const double *plain = sums.data<double>(), *normal = plain + view.size;
   for (int64_t c = 0; c < view.size; ++c) {
     if (scale_grad.defined()) scale_grad.data<S>()[c] = static_cast<S>(normal[c]);
@@ -194,6 +245,8 @@ void register_norm_grad_for_target() {
     register_kernel("rms_norm_grad", kBackend, dtype_of<T>, &rms_norm_grad<T>);
     register_kernel("batch_norm_grad", kBackend, dtype_of<T>, &batch_norm_grad<T>);
   });
+  register_dry_kernel("layer_norm_grad", &layer_norm_grad_dry);
+  register_dry_kernel("rms_norm_grad", &rms_norm_grad_dry);
   register_dry_kernel("batch_norm_grad", &batch_norm_grad_dry);
 }
 

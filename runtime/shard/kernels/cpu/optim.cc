@@ -341,7 +341,7 @@ void lamb(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad, con
   for (const auto& sum : sums) {
     for (size_t k = 0; k < kNorms; ++k) total[k] += sum[k];
   }
-  if (ctx.local != nullptr && ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(norms, ReduceType::sum);
+  ctx.all_reduce(norms, ReduceType::sum);
   const bool adapts = (weight_decay > 0 || always_adapt) && total[0] > 0 && total[1] > 0;
   const C rate = static_cast<C>(number_of(learning_rate) * (adapts ? std::sqrt(total[0] / total[1]) : 1.0));
   const C* const update = updates.get();
@@ -377,8 +377,7 @@ void check_finite_and_unscale(const OpContext& ctx, std::span<const DenseTensor>
     });
   }
   *found_infinite.data<bool>() = found;
-  if (ctx.local != nullptr && ctx.local->reducer != nullptr)
-    ctx.local->reducer->all_reduce(found_infinite, ReduceType::any);
+  ctx.all_reduce(found_infinite, ReduceType::any);
 }
 
 void check_finite_and_unscale_dry(const OpContext& ctx, std::span<const DenseTensor>, const DenseTensor&,

@@ -315,7 +315,7 @@ void frobenius_norm(const OpContext& ctx, const DenseTensor& x, const IntArray& 
   DenseTensor squares = DenseTensor::allocate(kCpu, {out.dims(), DType::float64});
   double* sums = squares.data<double>();
   reduce_all<SumOfSquares, T>(ctx, x, all ? IntArray() : axis, [sums](int64_t i, double value) { sums[i] = value; });
-  if (ctx.local != nullptr && ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(squares, ReduceType::sum);
+  ctx.all_reduce(squares, ReduceType::sum);
   for (int64_t i = 0; i < out.numel(); ++i) out.data<T>()[i] = rounded<T>(std::sqrt(sums[i]));
 }
 

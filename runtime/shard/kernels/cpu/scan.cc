@@ -6,6 +6,11 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <vector>
+
 #include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/fold.h"
 #include "shard/kernels/cpu/parallel.h"
@@ -74,28 +79,87 @@ void best_at(const T* x, int64_t size, int64_t step, int64_t columns, int64_t* b
   }
 }
 
+/// An integer whose order is that in which numbers take each other's place: the larger one wins, and NaN
+/// always. Numbers that are equal have equal keys.
+template <class T, class Better>
+int64_t key_of(T value) {
+  constexpr bool kLarger = std::is_same_v<Better, Larger>;
+  int64_t key;
+  if constexpr (is_float<T>) {
+    const double number = static_cast<double>(static_cast<Compute<T>>(value)) + 0.0;  // -0 becomes 0
+    if (number != number) return std::numeric_limits<int64_t>::max();
+    std::memcpy(&key, &number, sizeof(key));
+    if (key < 0) key ^= std::numeric_limits<int64_t>::max();
+  } else {
+    key = static_cast<int64_t>(value);
+  }
+  return kLarger ? key : ~key;
+}
+
+/// The index in the whole tensor of an element of the shard, both counted in row-major order.
+int64_t place_in_whole(const Dims& local, const Box& box, int64_t i) {
+  int64_t place = 0, stride = 1;
+  for (int d = local.rank() - 1; d >= 0; --d) {
+    place += (box.begin[d] + i % local[d]) * stride;
+    i /= local[d];
+    stride *= box.global[d];
+  }
+  return place;
+}
+
+/// Replaces each rank's winners by those of all ranks that hold parts of the lines: the largest key wins,
+/// and of equal ones the first index.
+void combine_best(const OpContext& ctx, DenseTensor& keys, DenseTensor& indices) {
+  const int64_t* const best = keys.data<int64_t>();
+  const std::vector<int64_t> mine(best, best + keys.numel());
+  ctx.all_reduce(keys, ReduceType::max);
+  for (int64_t i = 0; i < keys.numel(); ++i) {
+    if (mine[static_cast<size_t>(i)] != best[i]) indices.data<int64_t>()[i] = std::numeric_limits<int64_t>::max();
+  }
+  ctx.all_reduce(indices, ReduceType::min);
+}
+
 template <class T, class Better>
 void index_of_best(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten, DenseTensor& out) {
   const AxisView view = view_of(ctx, x, axis, flatten);
   const Box box = ctx.input_box(0, x);
   const int along =
       flatten || box.begin.rank() == 0 ? -1 : normalize_axis(ctx.op, "axis", axis.to<int64_t>(), x.dims().rank());
-  const int64_t begin = along < 0 ? 0 : box.begin[along];
-  if (view.size == 0) return;
-  const int64_t strips = (view.inner + kColumns - 1) / kColumns;
+  const Meta lines{Dims{view.outer * view.inner}, DType::int64};
+  DenseTensor keys, indices = DenseTensor::allocate(kCpu, lines);
+  std::fill_n(indices.data<int64_t>(), indices.numel(), std::numeric_limits<int64_t>::max());
+  if (ctx.reducer() != nullptr) {
+    keys = DenseTensor::allocate(kCpu, lines);
+    std::fill_n(keys.data<int64_t>(), keys.numel(), std::numeric_limits<int64_t>::min());
+  }
+  const int64_t strips = view.size == 0 ? 0 : (view.inner + kColumns - 1) / kColumns;
   parallel_for(view.outer * strips, view.size * std::min(view.inner, kColumns), [&](int64_t first, int64_t last) {
     for (int64_t job = first; job < last; ++job) {
       const int64_t outer = job / strips, column = job % strips * kColumns,
                     columns = std::min(kColumns, view.inner - column);
       int64_t best[kColumns];
-      best_at<T, Better>(x.data<T>() + outer * view.size * view.inner + column, view.size, view.inner, columns, best);
+      const T* const from = x.data<T>() + outer * view.size * view.inner + column;
+      best_at<T, Better>(from, view.size, view.inner, columns, best);
       for (int64_t j = 0; j < columns; ++j) {
         const int64_t i = outer * view.inner + column + j;
-        if (out.dtype() == DType::int64) out.data<int64_t>()[i] = begin + best[j];
-        else out.data<int32_t>()[i] = static_cast<int32_t>(begin + best[j]);
+        indices.data<int64_t>()[i] =
+            flatten ? place_in_whole(x.dims(), box, best[j]) : best[j] + (along < 0 ? 0 : box.begin[along]);
+        if (keys.defined()) keys.data<int64_t>()[i] = key_of<T, Better>(from[best[j] * view.inner + j]);
       }
     }
   });
+  if (keys.defined()) combine_best(ctx, keys, indices);
+  for (int64_t i = 0; i < out.numel(); ++i) {
+    const int64_t index = indices.data<int64_t>()[i];
+    if (out.dtype() == DType::int64) out.data<int64_t>()[i] = index;
+    else out.data<int32_t>()[i] = static_cast<int32_t>(index);
+  }
+}
+
+void index_of_best_dry(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten, DenseTensor&) {
+  const AxisView view = view_of(ctx, x, axis, flatten);
+  dry_all_reduce(ctx, {Dims{view.outer * view.inner}, DType::int64}, ReduceType::max);
+  dry_all_reduce(ctx, {Dims{view.outer * view.inner}, DType::int64}, ReduceType::min);
 }
 
 /// Running sums of float are computed in double, so that long rows keep their accuracy.
@@ -129,6 +193,7 @@ void cumsum(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool
 }
 
 void register_scan_for_target() {
+  for (const char* op : {"argmax", "argmin"}) register_dry_kernel(op, &index_of_best_dry);
   for_types(AllTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("argmax", kBackend, dtype_of<T>, &index_of_best<T, Larger>);
     register_kernel("argmin", kBackend, dtype_of<T>, &index_of_best<T, Smaller>);

@@ -8,7 +8,10 @@
 #include "hwy/highway.h"
 
 #include <array>
+#include <cmath>
+#include <limits>
 #include <memory>
+#include <vector>
 
 #include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/data_check.h"
@@ -28,7 +31,7 @@ constexpr int64_t kRoom = 16384;  // elements of lines that are copied together,
 /// Calls body(lines, to, i, scratch) for each of the outer * inner lines along the axis: `lines` are
 /// those of the tensors `in`, `to` is that of `out`, and `scratch` has room for a line in the type
 /// of arithmetic. A line whose elements are apart is copied to and from a contiguous one, so that a
-/// result does not depend on the distance.
+/// result does not depend on the distance. Without `out` nothing is written, and `to` is scratch.
 template <class T, size_t count, class Body>
 void for_lines(const AxisView& view, const std::array<const T*, count>& in, T* out, const Body& body) {
   if (view.size == 0 || view.inner == 0) return;
@@ -41,7 +44,7 @@ void for_lines(const AxisView& view, const std::array<const T*, count>& in, T* o
       for (int64_t i = first; i < last; ++i) {
         std::array<const T*, count> lines = in;
         for (const T*& line : lines) line += i * view.size;
-        body(lines, out + i * view.size, i, scratch.get());
+        body(lines, out == nullptr ? nullptr : out + i * view.size, i, scratch.get());
       }
     });
     return;
@@ -65,9 +68,29 @@ void for_lines(const AxisView& view, const std::array<const T*, count>& in, T* o
         for (size_t k = 0; k < count; ++k) lines[k] = memory.get() + (int64_t(k) * strip + j) * pitch;
         body(lines, results + j * pitch, job / strips * view.inner + column + j, scratch.get());
       }
-      transpose_matrix(results, pitch, out + at, view.inner, n, view.size);
+      if (out != nullptr) transpose_matrix(results, pitch, out + at, view.inner, n, view.size);
     }
   });
+}
+
+/// term(lines) of each line, added up over the ranks that hold the other parts of the lines. Empty
+/// where there are none: then each line is whole, and its term need not be kept.
+template <class T, size_t count, class Term>
+std::vector<double> combined(const OpContext& ctx, const AxisView& view, const std::array<const T*, count>& in,
+                             const Term& term) {
+  if (ctx.reducer() == nullptr) return {};
+  DenseTensor terms = DenseTensor::allocate(kCpu, {Dims{view.outer * view.inner}, DType::float64});
+  double* const sums = terms.data<double>();
+  std::fill_n(sums, terms.numel(), 0.0);
+  for_lines<T, count>(view, in, nullptr, [&](const auto& lines, T*, int64_t i, Compute<T>*) { sums[i] = term(lines); });
+  ctx.all_reduce(terms, ReduceType::sum);
+  return {sums, sums + terms.numel()};
+}
+
+/// What dry calls of `combined` send.
+void combined_dry(const OpContext& ctx, const DenseTensor& x, int axis, ReduceType type) {
+  const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
+  dry_all_reduce(ctx, {Dims{view.outer * view.inner}, DType::float64}, type);
 }
 
 template <class T>
@@ -98,6 +121,37 @@ LineSums<T> sums_of(const T* x, int64_t size) {
   return {largest, sum};
 }
 
+/// The sums of lines of which other ranks hold parts: those of the parts, each scaled to the largest
+/// number of all. Empty where lines are whole.
+template <class T>
+std::vector<LineSums<T>> combined_sums(const OpContext& ctx, const AxisView& view, const T* x) {
+  if (ctx.reducer() == nullptr) return {};
+  const Meta meta{Dims{view.outer * view.inner}, DType::float64};
+  DenseTensor all_largest = DenseTensor::allocate(kCpu, meta), all_sums = DenseTensor::allocate(kCpu, meta);
+  double *const largest = all_largest.data<double>(), *const sums = all_sums.data<double>();
+  std::fill_n(largest, meta.numel(), -std::numeric_limits<double>::infinity());
+  std::fill_n(sums, meta.numel(), 0.0);
+  for_lines<T, 1>(view, {x}, nullptr, [&](const auto& lines, T*, int64_t i, Compute<T>*) {
+    const LineSums<T> part = sums_of(lines[0], view.size);
+    largest[i] = static_cast<double>(part.largest);
+    sums[i] = part.sum;
+    if (part.largest != lowest<Compute<T>>()) return;
+    // All are -inf, which adds nothing to a sum that another part scales, or NaN is among them.
+    const T* line = lines[0];
+    const auto total = sum_of<Compute<T>>(view.size, [=](int64_t k) { return static_cast<Compute<T>>(line[k]); });
+    sums[i] = total != total ? static_cast<double>(total) : 0;
+  });
+  const std::vector<double> mine(largest, largest + meta.numel());
+  ctx.all_reduce(all_largest, ReduceType::max);
+  for (size_t i = 0; i < mine.size(); ++i) {
+    if (sums[i] != 0) sums[i] *= std::exp(mine[i] - largest[i]);
+  }
+  ctx.all_reduce(all_sums, ReduceType::sum);
+  std::vector<LineSums<T>> result(mine.size());
+  for (size_t i = 0; i < result.size(); ++i) result[i] = {static_cast<Compute<T>>(largest[i]), sums[i]};
+  return result;
+}
+
 /// `out` may be `x`. Each exponential is computed once, and is kept until the sum is known: in
 /// `out`, or in `scratch` where `out` has 16 bits.
 template <class T>
@@ -123,11 +177,21 @@ LineSums<T> softmax_line(const T* x, T* out, int64_t size, Compute<T>* scratch) 
   return {largest, sum};
 }
 
+/// The part of a line whose sums are known.
+template <class T>
+void softmax_part(const T* x, T* out, int64_t size, const LineSums<T>& sums) {
+  using C = Compute<T>;
+  const C largest = sums.largest, total = static_cast<C>(sums.sum);
+  for (int64_t k = 0; k < size; ++k) out[k] = T(exp_of(static_cast<C>(x[k]) - largest) / total);
+}
+
 template <class T>
 void softmax(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out) {
   const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
-  for_lines<T, 1>(view, {x.data<T>()}, out.data<T>(), [&](const auto& lines, T* to, int64_t, Compute<T>* scratch) {
-    softmax_line(lines[0], to, view.size, scratch);
+  const std::vector<LineSums<T>> all = combined_sums(ctx, view, x.data<T>());
+  for_lines<T, 1>(view, {x.data<T>()}, out.data<T>(), [&](const auto& lines, T* to, int64_t i, Compute<T>* scratch) {
+    if (all.empty()) softmax_line(lines[0], to, view.size, scratch);
+    else softmax_part(lines[0], to, view.size, all[static_cast<size_t>(i)]);
   });
 }
 
@@ -135,9 +199,10 @@ template <class T>
 void log_softmax(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out) {
   using C = Compute<T>;
   const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
-  for_lines<T, 1>(view, {x.data<T>()}, out.data<T>(), [&](const auto& lines, T* to, int64_t, Compute<T>*) {
+  const std::vector<LineSums<T>> all = combined_sums(ctx, view, x.data<T>());
+  for_lines<T, 1>(view, {x.data<T>()}, out.data<T>(), [&](const auto& lines, T* to, int64_t i, Compute<T>*) {
     const T* from = lines[0];
-    const LineSums<T> sums = sums_of(from, view.size);
+    const LineSums<T> sums = all.empty() ? sums_of(from, view.size) : all[static_cast<size_t>(i)];
     const C largest = sums.largest, total = static_cast<C>(std::log(sums.sum));
     for (int64_t k = 0, n = view.size; k < n; ++k) to[k] = T(static_cast<C>(from[k]) - largest - total);
   });
@@ -149,12 +214,17 @@ void softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTenso
                   DenseTensor& x_grad) {
   using C = Compute<T>;
   const AxisView view = axis_view(out.dims(), normalize_axis(ctx.op, "axis", axis, out.dims().rank()));
+  const auto sum = [&](const std::array<const T*, 2>& lines) {
+    const T *y = lines[0], *grad = lines[1];
+    return sum_of<double>(view.size, [=](int64_t k) {
+      return static_cast<double>(static_cast<C>(y[k])) * static_cast<double>(static_cast<C>(grad[k]));
+    });
+  };
+  const std::vector<double> all = combined<T, 2>(ctx, view, {out.data<T>(), out_grad.data<T>()}, sum);
   for_lines<T, 2>(view, {out.data<T>(), out_grad.data<T>()}, x_grad.data<T>(),
-                  [&](const auto& lines, T* to, int64_t, Compute<T>*) {
+                  [&](const auto& lines, T* to, int64_t i, Compute<T>*) {
                     const T *y = lines[0], *grad = lines[1];
-                    const C total = static_cast<C>(sum_of<double>(view.size, [=](int64_t k) {
-                      return static_cast<double>(static_cast<C>(y[k])) * static_cast<double>(static_cast<C>(grad[k]));
-                    }));
+                    const C total = static_cast<C>(all.empty() ? sum(lines) : all[static_cast<size_t>(i)]);
                     for (int64_t k = 0, n = view.size; k < n; ++k)
                       to[k] = T(static_cast<C>(y[k]) * (static_cast<C>(grad[k]) - total));
                   });
@@ -165,14 +235,18 @@ void log_softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseT
                       DenseTensor& x_grad) {
   using C = Compute<T>;
   const AxisView view = axis_view(out.dims(), normalize_axis(ctx.op, "axis", axis, out.dims().rank()));
-  for_lines<T, 2>(
-      view, {out.data<T>(), out_grad.data<T>()}, x_grad.data<T>(), [&](const auto& lines, T* to, int64_t, Compute<T>*) {
-        const T *y = lines[0], *grad = lines[1];
-        const C total = static_cast<C>(
-            sum_of<double>(view.size, [=](int64_t k) { return static_cast<double>(static_cast<C>(grad[k])); }));
-        for (int64_t k = 0, n = view.size; k < n; ++k)
-          to[k] = T(static_cast<C>(grad[k]) - exp_of(static_cast<C>(y[k])) * total);
-      });
+  const auto sum = [&](const auto& lines) {
+    const T* grad = lines.back();
+    return sum_of<double>(view.size, [=](int64_t k) { return static_cast<double>(static_cast<C>(grad[k])); });
+  };
+  const std::vector<double> all = combined<T, 1>(ctx, view, {out_grad.data<T>()}, sum);
+  for_lines<T, 2>(view, {out.data<T>(), out_grad.data<T>()}, x_grad.data<T>(),
+                  [&](const auto& lines, T* to, int64_t i, Compute<T>*) {
+                    const T *y = lines[0], *grad = lines[1];
+                    const C total = static_cast<C>(all.empty() ? sum(lines) : all[static_cast<size_t>(i)]);
+                    for (int64_t k = 0, n = view.size; k < n; ++k)
+                      to[k] = T(static_cast<C>(grad[k]) - exp_of(static_cast<C>(y[k])) * total);
+                  });
 }
 
 /// The classes are the last dim of the whole label.
@@ -215,17 +289,25 @@ double negative_log(const T* x, int64_t k, const LineSums<T>& sums, bool use_sof
   return use_softmax ? std::log(sums.sum) - (value - static_cast<double>(sums.largest)) : -std::log(value);
 }
 
+/// The classes may be sharded: sums of exponentials are combined, and the loss of a hard label is
+/// that of the rank which has its class.
 template <class T>
 void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTensor& label, bool soft_label,
                    bool use_softmax, bool, int ignore_index, int axis, DenseTensor& softmax_out, DenseTensor& loss) {
-  const AxisView view = axis_view(input.dims(), normalize_axis(ctx.op, "axis", axis, input.dims().rank()));
-  if (!soft_label) check_labels(ctx, 1, label, view.size, ignore_index);
-  if (view.size == 0) std::fill_n(loss.data<T>(), loss.numel(), T(0.0f));
+  const int along = normalize_axis(ctx.op, "axis", axis, input.dims().rank());
+  const AxisView view = axis_view(input.dims(), along);
+  const Box box = ctx.input_box(0, input);
+  if (!soft_label) check_labels(ctx, 1, label, box.global[along], ignore_index);
+  std::vector<LineSums<T>> all;
+  if (use_softmax) all = combined_sums(ctx, view, input.data<T>());
+  DenseTensor losses = DenseTensor::allocate(kCpu, {Dims{view.outer * view.inner}, DType::float64});
+  std::fill_n(losses.data<double>(), losses.numel(), 0.0);
   const auto line_loss = [&](const auto& lines, T* to, int64_t line, Compute<T>* scratch) {
     const T* from = lines.front();
     LineSums<T> sums{};
-    if (use_softmax) sums = softmax_line(from, to, view.size, scratch);
-    else std::copy_n(from, view.size, to);
+    if (!use_softmax) std::copy_n(from, view.size, to);
+    else if (all.empty()) sums = softmax_line(from, to, view.size, scratch);
+    else softmax_part(from, to, view.size, sums = all[static_cast<size_t>(line)]);
     double result = 0;
     if (soft_label) {
       const T* weight = lines.back();
@@ -233,13 +315,23 @@ void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTe
         const double w = static_cast<double>(static_cast<Compute<T>>(weight[k]));
         if (w != 0) result += w * negative_log(from, k, sums, use_softmax);
       }
-    } else if (const int64_t k = index_at(label, line); k != ignore_index) {
-      result = negative_log(from, k, sums, use_softmax);
+    } else if (const int64_t k = index_at(label, line), mine = k - box.begin[along];
+               k != ignore_index && mine >= 0 && mine < view.size) {
+      result = negative_log(from, mine, sums, use_softmax);
     }
-    loss.data<T>()[line] = T(static_cast<Compute<T>>(result));
+    losses.data<double>()[line] = result;
   };
   if (soft_label) for_lines<T, 2>(view, {input.data<T>(), label.data<T>()}, softmax_out.data<T>(), line_loss);
   else for_lines<T, 1>(view, {input.data<T>()}, softmax_out.data<T>(), line_loss);
+  ctx.all_reduce(losses, ReduceType::sum);
+  for (int64_t i = 0; i < loss.numel(); ++i) loss.data<T>()[i] = T(static_cast<Compute<T>>(losses.data<double>()[i]));
+}
+
+void cross_entropy_dry(const OpContext& ctx, const DenseTensor& input, const DenseTensor&, bool, bool use_softmax, bool,
+                       int, int axis, DenseTensor&, DenseTensor&) {
+  if (use_softmax) combined_dry(ctx, input, axis, ReduceType::max);
+  if (use_softmax) combined_dry(ctx, input, axis, ReduceType::sum);
+  combined_dry(ctx, input, axis, ReduceType::sum);
 }
 
 /// The gradient of one line; `weight` returns the label's share of class k. With use_softmax x is p
@@ -256,7 +348,7 @@ void cross_entropy_line(const T* x, int64_t size, bool use_softmax, double sum_o
   }
 }
 
-/// The classes of a hard label may be sharded: each rank knows its own classes.
+/// The classes may be sharded: each rank knows its own, and the weights of soft labels are added up.
 template <class T>
 void cross_entropy_grad(const OpContext& ctx, const DenseTensor& label, const DenseTensor& softmax_in,
                         const DenseTensor& loss_grad, bool soft_label, bool use_softmax, bool, int ignore_index,
@@ -266,14 +358,20 @@ void cross_entropy_grad(const OpContext& ctx, const DenseTensor& label, const De
   const AxisView view = axis_view(softmax_in.dims(), along);
   const Box box = ctx.input_box(1, softmax_in);
   if (!soft_label) check_labels(ctx, 0, label, box.global[along], ignore_index);
+  const auto sum_of_weights = [&](const auto& lines) {
+    double sum = 0;
+    for (int64_t k = 0; k < view.size; ++k) sum += static_cast<double>(static_cast<C>(lines.back()[k]));
+    return sum;
+  };
+  std::vector<double> all;
+  if (soft_label && use_softmax) all = combined<T, 1>(ctx, view, {label.data<T>()}, sum_of_weights);
   const auto line_grad = [&](const auto& lines, T* to, int64_t line, Compute<T>*) {
     const T* from = lines.front();
     const double gradient = static_cast<double>(static_cast<C>(loss_grad.data<T>()[line]));
     if (soft_label) {
       const T* weights = lines.back();
       const auto weight = [=](int64_t k) { return static_cast<double>(static_cast<C>(weights[k])); };
-      double sum = 0;
-      for (int64_t k = 0; k < view.size; ++k) sum += weight(k);
+      const double sum = all.empty() ? sum_of_weights(lines) : all[static_cast<size_t>(line)];
       return cross_entropy_line(from, view.size, use_softmax, sum, gradient, weight, to);
     }
     const int64_t value = index_at(label, line), mine = value - box.begin[along];
@@ -285,7 +383,25 @@ void cross_entropy_grad(const OpContext& ctx, const DenseTensor& label, const De
   else for_lines<T, 1>(view, {softmax_in.data<T>()}, input_grad.data<T>(), line_grad);
 }
 
+void softmax_dry(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor&) {
+  combined_dry(ctx, x, axis, ReduceType::max);
+  combined_dry(ctx, x, axis, ReduceType::sum);
+}
+
+void softmax_grad_dry(const OpContext& ctx, const DenseTensor& out, const DenseTensor&, int axis, DenseTensor&) {
+  combined_dry(ctx, out, axis, ReduceType::sum);
+}
+
+void cross_entropy_grad_dry(const OpContext& ctx, const DenseTensor&, const DenseTensor& softmax, const DenseTensor&,
+                            bool soft_label, bool use_softmax, bool, int, int axis, DenseTensor&) {
+  if (soft_label && use_softmax) combined_dry(ctx, softmax, axis, ReduceType::sum);
+}
+
 void register_softmax_for_target() {
+  for (const char* op : {"softmax", "log_softmax"}) register_dry_kernel(op, &softmax_dry);
+  for (const char* op : {"softmax_grad", "log_softmax_grad"}) register_dry_kernel(op, &softmax_grad_dry);
+  register_dry_kernel("cross_entropy_with_softmax", &cross_entropy_dry);
+  register_dry_kernel("cross_entropy_with_softmax_grad", &cross_entropy_grad_dry);
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("softmax", kBackend, dtype_of<T>, &softmax<T>);
     register_kernel("log_softmax", kBackend, dtype_of<T>, &log_softmax<T>);
