@@ -118,11 +118,63 @@ def cases():
         return [torch.optim.AdamW([parameter], lr=1e-3, fused=True)]
 
     every["adamw"] = (make_adamw, lambda optimizer: optimizer.step())
+    add_layer_cases(case, every, big)
     for n in (4, 64, 1024):
         case(f"add {n}", torch.add, ((n,), (n,)))
         case(f"sum {n}", torch.sum, ((n,),))
         case(f"softmax {n}", lambda x: x.softmax(0), ((n,),))
     return every
+
+
+def add_layer_cases(case, every, big):
+    """Layers of images and sequences, further functions, and what selects, sorts and moves elements."""
+    for name, run, *bounds in (
+            ("erf", torch.erf), ("expm1", torch.expm1), ("log1p", torch.log1p, -0.5, 4), ("tan", torch.tan, -1, 1),
+            ("asin", torch.asin, -1, 1), ("atan", torch.atan), ("sinh", torch.sinh), ("floor", torch.floor),
+            ("reciprocal", torch.reciprocal, 0.5, 2), ("sqrt", torch.sqrt, 0.1, 4), ("softplus", F.softplus), ("mish", F.mish),
+            ("hardswish", F.hardswish), ("elu", F.elu), ("leaky_relu", lambda x: F.leaky_relu(x, 0.02)),
+            ("lgamma", torch.lgamma, 0.5, 4), ("digamma", torch.digamma, 0.5, 4)):
+        case(name, run, low=bounds[0] if bounds else -2, high=bounds[1] if bounds else 2)
+    case("atan2", torch.atan2, (big, big))
+    case("lerp", torch.lerp, (big, big, (1,)))
+    case("logsumexp", lambda x: x.logsumexp(1))
+    case("cumprod", lambda x: x.cumprod(1), low=0.99, high=1.01)
+    case("p_norm dim 1", lambda x: torch.linalg.vector_norm(x, 2, 1))
+    for dtype, end in ((torch.float32, ""), (torch.bfloat16, " bf16")):
+        case("conv2d 3x3, 64 channels" + end, lambda x, w: F.conv2d(x, w, padding=1), ((8, 64, 56, 56), (64, 64, 3, 3)), dtype)
+        case("conv2d 1x1, 256 channels" + end, F.conv2d, ((8, 256, 28, 28), (256, 256, 1, 1)), dtype)
+    case("conv2d 7x7, stride 2", lambda x, w: F.conv2d(x, w, stride=2, padding=3), ((8, 3, 224, 224), (64, 3, 7, 7)))
+    case("depthwise_conv2d 3x3", lambda x, w: F.conv2d(x, w, padding=1, groups=128), ((8, 128, 56, 56), (128, 1, 3, 3)))
+    case("conv2d_transpose 4x4, stride 2", lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1),
+         ((8, 64, 28, 28), (64, 64, 4, 4)))
+    images = (8, 64, 112, 112)
+    case("max pool 3x3, stride 2", lambda x: F.max_pool2d(x, 3, 2, 1), (images,))
+    case("average pool 2x2", lambda x: F.avg_pool2d(x, 2), (images,))
+    case("group_norm", lambda x, w, b: F.group_norm(x, 8, w, b), (images, (64,), (64,)))
+    case("instance_norm", lambda x, w, b: F.instance_norm(x, weight=w, bias=b), (images, (64,), (64,)))
+    case("bilinear_interp", lambda x: F.interpolate(x, (112, 112), mode="bilinear"), ((8, 64, 56, 56),))
+
+    def lstm(x, h, c, *weights):
+        return torch._VF.lstm(x, (h, c), list(weights), True, 1, 0.0, True, False, False)[0]
+
+    case("lstm, 64 steps", lstm, ((64, 32, 256), (1, 32, 256), (1, 32, 256), (1024, 256), (1024, 256), (1024,), (1024,)),
+         low=-0.1, high=0.1)
+    case("topk 10 of 4096", lambda x: x.topk(10)[0])
+    case("argsort", lambda x: x.argsort())
+    case("flip dim 1", lambda x: x.flip(1))
+    case("roll dim 1", lambda x: x.roll(100, 1))
+    case("pad", lambda x: F.pad(x, (3, 4, 1, 2)))
+    case("unfold", lambda x: F.unfold(x, 3, padding=1), ((8, 16, 112, 112),))
+    index = (torch.int64, 0, COLUMNS)
+    every["take_along_axis"] = (lambda: [draw(big), draw(big, *index)], lambda x, at: x.gather(1, at))
+    every["index_select"] = (lambda: [draw(big), draw((COLUMNS,), *index)], lambda x, at: x.index_select(1, at))
+
+    def make_matrix():
+        x = draw((256, 256))
+        return [x @ x.t() + 64 * torch.eye(256)]
+
+    every["cholesky 256"] = (make_matrix, torch.linalg.cholesky)
+    every["inverse 256"] = (make_matrix, torch.linalg.inv)
 
 
 class Ours:

@@ -33,11 +33,11 @@ std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor&, const Tensor&,
 namespace shard::ops {
 inline constexpr OpDef softmax = {.name = "softmax", .inplace_name = "softmax_",
     .location = "nn.yaml", .inputs = slots<"x">, .attrs = names<"axis">, .outputs = slots<"out">,
-    .aliases = aliases<inplace_alias(0, 0)>, .rule = "...{!axis} -> ...{!axis}",
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "...{*axis} -> ...{*axis}",
     .kernel = "softmax", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef log_softmax = {.name = "log_softmax", .location = "nn.yaml",
     .inputs = slots<"x">, .attrs = names<"axis">, .outputs = slots<"out">,
-    .rule = "...{!axis} -> ...{!axis}", .kernel = "log_softmax",
+    .rule = "...{*axis} -> ...{*axis}", .kernel = "log_softmax",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef embedding = {.name = "embedding", .location = "nn.yaml",
     .inputs = slots<"x", "weight">, .attrs = names<"padding_idx">, .outputs = slots<"out">,
@@ -46,12 +46,12 @@ inline constexpr OpDef embedding = {.name = "embedding", .location = "nn.yaml",
 inline constexpr OpDef layer_norm = {.name = "layer_norm", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?">, .attrs = names<"epsilon", "begin_norm_axis">,
     .outputs = slots<"out", "mean", "variance">,
-    .rule = "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, "
+    .rule = "...{*begin_norm_axis..}, 1, 1 -> ...{*begin_norm_axis..}, "
     "...{-begin_norm_axis..}, ...{-begin_norm_axis..}", .kernel = "layer_norm", .kernel_dtypes =
         dtype_sources<input_dtype(0)>};
 inline constexpr OpDef rms_norm = {.name = "rms_norm", .location = "nn.yaml",
     .inputs = slots<"x", "scale">, .attrs = names<"epsilon">, .outputs = slots<"out", "invvar">,
-    .rule = "... !d, !d -> ... !d, ...", .kernel = "rms_norm",
+    .rule = "... *d, *d -> ... *d, ...", .kernel = "rms_norm",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef batch_norm = {.name = "batch_norm", .location = "nn.yaml",
     .inputs = slots<"x", "mean", "variance", "scale?", "bias?">,
@@ -80,7 +80,7 @@ inline constexpr OpDef label_smooth = {.name = "label_smooth", .location = "nn.y
 inline constexpr OpDef cross_entropy_with_softmax = {.name = "cross_entropy_with_softmax",
     .location = "nn.yaml", .inputs = slots<"input", "label">,
     .attrs = names<"soft_label", "use_softmax", "numeric_stable_mode", "ignore_index", "axis">,
-    .outputs = slots<"softmax", "loss">, .rule = "CrossEntropyWithSoftmaxInferSpmd",
+    .outputs = slots<"softmax", "loss">, .rule = "CombinedCrossEntropyInferSpmd",
     .kernel = "cross_entropy_with_softmax", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef flash_attn = {.name = "flash_attn", .location = "nn.yaml",
     .inputs = slots<"q", "k", "v", "fixed_seed_offset?", "attn_mask?">,
@@ -104,12 +104,12 @@ inline constexpr OpDef fused_linear_param_grad_add = {.name = "fused_linear_para
 inline constexpr OpDef softmax_grad = {.name = "softmax_grad", .inplace_name = "softmax_grad_",
     .location = "nn.yaml", .inputs = slots<"out", "out_grad">, .attrs = names<"axis">,
     .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>,
-    .rule = "...{!axis}, ...{!axis} -> ...{!axis}", .kernel = "softmax_grad",
+    .rule = "...{*axis}, ...{*axis} -> ...{*axis}", .kernel = "softmax_grad",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef log_softmax_grad = {.name = "log_softmax_grad",
     .inplace_name = "log_softmax_grad_", .location = "nn.yaml", .inputs = slots<"out", "out_grad">,
     .attrs = names<"axis">, .outputs = slots<"x_grad">, .aliases = aliases<inplace_alias(0, 1)>,
-    .rule = "...{!axis}, ...{!axis} -> ...{!axis}", .kernel = "log_softmax_grad",
+    .rule = "...{*axis}, ...{*axis} -> ...{*axis}", .kernel = "log_softmax_grad",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef embedding_grad = {.name = "embedding_grad", .location = "nn.yaml",
     .inputs = slots<"x", "weight", "out_grad">, .attrs = names<"padding_idx">,
@@ -119,13 +119,13 @@ inline constexpr OpDef layer_norm_grad = {.name = "layer_norm_grad", .location =
     .inputs = slots<"x", "scale?", "bias?", "mean", "variance", "out_grad">,
     .attrs = names<"epsilon", "begin_norm_axis">,
     .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">,
-    .rule = "...{!begin_norm_axis..}, 1, 1, ...{-begin_norm_axis..}, "
-    "...{-begin_norm_axis..}, ...{!begin_norm_axis..} -> "
-    "...{!begin_norm_axis..}, 1:sum, 1:sum", .kernel = "layer_norm_grad", .kernel_dtypes =
+    .rule = "...{*begin_norm_axis..}, 1, 1, ...{-begin_norm_axis..}, "
+    "...{-begin_norm_axis..}, ...{*begin_norm_axis..} -> "
+    "...{*begin_norm_axis..}, 1:sum, 1:sum", .kernel = "layer_norm_grad", .kernel_dtypes =
         dtype_sources<input_dtype(0)>, .no_need_buffer = 0x4};
 inline constexpr OpDef rms_norm_grad = {.name = "rms_norm_grad", .location = "nn.yaml",
     .inputs = slots<"x", "scale", "invvar", "out_grad">, .outputs = slots<"x_grad", "scale_grad">,
-    .rule = "... !d, !d, ..., ... !d -> ... !d, !d", .kernel = "rms_norm_grad",
+    .rule = "... *d, *d, ..., ... *d -> ... *d, *d", .kernel = "rms_norm_grad",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef batch_norm_grad = {.name = "batch_norm_grad", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?", "saved_mean", "saved_variance", "out_grad">,
@@ -154,7 +154,7 @@ inline constexpr OpDef cross_entropy_with_softmax_grad = {.name = "cross_entropy
     .inputs = slots<"label", "softmax", "loss_grad">,
     .attrs = names<"soft_label", "use_softmax", "numeric_stable_mode", "ignore_index", "axis">,
     .outputs = slots<"input_grad">, .aliases = aliases<inplace_alias(0, 1)>,
-    .rule = "CrossEntropyWithSoftmaxGradInferSpmd", .kernel = "cross_entropy_with_softmax_grad",
+    .rule = "CombinedCrossEntropyGradInferSpmd", .kernel = "cross_entropy_with_softmax_grad",
     .kernel_dtypes = dtype_sources<input_dtype(1)>};
 inline constexpr OpDef flash_attn_grad = {.name = "flash_attn_grad", .location = "nn.yaml",
     .inputs = slots<"q", "k", "v", "out", "softmax_lse", "seed_offset", "attn_mask?", "out_grad">,

@@ -80,10 +80,12 @@ inline constexpr OpDef numel = {.name = "numel", .location = "reduce.yaml", .inp
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef argmax = {.name = "argmax", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdims", "flatten", "dtype">, .outputs = slots<"out">,
-    .rule = "ArgMaxInferSpmd", .kernel = "argmax", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+    .rule = "CombinedArgMaxInferSpmd", .kernel = "argmax",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef argmin = {.name = "argmin", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "keepdims", "flatten", "dtype">, .outputs = slots<"out">,
-    .rule = "ArgMaxInferSpmd", .kernel = "argmin", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+    .rule = "CombinedArgMaxInferSpmd", .kernel = "argmin",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef cumprod = {.name = "cumprod", .inplace_name = "cumprod_",
     .location = "reduce.yaml", .inputs = slots<"x">, .attrs = names<"dim">, .outputs = slots<"out">,
     .aliases = aliases<inplace_alias(0, 0)>, .rule = "...{!dim} -> ...{!dim}", .kernel = "cumprod",

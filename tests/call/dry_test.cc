@@ -146,6 +146,39 @@ TEST_CASE("12, 19: a dry rank sends what the real one sends: a norm whose square
   });
 }
 
+TEST_CASE("12, 19: a dry rank sends what the real one sends: lines whose parts are combined by kernels") {
+  compare("lines", [](const ProcessMesh* m) {
+    const Tensor x = distribute(iota<float>({4, 6}), spec(m, "a, b"));
+    const Tensor scale = ones({6}, spec(m, "b")), whole = ones({6}, spec(m, "-"));
+    const Tensor label = zeros({4, 1}, spec(m, "a, -"), DType::int64);
+    const Tensor soft = softmax(x, -1), log_soft = log_softmax(x, 0);
+    const auto [probabilities, loss] = cross_entropy_with_softmax(x, label);
+    const auto [soft_probabilities, soft_loss] = cross_entropy_with_softmax(x, soft, true);
+    const auto [normal, mean_of, variance] = layer_norm_intermediate(x, whole, whole, 1e-5f, 1);
+    const auto [rms, inverse] = rms_norm(x, scale);
+    const auto [x_grad, scale_grad, bias_grad] = layer_norm_grad(x, whole, whole, mean_of, variance, normal, 1e-5f, 1);
+    const auto [rms_grad, rms_scale_grad] = rms_norm_grad(x, scale, inverse, rms);
+    return std::vector<Tensor>{soft,
+                               log_soft,
+                               softmax_grad(soft, x, -1),
+                               log_softmax_grad(log_soft, x, 0),
+                               probabilities,
+                               loss,
+                               soft_loss,
+                               cross_entropy_with_softmax_grad(label, probabilities, loss),
+                               cross_entropy_with_softmax_grad(soft, soft_probabilities, soft_loss, true),
+                               normal,
+                               rms,
+                               x_grad,
+                               scale_grad,
+                               bias_grad,
+                               rms_grad,
+                               rms_scale_grad,
+                               argmax(x, 1, false, false),
+                               argmin(x, 0, false, true)};
+  });
+}
+
 TEST_CASE("16: a kernel with a reducer that a dry world does not know is an error that says what to register") {
   World::dry(2, 0)->run([](Rank&) {
     struct Reducer final : AxisReducer {

@@ -166,7 +166,7 @@ TEST_CASE("rotary positions: the sequence may be cut, with its table, and sums o
   });
 }
 
-TEST_CASE("rms_norm keeps the last dim whole, the gradient of a linear layer is pending where the batch is sharded") {
+TEST_CASE("rms_norm shards the scale with x, the gradient of a linear layer is pending where the batch is sharded") {
   const Dims x{6, 5, 4}, dout{6, 5, 3}, dweight{4, 3}, dbias{3};
   const std::vector<AttrValue> bias = {kYes, kYes}, no_bias = {kYes, kNo};
   check_cases({
@@ -174,7 +174,7 @@ TEST_CASE("rms_norm keeps the last dim whole, the gradient of a linear layer is 
        {{{6, 8, 4}, "a, -, b"}, {{4}, "b"}},
        {1e-6},
        {{6, 8, 4}, {6, 8}},
-       "[a, -, -], [-] -> [a, -, -], [a, -]"},
+       "[a, -, b], [b] -> [a, -, b], [a, -]"},
       {ops::fused_linear_param_grad_add,
        {{x, "a, -, -"}, {dout, "a, -, b"}, {{}, nullptr}, {{}, nullptr}},
        bias,

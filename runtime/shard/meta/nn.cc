@@ -137,7 +137,8 @@ void LayerNormInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, 
                         Meta& out, Meta& mean, Meta& variance) {
   check_floating(ctx, "x", x);
   const int begin = normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, x.dims.rank());
-  const int64_t width = x.dims.numel(begin, x.dims.rank());
+  // Rows may be sharded; scale and bias are whole.
+  const int64_t width = global_dims(ctx, 0, x).numel(begin, x.dims.rank());
   check_affine(ctx, "scale", scale, x, width, true);
   check_affine(ctx, "bias", bias, x, width, true);
   if (scale != nullptr && bias != nullptr) check_same_dtype(ctx, "scale", *scale, "bias", *bias);

@@ -48,13 +48,13 @@ RuleResult batch_norm_grad(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// The kernel combines sums over the classes, so they may be sharded; a hard label has size 1 there.
-RuleResult cross_entropy(const RuleArgs& args) {
+/// The classes are not sharded, unless the kernel combines sums over them; a hard label has size 1 there.
+RuleResult cross_entropy(const RuleArgs& args, Letter::Role of_classes) {
   Notation n;
   const Dims& x = args.tensors[0].meta.dims;
   const int axis = normalize_axis(args.op.name, "axis", args.integer("axis"), x.rank());
   n.inputs = {fresh_letters(n, x)};
-  n.letters[static_cast<size_t>(axis)].role = Letter::Role::collective;
+  n.letters[static_cast<size_t>(axis)].role = of_classes;
   std::vector<int> without = n.inputs[0];
   without[static_cast<size_t>(axis)] = kNoLetter;
   std::vector<int> label = args.flag("soft_label") ? n.inputs[0] : without;
@@ -67,15 +67,15 @@ RuleResult cross_entropy(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Each class has an independent gradient, unless softmax is multiplied by the sum of a soft label,
-/// which the kernel combines; a hard label has size 1 there.
-RuleResult cross_entropy_grad(const RuleArgs& args) {
+/// Each class has an independent gradient, unless softmax is multiplied by the sum of a soft label: then
+/// classes are as in cross_entropy. A hard label has size 1 there.
+RuleResult cross_entropy_grad(const RuleArgs& args, Letter::Role of_classes) {
   Notation n;
   const Dims& x = args.tensors[1].meta.dims;
   const auto axis = static_cast<size_t>(normalize_axis(args.op.name, "axis", args.integer("axis"), x.rank()));
   const std::vector<int> softmax = fresh_letters(n, x);
   const bool soft = args.flag("soft_label");
-  if (soft && args.flag("use_softmax")) n.letters[axis].role = Letter::Role::collective;
+  if (soft && args.flag("use_softmax")) n.letters[axis].role = of_classes;
   std::vector<int> without = softmax;
   without[axis] = kNoLetter;
   std::vector<int> label = soft ? softmax : without;
@@ -184,8 +184,15 @@ void register_nn_rules() {
       "...{!begin_norm_axis..}, 1, 1 -> ...{!begin_norm_axis..}, ...{-begin_norm_axis..}, ...{-begin_norm_axis..}");
   register_rule("BatchNormInferSpmd", batch_norm);
   register_rule("BatchNormGradInferSpmd", batch_norm_grad);
-  register_rule("CrossEntropyWithSoftmaxInferSpmd", cross_entropy);
-  register_rule("CrossEntropyWithSoftmaxGradInferSpmd", cross_entropy_grad);
+  using Role = Letter::Role;
+  register_rule("CrossEntropyWithSoftmaxInferSpmd",
+                [](const RuleArgs& args) { return cross_entropy(args, Role::whole); });
+  register_rule("CrossEntropyWithSoftmaxGradInferSpmd",
+                [](const RuleArgs& args) { return cross_entropy_grad(args, Role::whole); });
+  register_rule("CombinedCrossEntropyInferSpmd",
+                [](const RuleArgs& args) { return cross_entropy(args, Role::collective); });
+  register_rule("CombinedCrossEntropyGradInferSpmd",
+                [](const RuleArgs& args) { return cross_entropy_grad(args, Role::collective); });
   register_rule("RmsNormInferSpmd", "... !d, !d -> ... !d, ...");
   register_rule("FusedLinearParamGradAddInferSpmd", linear_param_grad_add);
   register_rule("SwiGLUInferSpmd", swiglu);

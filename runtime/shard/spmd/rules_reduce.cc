@@ -6,8 +6,8 @@
 namespace shard::spmd {
 namespace {
 
-/// The kernel combines the winners of the shards of the searched dims, whose indices are global.
-RuleResult argmax(const RuleArgs& args) {
+/// The searched dims are not sharded, unless the kernel combines the winners of their shards.
+RuleResult argmax(const RuleArgs& args, Letter::Role of_searched) {
   Notation n;
   const Dims& dims = args.tensors[0].meta.dims;
   n.inputs = {fresh_letters(n, dims)};
@@ -18,7 +18,7 @@ RuleResult argmax(const RuleArgs& args) {
   for (int d = 0; d < dims.rank(); ++d) {
     const auto i = static_cast<size_t>(d);
     const bool searched = flatten || d == axis;
-    if (searched) n.letters[i].role = Letter::Role::collective;
+    if (searched) n.letters[i].role = of_searched;
     if (!searched) n.outputs[0].push_back(n.inputs[0][i]);
     else if (args.flag("keepdims")) n.outputs[0].push_back(kNoLetter);
   }
@@ -105,7 +105,8 @@ void register_reduction_rules() {
   register_rule("ReductionAllInferSpmd", "...{axis:all} -> ...{-axis?keepdim}");
   register_rule("ReductionAnyInferSpmd", "...{axis:any} -> ...{-axis?keepdim}");
   register_rule("AllCloseInferSpmd", allclose);
-  register_rule("ArgMaxInferSpmd", argmax);
+  register_rule("ArgMaxInferSpmd", [](const RuleArgs& args) { return argmax(args, Letter::Role::whole); });
+  register_rule("CombinedArgMaxInferSpmd", [](const RuleArgs& args) { return argmax(args, Letter::Role::collective); });
   register_rule("CumsumInferSpmd", cumsum);
   register_rule("FrobeniusNormInferSpmd", frobenius_norm);
   register_rule("HistogramInferSpmd", histogram);

@@ -183,11 +183,13 @@ void add_fused(OpCases& cases) {
                                      [](Tensors& t) { return Tensors{fused_softmax_mask(t[0], t[1])}; }};
                    },
                    ulps, inexact});
-  cases.push_back({"fused_softmax_mask_upper_triangle", "square", kFloats, [](Draw& draw) {
+  cases.push_back({"fused_softmax_mask_upper_triangle", "square", kFloats,
+                   [](Draw& draw) {
                      const int64_t size = draw.size_above_0();
                      return CaseCall{{draw.input({draw.size(), draw.size(), size, size})},
                                      [](Tensors& t) { return Tensors{fused_softmax_mask_upper_triangle(t[0])}; }};
-                   }});
+                   },
+                   ulps, "sums are combined over ranks in another order"});
 }
 
 }  // namespace

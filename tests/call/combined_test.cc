@@ -1,0 +1,145 @@
+// Ops whose kernels combine parts of lines that are sharded: what they send, that infinities and NaN are where one rank
+// has them, and that empty shards take part.
+#include <catch2/catch.hpp>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "shard/shard.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+const ProcessMesh* mesh_of(int ranks) { return ProcessMesh::make({ranks}, {}, {"a"}); }
+const DistSpec* columns(const ProcessMesh* mesh) { return DistSpec::parse(mesh, "-, a"); }
+
+/// The bytes that this rank sends in `call`.
+int64_t bytes_sent(Rank& rank, const std::function<void()>& call) {
+  const int64_t before = rank.stats().bytes_sent;
+  call();
+  return rank.stats().bytes_sent - before;
+}
+
+/// True where both are NaN, or they differ by at most 1e-6 of the larger.
+bool alike(const std::vector<float>& a, const std::vector<float>& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+    if (a[i] == b[i]) continue;
+    if (!(std::abs(a[i] - b[i]) <= 1e-6f * std::max(std::abs(a[i]), std::abs(b[i])))) return false;
+  }
+  return a.size() == b.size();
+}
+
+/// Calls `call` with x as it is and with the columns of x sharded over 2 and 3 ranks, and compares the results.
+void compare(const std::string& what, const Dims& dims, const std::vector<float>& values,
+             const std::function<Tensor(const Tensor&)>& call) {
+  const std::vector<float> expected = cast(call(Tensor::from_data(values, dims)), DType::float32).to_vector<float>();
+  for (const int ranks : {2, 3}) {
+    run_ranks(ranks, [&](Rank&) {
+      const ProcessMesh* mesh = mesh_of(ranks);
+      const Tensor x = distribute(Tensor::from_data(values, dims), columns(mesh));
+      const Tensor result = cast(call(x), DType::float32);
+      check(alike(full_tensor(result).to_vector<float>(), expected), what + " on " + std::to_string(ranks) + " ranks");
+    });
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a sharded line is combined by what is sent for it and not gathered") {
+  run_ranks(2, [](Rank& rank) {
+    const ProcessMesh* mesh = mesh_of(2);
+    const int64_t lines = 16, width = 1000;
+    const Tensor x = distribute(iota<float>({lines, width}), columns(mesh));
+    const Tensor label = distribute(zeros({lines, 1}, DType::int64), DistSpec::replicated(mesh, 2));
+    const auto sends = [&](const char* op, int64_t bytes_of_line, const std::function<Tensor()>& call) {
+      // An all-reduce between two ranks sends as many bytes as it reduces.
+      const int64_t sent = bytes_sent(rank, [&] { call(); });
+      check(sent == lines * bytes_of_line, std::string(op) + " sent " + std::to_string(sent));
+    };
+    sends("softmax", 16, [&] { return softmax(x, -1); });
+    sends("log_softmax", 16, [&] { return log_softmax(x, -1); });
+    sends("cross_entropy_with_softmax", 24, [&] { return std::get<1>(cross_entropy_with_softmax(x, label)); });
+    const Tensor scale = ones({width}, DistSpec::parse(mesh, "a"));
+    sends("rms_norm", 8, [&] { return std::get<0>(rms_norm(x, scale)); });
+    sends("layer_norm", 16, [&] { return layer_norm(x, {}, {}, 1e-5f, 1); });
+    sends("argmax", 16, [&] { return argmax(x, 1, false, false); });
+    sends("softmax along a whole dim", 0, [&] { return softmax(x, 0); });
+  });
+}
+
+TEST_CASE("softmax of sharded lines has infinities and NaN where one rank has them") {
+  const Dims dims{6, 6};
+  const std::vector<float> values = {-kInf,  -kInf, -kInf, 1,     2,     3,      // one shard is all -inf
+                                     -kInf,  -kInf, -kInf, -kInf, -kInf, -kInf,  // all are
+                                     -kInf,  kNaN,  -kInf, 1,     2,     3,      // NaN among -inf, beside numbers
+                                     kNaN,   1,     2,     3,     4,     5,      //
+                                     kInf,   1,     2,     3,     4,     5,      //
+                                     -1e30f, 0,     1,     88,    -88,   1e30f};
+  compare("softmax", dims, values, [](const Tensor& x) { return softmax(x, -1); });
+  compare("log_softmax", dims, values, [](const Tensor& x) { return log_softmax(x, -1); });
+  compare("losses", dims, values, [](const Tensor& x) {
+    const Tensor label = zeros({6, 1}, DType::int64);
+    return std::get<1>(cross_entropy_with_softmax(
+        x, x.is_dist() ? distribute(label, DistSpec::replicated(spec_of(x)->mesh(), 2)) : label));
+  });
+}
+
+TEST_CASE("the winner among shards is the first index of the best number and NaN wins") {
+  const Dims dims{5, 5};
+  const std::vector<float> values = {3,     1,     3,     3,     2,      //
+                                     0,     1,     kNaN,  5,     kNaN,   //
+                                     -0.0f, 0,     -0.0f, 0,     -1,     //
+                                     -kInf, -kInf, -kInf, -kInf, -kInf,  //
+                                     kInf,  1,     kInf,  -kInf, -kInf};
+  for (const bool flatten : {false, true}) {
+    compare("argmax", dims, values, [=](const Tensor& x) { return argmax(x, 1, false, flatten); });
+    compare("argmin", dims, values, [=](const Tensor& x) { return argmin(x, 1, false, flatten); });
+  }
+}
+
+TEST_CASE("lines shorter than the mesh are combined with shards that are empty") {
+  const std::vector<float> values = {1, 2, -1, 4};
+  for (const Dims& dims : {Dims{4, 1}, Dims{2, 2}}) {
+    compare("softmax", dims, values, [](const Tensor& x) { return softmax(x, -1); });
+    compare("layer_norm", dims, values, [](const Tensor& x) { return layer_norm(x, {}, {}, 1e-5f, 1); });
+    compare("argmax", dims, values, [](const Tensor& x) { return argmax(x, 1, false, false); });
+  }
+}
+
+TEST_CASE("scales and gradients of sharded rows are those of one rank") {
+  const Dims dims{3, 8};
+  std::vector<float> values;
+  for (int i = 0; i < 24; ++i) values.push_back(std::sin(static_cast<float>(i)));
+  const auto like = [](const Tensor& x, const Tensor& plain) {
+    return x.is_dist() ? distribute(plain, DistSpec::replicated(spec_of(x)->mesh(), 1)) : plain;
+  };
+  for (const bool to_scale : {false, true}) {
+    compare("gradients of layer_norm", dims, values, [&](const Tensor& given) {
+      Tensor x = assign(given), scale = like(given, iota<float>({8}, 1)), bias = like(given, iota<float>({8}));
+      for (Tensor* leaf : {&x, &scale, &bias}) *leaf = leaf->detach().set_requires_grad(true);
+      const Tensor out = layer_norm(x, scale, bias, 1e-5f, 1);
+      const std::vector<Tensor> grads = grad({sum(multiply(out, out), {})}, {x, scale, bias});
+      return to_scale ? add(grads[1], grads[2]) : grads[0];
+    });
+  }
+}
+
+TEST_CASE("a policy that forbids communication names what the kernel of a sharded line would send") {
+  run_ranks(2, [](Rank& rank) {
+    const ProcessMesh* mesh = mesh_of(2);
+    const Tensor x = distribute(iota<float>({4, 6}), columns(mesh));
+    const Tensor whole = distribute(iota<float>({4, 6}), DistSpec::parse(mesh, "a, -"));
+    const PolicyScope scope(rank, {.comm = CommPolicy::forbid});
+    const std::string text = error_of([&] { softmax(x, -1); }, ErrorCode::policy);
+    check_contains(text, "the kernel combines values over a");
+    softmax(whole, -1);  // needs nothing
+  });
+}
