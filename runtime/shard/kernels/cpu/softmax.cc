@@ -112,11 +112,13 @@ template <class T>
 LineSums<T> sums_of(const T* x, int64_t size) {
   using C = Compute<T>;
   const C largest = largest_of(x, size);
+  C terms[kBlock];  // a plain loop over exponentials is vectorised, one within a sum is not
   double sum = 0;
   for (int64_t begin = 0; begin < size; begin += kBlock) {
     const T* from = x + begin;
-    sum += static_cast<double>(sum_of<C>(std::min(kBlock, size - begin),
-                                         [=](int64_t k) { return exp_of(static_cast<C>(from[k]) - largest); }));
+    const int64_t count = std::min(kBlock, size - begin);
+    for (int64_t k = 0; k < count; ++k) terms[k] = exp_of(static_cast<C>(from[k]) - largest);
+    sum += static_cast<double>(sum_of<C>(count, [&terms](int64_t k) { return terms[k]; }));
   }
   return {largest, sum};
 }
