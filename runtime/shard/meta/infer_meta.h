@@ -380,6 +380,10 @@ SHARD_API void Conv2dTransposeInferMeta(const OpContext& ctx, const Meta& x, con
                                         const IntArray& output_padding, const IntArray& output_size,
                                         const std::string& padding_algorithm, int groups, const IntArray& dilations,
                                         const std::string& data_format, Meta& out);
+SHARD_API void ConvTransposeInferMeta(const OpContext& ctx, const Meta& x, const Meta& filter, const IntArray& strides,
+                                      const IntArray& paddings, const IntArray& output_padding,
+                                      const IntArray& output_size, const std::string& padding_algorithm, int groups,
+                                      const IntArray& dilations, const std::string& data_format, Meta& out);
 SHARD_API void Pool2DInferMeta(const OpContext& ctx, const Meta& x, const IntArray& kernel_size,
                                const IntArray& strides, const IntArray& paddings, bool ceil_mode, bool,
                                const std::string& data_format, const std::string& pooling_type, bool global_pooling,
@@ -400,6 +404,11 @@ SHARD_API void Conv2dTransposeGradInferMeta(const OpContext& ctx, const Meta& x,
                                             const IntArray& output_padding, const IntArray& output_size,
                                             const std::string& padding_algorithm, int groups, const IntArray& dilations,
                                             const std::string& data_format, Meta& x_grad, Meta& filter_grad);
+SHARD_API void ConvTransposeGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& filter, const Meta& out_grad,
+                                          const IntArray& strides, const IntArray& paddings,
+                                          const IntArray& output_padding, const IntArray& output_size,
+                                          const std::string& padding_algorithm, int groups, const IntArray& dilations,
+                                          const std::string& data_format, Meta& x_grad, Meta& filter_grad);
 SHARD_API void Pool2DGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out_grad,
                                    const IntArray& kernel_size, const IntArray& strides, const IntArray& paddings,
                                    bool ceil_mode, bool exclusive, const std::string& data_format,
