@@ -67,7 +67,10 @@ const Differentiable& differentiable() {
       found.functions.insert(name);
       if (op.in_place) found.functions.insert(name + "_");
     }
-    found.functions.erase("poisson");  // its gradient is 0 by definition, not the slope of its numbers
+    // Their gradient is 0 by definition, not the slope of their numbers.
+    for (const char* op :
+         {"poisson", "uniform_inplace", "uniform_inplace_", "gaussian_inplace", "gaussian_inplace_", "exponential_"})
+      found.functions.erase(op);
     return found;
   }();
   return all;

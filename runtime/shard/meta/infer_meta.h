@@ -64,6 +64,15 @@ SHARD_API void UniformInferMeta(const OpContext& ctx, const IntArray& shape, DTy
 /// Float dtypes (dtype_mismatch), std >= 0 (invalid_argument).
 SHARD_API void GaussianInferMeta(const OpContext& ctx, const IntArray& shape, float std, DType dtype, Meta& out);
 
+/// Float dtypes; min <= max and diag_num, diag_step >= 0 (invalid_argument); a last diagonal element within x
+/// (out_of_range).
+SHARD_API void UniformInplaceInferMeta(const OpContext& ctx, const Meta& x, float min, float max, int diag_num,
+                                       int diag_step, Meta& out);
+/// Float dtypes; std >= 0 (invalid_argument).
+SHARD_API void GaussianInplaceInferMeta(const OpContext& ctx, const Meta& x, float std, Meta& out);
+/// Float dtypes; lam > 0 (invalid_argument).
+SHARD_API void ExponentialInferMeta(const OpContext& ctx, const Meta& x, float lam, Meta& out);
+
 /// low < high (invalid_argument); dtype: int32 or int64 (dtype_mismatch).
 SHARD_API void RandintInferMeta(const OpContext& ctx, int low, int high, const IntArray& shape, DType dtype, Meta& out);
 /// n >= 0 (invalid_argument); dtype: int32 or int64 (dtype_mismatch).

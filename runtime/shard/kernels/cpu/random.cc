@@ -1,4 +1,4 @@
-// CPU kernels that draw random numbers: uniform, gaussian, randint, bernoulli, randperm, dropout.
+// CPU kernels that draw random numbers: uniform, gaussian, exponential, randint, bernoulli, randperm, dropout.
 // Each number depends on the global index of its element.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/cpu/random.cc"
@@ -183,6 +183,50 @@ void gaussian(const OpContext& ctx, float mean, float std, int seed, RandomKey d
   });
 }
 
+/// The offset in the shard of the element whose row-major index in the whole tensor is `at`, or -1 where another rank
+/// has it.
+int64_t offset_of(const Box& box, const Dims& dims, int64_t at) {
+  int64_t offset = 0, stride = 1;
+  for (int d = dims.rank() - 1; d >= 0; --d) {
+    const int64_t place = at % box.global[d] - box.begin[d];
+    if (place < 0 || place >= dims[d]) return -1;
+    offset += place * stride;
+    stride *= dims[d];
+    at /= box.global[d];
+  }
+  return offset;
+}
+
+template <class T>
+void uniform_inplace(const OpContext& ctx, const DenseTensor&, float min, float max, int seed, int diag_num,
+                     int diag_step, float diag_val, RandomKey drawn, DenseTensor& out) {
+  uniform<T>(ctx, Scalar(min), Scalar(max), seed, drawn, out);
+  const Box box = ctx.output_box(0, out);
+  for (int64_t i = 0; i < diag_num; ++i) {
+    const int64_t offset = offset_of(box, out.dims(), i * (int64_t{diag_step} + 1));
+    if (offset >= 0) out.data<T>()[offset] = T(static_cast<Real<T>>(diag_val));
+  }
+}
+
+template <class T>
+void gaussian_inplace(const OpContext& ctx, const DenseTensor&, float mean, float std, int seed, RandomKey drawn,
+                      DenseTensor& out) {
+  gaussian<T>(ctx, mean, std, seed, drawn, out);
+}
+
+/// By the inverse of the distribution function: -log(1 - u) / lam.
+template <class T>
+void exponential(const OpContext& ctx, const DenseTensor&, float lam, RandomKey key, DenseTensor& out) {
+  using R = Real<T>;
+  T* data = out.data<T>();
+  for_runs(ctx.output_box(0, out), out.dims(), [&](int64_t local, int64_t global, int64_t n) {
+    for_fractions<T>(key, static_cast<uint64_t>(global), n, [&](int64_t i, int64_t count, const R* fractions) {
+      T* to = data + local + i;
+      for (int64_t j = 0; j < count; ++j) to[j] = T(-log_of_fraction(R(1) - fractions[j]) / static_cast<R>(lam));
+    });
+  });
+}
+
 /// The upper part of (high, low) * range, which is in [0, range): its bias is at most range *
 /// 2^-64. range <= 2^32.
 uint64_t below(uint64_t range, uint64_t high, uint64_t low) { return (high * range + (low * range >> 32)) >> 32; }
@@ -349,6 +393,9 @@ void register_random_for_target() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("uniform", kBackend, dtype_of<T>, &uniform<T>);
     register_kernel("gaussian", kBackend, dtype_of<T>, &gaussian<T>);
+    register_kernel("uniform_inplace", kBackend, dtype_of<T>, &uniform_inplace<T>);
+    register_kernel("gaussian_inplace", kBackend, dtype_of<T>, &gaussian_inplace<T>);
+    register_kernel("exponential", kBackend, dtype_of<T>, &exponential<T>);
     register_kernel("bernoulli", kBackend, dtype_of<T>, &bernoulli<T>);
     register_kernel("dropout", kBackend, dtype_of<T>, &dropout<T>);
     register_kernel("dropout_grad", kBackend, dtype_of<T>, &dropout_grad<T>);
