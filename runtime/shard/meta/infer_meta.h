@@ -324,6 +324,22 @@ SHARD_API void RpropInferMeta(const OpContext& ctx, const Meta& param, const Met
                               const Meta& learning_rate, const Meta* master_param, const Meta& learning_rate_range,
                               const Meta& etas, bool multi_precision, Meta& param_out, Meta& prev_out,
                               Meta& learning_rate_out, Meta& master_param_out);
+/// Steps of lists of parameters: each as the step of one, and invalid_argument for lists that do not have as many
+/// entries as param. master_param is empty where there is none.
+SHARD_API void MergedMomentumInferMeta(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+                                       std::span<const Meta> velocity, std::span<const Meta> learning_rate,
+                                       std::span<const Meta> master_param,
+                                       const std::vector<std::string>& regularization_method,
+                                       const std::vector<float>& regularization_coeff, bool multi_precision,
+                                       std::vector<Meta>& param_out, std::vector<Meta>& velocity_out,
+                                       std::vector<Meta>& master_param_out);
+SHARD_API void MergedAdamInferMeta(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+                                   std::span<const Meta> learning_rate, std::span<const Meta> moment1,
+                                   std::span<const Meta> moment2, std::span<const Meta> beta1_pow,
+                                   std::span<const Meta> beta2_pow, std::span<const Meta> master_param,
+                                   bool multi_precision, std::vector<Meta>& param_out, std::vector<Meta>& moment1_out,
+                                   std::vector<Meta>& moment2_out, std::vector<Meta>& beta1_pow_out,
+                                   std::vector<Meta>& beta2_pow_out, std::vector<Meta>& master_param_out);
 SHARD_API void CheckFiniteAndUnscaleInferMeta(const OpContext& ctx, std::span<const Meta> x, const Meta& scale,
                                               std::vector<Meta>& out, Meta& found_infinite);
 SHARD_API void UpdateLossScalingInferMeta(const OpContext& ctx, std::span<const Meta> x, const Meta& found_infinite,
