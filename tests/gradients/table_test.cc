@@ -85,6 +85,7 @@ struct Constant {
 /// Inputs of a floating dtype for which the op has no gradient.
 const std::vector<Constant> kConstantInputs = {
     {"batch_norm", {1, 2}},  // running statistics, which are written
+    {"sync_batch_norm", {1, 2}},
     {"bce_loss", {1}},       // labels
     {"log_loss", {1}},
     {"nll_loss", {2}},  // the weights of classes
@@ -108,6 +109,7 @@ const std::vector<Constant> kConstantInputs = {
 };
 const std::vector<Constant> kConstantOutputs = {
     {"batch_norm", {1, 2, 3, 4, 5, 6}},  // statistics
+    {"sync_batch_norm", {1, 2, 3, 4, 5, 6}},
     {"flash_attn", {1, 2, 3}},           // the weights, what the gradient uses, and the seed
     {"group_norm", {1, 2}},              // statistics
     {"huber_loss", {1}},                 // what the gradient uses
