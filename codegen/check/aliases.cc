@@ -147,7 +147,7 @@ void check_aliases(const Op& op, DiagnosticSink& sink) {
       sink.error(name.at, "bad-view", fmt::format("'{}' in 'view_writes' is the output of no 'view' pair.", name.text));
     }
   }
-  if (op.name.text.ends_with('_') && op.inplace.empty() && !op.is_backward) {
+  if (op.name.text.ends_with('_') && op.inplace.empty() && !op.extension.view_writes && !op.is_backward) {
     sink.warning(op.name.at, "missing-inplace",
                  fmt::format("The name of op '{}' implies that it writes in place, but it has no 'inplace' pair.",
                              op.name.text));

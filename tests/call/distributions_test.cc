@@ -2,6 +2,7 @@
 // are refused.
 #include <catch2/catch.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -98,6 +99,58 @@ TEST_CASE("34: poisson, binomial, gamma, dirichlet and multinomial shards have t
                 {.seed = kSeed});
     }
   }
+}
+
+TEST_CASE("34: numbers drawn in place have the bits of the whole and those of ops that make tensors") {
+  const auto fresh = [] { return zeros({7, 5}, DType::float64); };
+  using Call = std::function<Tensor(Tensor)>;
+  const std::vector<Call> calls = {[](Tensor x) { return uniform_inplace_(x, 2, 5, 0, 3, 5, -1); },
+                                   [](Tensor x) { return gaussian_inplace_(x, 2, 5); },
+                                   [](Tensor x) { return exponential_(x, 2); }};
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const std::vector<double> expected = numbers([&] { return calls[i](fresh()); });
+    run_ranks(3,
+              [&](Rank& rank) {
+                const RandomKey start = rank.generator.state();
+                const ProcessMesh* mesh = ProcessMesh::make({3});
+                for (const char* layout : {"a, -", "-, a", "-, -"}) {
+                  rank.generator.set_state(start);
+                  const Tensor x = distribute(fresh(), DistSpec::parse(mesh, layout));
+                  const Tensor out = calls[i](x);
+                  check(full_equals(out, expected), "call " + std::to_string(i) + " " + layout);
+                  check(full_equals(x, expected), "x is written");
+                }
+              },
+              {.seed = kSeed});
+  }
+  std::vector<double> uniforms = numbers([] { return uniform({7, 5}, DType::float64, 2, 5); });
+  for (const size_t at : {0, 6, 12}) uniforms[at] = -1;
+  CHECK(numbers([&] { return uniform_inplace(fresh(), 2, 5, 0, 3, 5, -1); }) == uniforms);
+  CHECK(numbers([&] { return gaussian_inplace(fresh(), 2, 5); }) == numbers([] {
+          return gaussian({7, 5}, 2, 5, 0, DType::float64);
+        }));
+}
+
+TEST_CASE("34: exponential numbers have the moments of their rate") {
+  for (const float rate : {0.25f, 3.0f}) {
+    Tensor x = zeros({kCount}, DType::float64);
+    const std::vector<double> drawn = numbers([&] { return exponential_(x, rate); });
+    check_moments(drawn, 1.0 / rate, 1.0 / (rate * rate));
+    CHECK(*std::min_element(drawn.begin(), drawn.end()) >= 0);
+  }
+  Tensor half = zeros({1000}, DType::bfloat16);
+  CHECK(exponential_(half, 1).dtype() == DType::bfloat16);
+}
+
+TEST_CASE("drawing in place refuses what it cannot draw") {
+  Tensor x = zeros({2, 3}), integers = zeros({2}, DType::int64);
+  error_of([&] { uniform_inplace_(x, 2, 1); }, ErrorCode::invalid_argument);
+  error_of([&] { uniform_inplace_(x, 0, 1, 0, -1); }, ErrorCode::invalid_argument);
+  check_contains(error_of([&] { uniform_inplace_(x, 0, 1, 0, 4, 1); }, ErrorCode::out_of_range), "but x has 6");
+  uniform_inplace_(x, 0, 1, 0, 3, 1);
+  error_of([&] { gaussian_inplace_(x, 0, -1); }, ErrorCode::invalid_argument);
+  error_of([&] { exponential_(x, 0); }, ErrorCode::invalid_argument);
+  error_of([&] { exponential_(integers, 1); }, ErrorCode::dtype_mismatch);
 }
 
 TEST_CASE("34: truncated gaussian numbers of a shard are those of the whole") {

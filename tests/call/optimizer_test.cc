@@ -262,6 +262,30 @@ TEST_CASE("lamb_ adds up the norms of all shards") {
   });
 }
 
+TEST_CASE("a step of a list of parameters is that of each in its own layout") {
+  const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"dp"});
+  World::local(2)->run([&](Rank&) {
+    const auto placed = [&](const Numbers& x, const char* layout) {
+      return distribute(made(x), DistSpec::parse(mesh, layout));
+    };
+    const Tensor rate = placed({0.5}, "-");
+    // The first parameter is sharded, the second one is not, and its gradient is pending.
+    const auto values = [&] { return std::vector<Tensor>{placed({1, 2, 3}, "dp"), placed({4, 5}, "-")}; };
+    const std::vector<Tensor> grads = {placed({6, 7, 8}, "-"),
+                                       reshard(placed({9, 1}, "-"), DistSpec::parse(mesh, "- | sum(dp)"))};
+    std::vector<Tensor> params = values(), states = values(), masters, single = values(), single_states = values();
+    merged_momentum_(params, grads, states, {rate}, masters, 0.5f, true);
+    Tensor none;
+    for (size_t i = 0; i < 2; ++i) {
+      const DistSpec* layout = spec_of(params[i]);
+      momentum_(single[i], grads[i], single_states[i], rate, none, 0.5f, true);
+      test::check(spec_of(single[i]) == layout && spec_of(states[i]) == spec_of(single_states[i]), "layouts stay");
+      test::check(test::full_equals(params[i], full_tensor(single[i]).to_vector<double>()), "parameters");
+      test::check(test::full_equals(states[i], full_tensor(single_states[i]).to_vector<double>()), "velocities");
+    }
+  });
+}
+
 TEST_CASE("clip_by_norm shortens only what is too long") {
   CHECK(clip_by_norm(made({3, -4}), 2.5f).to_vector<double>() == Numbers{1.5, -2});
   CHECK(clip_by_norm(made({3, -4}), 8).to_vector<double>() == Numbers{3, -4});
@@ -333,6 +357,21 @@ TEST_CASE("optimisers name the argument that does not fit") {
                     Catch::Contains("centered needs mean_grad"));
   CHECK_THROWS_WITH(rprop_(param, param, state, second, none, rate(), rate()),
                     Catch::Contains("learning_rate_range is"));
+  std::vector<Tensor> two = {made({1, 2}), made({3})}, two_states = {made({0, 0}), made({0})}, no_masters,
+                      few = {made({0, 0})};
+  CHECK_THROWS_WITH(merged_momentum_(two, few, two_states, {rate()}, no_masters, 0.5f),
+                    Catch::Contains("grad has 1 entries, but param has 2"));
+  CHECK_THROWS_WITH(merged_momentum_(two, two, two_states, {}, no_masters, 0.5f),
+                    Catch::Contains("learning_rate has 0 entries, but param has 2"));
+  CHECK_THROWS_WITH(merged_momentum_(two, two, two_states, {rate()}, no_masters, 0.5f, false, {"l2_decay"}, {1}),
+                    Catch::Contains("regularization_method has 1 entries, but param has 2"));
+  CHECK_THROWS_WITH(merged_momentum_(two, two, two_states, {rate()}, no_masters, 0.5f, false, {}, {}, true),
+                    Catch::Contains("master_param has 0 entries, but param has 2"));
+  std::vector<Tensor> swapped = {made({0}), made({0, 0})};
+  CHECK_THROWS_WITH(merged_momentum_(two, two, swapped, {rate()}, no_masters, 0.5f), Catch::Contains("velocity is"));
+  std::vector<Tensor> powers = {rate(), rate()}, others = {made({0, 0}), made({0})}, one_power = {rate()};
+  CHECK_THROWS_WITH(merged_adam_(two, two, {rate()}, two_states, others, powers, one_power, no_masters),
+                    Catch::Contains("beta2_pow has 1 entries, but param has 2"));
   std::vector<Tensor> mixed = {made({1}), cast(made({1}), DType::float32)};
   CHECK_THROWS_WITH(check_finite_and_unscale_(mixed, rate()), Catch::Contains("x[1]"));
   std::vector<Tensor> one = {made({1})};

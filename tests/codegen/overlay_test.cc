@@ -135,6 +135,8 @@ TEST_CASE("an op of this library has in the starter overlay the rule that shard_
                                           "conv2d_transpose_grad",
                                           "conv3d",
                                           "conv3d_grad",
+                                          "conv3d_transpose",
+                                          "conv3d_transpose_grad",
                                           "depthwise_conv2d",
                                           "depthwise_conv2d_grad",
                                           "index_add",

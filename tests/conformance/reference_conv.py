@@ -91,6 +91,12 @@ CONVOLUTIONS = {
     ("conv2d_transpose", "one group"): Convolution((2, 2), (0, 1), output_padding=(1, 0)),
     ("conv2d_transpose", "channels last"): Convolution((2, 2), (0, 1), last=True, output_padding=(1, 0)),
     ("conv2d_transpose", "two groups"): Convolution((2, 2), (0, 1), groups=2, output_padding=(1, 0)),
+    ("depthwise_conv2d_transpose", "one channel in, one out"): Convolution(
+        (2, 2), (0, 1), groups=0, output_padding=(1, 0)
+    ),
+    ("conv3d_transpose", "one group"): Convolution((1, 2, 2), (0, 0, 1), output_padding=(0, 1, 0)),
+    ("conv3d_transpose", "channels last"): Convolution((1, 2, 2), (0, 0, 1), last=True, output_padding=(0, 1, 0)),
+    ("conv3d_transpose", "two groups"): Convolution((1, 2, 2), (0, 0, 1), groups=2, output_padding=(0, 1, 0)),
 }
 
 
@@ -146,25 +152,32 @@ for each in "conv2d", "depthwise_conv2d", "conv3d":
     convolution(each)
 
 
-@op("conv2d_transpose")
-def conv2d_transpose(call):
-    """x is a result of conv2d with this filter, and out an image."""
-    x, weight = call.inputs
-    spec = CONVOLUTIONS["conv2d_transpose", call.case]
-    x = channels_first(x, spec.last)
-    space = tuple(spec.transposed_size(x.shape[d + 2], weight.shape[d + 2], d) for d in range(2))
-    return as_given(adjoint_of_image(spec, x, weight, weight.shape[1] * spec.groups, space), spec.last)
+def transposed_convolution(name):
+    def forward(call):
+        """x is a result of the convolution with this filter, and out an image."""
+        x, weight = call.inputs
+        spec = CONVOLUTIONS[name, call.case]
+        x = channels_first(x, spec.last)
+        space = tuple(spec.transposed_size(x.shape[d + 2], weight.shape[d + 2], d) for d in range(x.ndim - 2))
+        channels = weight.shape[1] * (spec.groups or x.shape[1])
+        return as_given(adjoint_of_image(spec, x, weight, channels, space), spec.last)
+
+    def gradient(call):
+        x, weight, grad = call.inputs
+        spec = CONVOLUTIONS[name, call.case]
+        x, grad = channels_first(x, spec.last), channels_first(grad, spec.last)
+        # The places of the image that output_padding adds may be too few for one more result.
+        x_grad = convolved(spec, grad, weight)
+        assert x_grad.shape == x.shape
+        return [as_given(x_grad, spec.last), adjoint_of_filter(spec, grad, x, weight.shape)]
+
+    OPS[name], OPS[name + "_grad"] = forward, gradient
 
 
-@op("conv2d_transpose_grad")
-def conv2d_transpose_grad(call):
-    x, weight, grad = call.inputs
-    spec = CONVOLUTIONS["conv2d_transpose", call.case]
-    x, grad = channels_first(x, spec.last), channels_first(grad, spec.last)
-    # The places of the image that output_padding adds may be too few for one more result.
-    x_grad = convolved(spec, grad, weight)
-    assert x_grad.shape == x.shape
-    return [as_given(x_grad, spec.last), adjoint_of_filter(spec, grad, x, weight.shape)]
+for each in "conv2d_transpose", "conv3d_transpose":
+    transposed_convolution(each)
+transposed_convolution("depthwise_conv2d_transpose")
+del OPS["depthwise_conv2d_transpose_grad"]  # that of conv2d_transpose
 
 
 # Pooling

@@ -131,6 +131,7 @@ def per_channel(call):
     return ((0, 1), lambda v: v.reshape(1, 1, -1)) if last else ((0, 2), lambda v: v.reshape(1, -1, 1))
 
 
+@op("sync_batch_norm_")
 @op("batch_norm")
 def batch_norm(call):
     """out, mean_out, variance_out, saved_mean, saved_variance, and then mean and variance, which are those buffers."""

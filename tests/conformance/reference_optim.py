@@ -74,6 +74,31 @@ def momentum(call):
     return stepped(call, 1, 1, step)
 
 
+@op("merged_momentum_")
+def merged_momentum(call):
+    params, grads, states = call.inputs[0:2], call.inputs[2:4], call.inputs[4:6]
+    decayed = call.case.endswith("decayed")
+    outs, velocities = [], []
+    for i, (value, grad, state) in enumerate(zip(params, grads, states)):
+        rate = call.inputs[6 + (i if decayed else 0)]
+        g = 2 * grad + (0.25 * value if decayed and i == 0 else 0)
+        velocity = 0.5 * state + g
+        outs.append(value - rate * (g + 0.5 * velocity if decayed else velocity))
+        velocities.append(velocity)
+    return outs + velocities
+
+
+@op("merged_adam_")
+def merged_adam(call):
+    values = call.inputs
+    masters = values[13:] if call.case.endswith("master copies") else values[:2]
+    steps = [adam_step(masters[i], values[2 + i], values[8], *(values[k + i] for k in (4, 6, 9, 11)), decay=0) for i in range(2)]
+    param, moment1, moment2, power1, power2 = ([step[k] for step in steps] for k in range(5))
+    if len(values) > 13:
+        return param + moment1 + moment2 + param
+    return param + moment1 + moment2 + power1 + power2
+
+
 @op("rmsprop_")
 def rmsprop(call):
     centered = call.case.startswith("centered")

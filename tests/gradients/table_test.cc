@@ -67,7 +67,10 @@ const Differentiable& differentiable() {
       found.functions.insert(name);
       if (op.in_place) found.functions.insert(name + "_");
     }
-    found.functions.erase("poisson");  // its gradient is 0 by definition, not the slope of its numbers
+    // Their gradient is 0 by definition, not the slope of their numbers.
+    for (const char* op :
+         {"poisson", "uniform_inplace", "uniform_inplace_", "gaussian_inplace", "gaussian_inplace_", "exponential_"})
+      found.functions.erase(op);
     return found;
   }();
   return all;
@@ -82,6 +85,7 @@ struct Constant {
 /// Inputs of a floating dtype for which the op has no gradient.
 const std::vector<Constant> kConstantInputs = {
     {"batch_norm", {1, 2}},  // running statistics, which are written
+    {"sync_batch_norm", {1, 2}},
     {"bce_loss", {1}},       // labels
     {"log_loss", {1}},
     {"nll_loss", {2}},  // the weights of classes
@@ -105,6 +109,7 @@ const std::vector<Constant> kConstantInputs = {
 };
 const std::vector<Constant> kConstantOutputs = {
     {"batch_norm", {1, 2, 3, 4, 5, 6}},  // statistics
+    {"sync_batch_norm", {1, 2, 3, 4, 5, 6}},
     {"flash_attn", {1, 2, 3}},           // the weights, what the gradient uses, and the seed
     {"group_norm", {1, 2}},              // statistics
     {"huber_loss", {1}},                 // what the gradient uses

@@ -90,4 +90,21 @@ Triple conv2d_transpose_double_grad(const Tensor& x, const Tensor& filter, const
       });
 }
 
+Triple conv3d_transpose_double_grad(const Tensor& x, const Tensor& filter, const Tensor& grad_out,
+                                    const Tensor& grad_x_grad, const Tensor& grad_filter_grad, const IntArray& strides,
+                                    const IntArray& paddings, const IntArray& output_padding,
+                                    const IntArray& output_size, const std::string& padding_algorithm, int groups,
+                                    const IntArray& dilations, const std::string& data_format, GradMask wanted) {
+  return second(
+      x, filter, grad_out, grad_x_grad, grad_filter_grad, wanted,
+      [&](const Tensor& of, const Tensor& f) {
+        return conv3d_transpose(of, f, strides, paddings, output_padding, output_size, padding_algorithm, groups,
+                                dilations, data_format);
+      },
+      [&](const Tensor& of, const Tensor& f, const Tensor& grad) {
+        return conv3d_transpose_grad(of, f, grad, strides, paddings, output_padding, output_size, padding_algorithm,
+                                     groups, dilations, data_format);
+      });
+}
+
 }  // namespace shard::external

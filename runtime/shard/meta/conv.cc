@@ -45,6 +45,38 @@ void infer_pool(const OpContext& ctx, const Meta& x, const Image& image, const P
   out = {image_dims(image, x.dims[0], x.dims[image.channel()], windows, &Window::out), x.dtype};
 }
 
+/// The attributes of the transpose of a convolution over so many space dims.
+struct Transposed {
+  int space;
+  const IntArray &strides, &paddings, &output_padding, &output_size;
+  const std::string& padding_algorithm;
+  int groups;
+  const IntArray& dilations;
+  const std::string& data_format;
+};
+
+void infer_transposed(const OpContext& ctx, const Meta& x, const Meta& filter, const Transposed& conv, Meta& out) {
+  check_floating(ctx, "x", x);
+  check_same_dtype(ctx, "x", x, "filter", filter);
+  const Image image = transposed_image_of(ctx, conv.data_format, conv.space);
+  check_image(ctx, "x", x, image);
+  check_filter(ctx, x, filter, image, conv.groups, true);
+  const Windows windows =
+      conv_transpose_windows(ctx, image, x.dims, filter.dims, conv.strides, conv.paddings, conv.output_padding,
+                             conv.output_size, conv.padding_algorithm, conv.dilations);
+  out = {image_dims(image, x.dims[0], filter.dims[1] * conv.groups, windows, &Window::in), x.dtype};
+  check_size(ctx, out.dims, out.dtype);
+}
+
+void infer_transposed_grad(const OpContext& ctx, const Meta& x, const Meta& filter, const Meta& out_grad,
+                           const Transposed& conv, Meta& x_grad, Meta& filter_grad) {
+  Meta out;
+  infer_transposed(ctx, x, filter, conv, out);
+  check_like_forward(ctx, "out_grad", out_grad, out);
+  x_grad = x;
+  filter_grad = filter;
+}
+
 }  // namespace
 
 void ConvInferMeta(const OpContext& ctx, const Meta& input, const Meta& filter, const IntArray& strides,
@@ -75,15 +107,18 @@ void Conv2dTransposeInferMeta(const OpContext& ctx, const Meta& x, const Meta& f
                               const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
                               const std::string& padding_algorithm, int groups, const IntArray& dilations,
                               const std::string& data_format, Meta& out) {
-  check_floating(ctx, "x", x);
-  check_same_dtype(ctx, "x", x, "filter", filter);
-  const Image image = image_of(ctx, data_format, 2);
-  check_image(ctx, "x", x, image);
-  check_filter(ctx, x, filter, image, groups, true);
-  const Windows windows = conv_transpose_windows(ctx, image, x.dims, filter.dims, strides, paddings, output_padding,
-                                                 output_size, padding_algorithm, dilations);
-  out = {image_dims(image, x.dims[0], filter.dims[1] * groups, windows, &Window::in), x.dtype};
-  check_size(ctx, out.dims, out.dtype);
+  infer_transposed(
+      ctx, x, filter,
+      {2, strides, paddings, output_padding, output_size, padding_algorithm, groups, dilations, data_format}, out);
+}
+
+void ConvTransposeInferMeta(const OpContext& ctx, const Meta& x, const Meta& filter, const IntArray& strides,
+                            const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
+                            const std::string& padding_algorithm, int groups, const IntArray& dilations,
+                            const std::string& data_format, Meta& out) {
+  infer_transposed(
+      ctx, x, filter,
+      {3, strides, paddings, output_padding, output_size, padding_algorithm, groups, dilations, data_format}, out);
 }
 
 void Pool2DInferMeta(const OpContext& ctx, const Meta& x, const IntArray& kernel_size, const IntArray& strides,
@@ -131,12 +166,21 @@ void Conv2dTransposeGradInferMeta(const OpContext& ctx, const Meta& x, const Met
                                   const IntArray& output_size, const std::string& padding_algorithm, int groups,
                                   const IntArray& dilations, const std::string& data_format, Meta& x_grad,
                                   Meta& filter_grad) {
-  Meta out;
-  Conv2dTransposeInferMeta(ctx, x, filter, strides, paddings, output_padding, output_size, padding_algorithm, groups,
-                           dilations, data_format, out);
-  check_like_forward(ctx, "out_grad", out_grad, out);
-  x_grad = x;
-  filter_grad = filter;
+  infer_transposed_grad(
+      ctx, x, filter, out_grad,
+      {2, strides, paddings, output_padding, output_size, padding_algorithm, groups, dilations, data_format}, x_grad,
+      filter_grad);
+}
+
+void ConvTransposeGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& filter, const Meta& out_grad,
+                                const IntArray& strides, const IntArray& paddings, const IntArray& output_padding,
+                                const IntArray& output_size, const std::string& padding_algorithm, int groups,
+                                const IntArray& dilations, const std::string& data_format, Meta& x_grad,
+                                Meta& filter_grad) {
+  infer_transposed_grad(
+      ctx, x, filter, out_grad,
+      {3, strides, paddings, output_padding, output_size, padding_algorithm, groups, dilations, data_format}, x_grad,
+      filter_grad);
 }
 
 void Pool2DGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out_grad, const IntArray& kernel_size,

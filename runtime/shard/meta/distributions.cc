@@ -4,6 +4,39 @@
 
 namespace shard::meta {
 
+void UniformInplaceInferMeta(const OpContext& ctx, const Meta& x, float min, float max, int diag_num, int diag_step,
+                             Meta& out) {
+  check_floating(ctx, "x", x);
+  if (!(min <= max)) {
+    fail(ErrorCode::invalid_argument, "[{}] min is {} and max is {}, but min must not be larger; swap them", ctx.op,
+         min, max);
+  }
+  if (diag_num < 0 || diag_step < 0) {
+    fail(ErrorCode::invalid_argument, "[{}] diag_num is {} and diag_step is {}, but both must be 0 or more", ctx.op,
+         diag_num, diag_step);
+  }
+  const int64_t last = (static_cast<int64_t>(diag_num) - 1) * (static_cast<int64_t>(diag_step) + 1);
+  const int64_t count = global_dims(ctx, 0, x).numel();
+  if (last >= count && diag_num > 0) {
+    fail(ErrorCode::out_of_range,
+         "[{}] diag_num is {} and diag_step is {}, so the last element would be {}, but x has {}", ctx.op, diag_num,
+         diag_step, last, count);
+  }
+  out = x;
+}
+
+void GaussianInplaceInferMeta(const OpContext& ctx, const Meta& x, float std, Meta& out) {
+  check_floating(ctx, "x", x);
+  if (!(std >= 0)) fail(ErrorCode::invalid_argument, "[{}] std is {}, but must be 0 or more", ctx.op, std);
+  out = x;
+}
+
+void ExponentialInferMeta(const OpContext& ctx, const Meta& x, float lam, Meta& out) {
+  check_floating(ctx, "x", x);
+  if (!(lam > 0)) fail(ErrorCode::invalid_argument, "[{}] lam is {}, but must be above 0", ctx.op, lam);
+  out = x;
+}
+
 void BinomialInferMeta(const OpContext& ctx, const Meta& count, const Meta& prob, Meta& out) {
   check_floating(ctx, "prob", prob);
   check_same_dtype(ctx, "count", count, "prob", prob);

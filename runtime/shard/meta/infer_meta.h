@@ -64,6 +64,15 @@ SHARD_API void UniformInferMeta(const OpContext& ctx, const IntArray& shape, DTy
 /// Float dtypes (dtype_mismatch), std >= 0 (invalid_argument).
 SHARD_API void GaussianInferMeta(const OpContext& ctx, const IntArray& shape, float std, DType dtype, Meta& out);
 
+/// Float dtypes; min <= max and diag_num, diag_step >= 0 (invalid_argument); a last diagonal element within x
+/// (out_of_range).
+SHARD_API void UniformInplaceInferMeta(const OpContext& ctx, const Meta& x, float min, float max, int diag_num,
+                                       int diag_step, Meta& out);
+/// Float dtypes; std >= 0 (invalid_argument).
+SHARD_API void GaussianInplaceInferMeta(const OpContext& ctx, const Meta& x, float std, Meta& out);
+/// Float dtypes; lam > 0 (invalid_argument).
+SHARD_API void ExponentialInferMeta(const OpContext& ctx, const Meta& x, float lam, Meta& out);
+
 /// low < high (invalid_argument); dtype: int32 or int64 (dtype_mismatch).
 SHARD_API void RandintInferMeta(const OpContext& ctx, int low, int high, const IntArray& shape, DType dtype, Meta& out);
 /// n >= 0 (invalid_argument); dtype: int32 or int64 (dtype_mismatch).
@@ -315,6 +324,22 @@ SHARD_API void RpropInferMeta(const OpContext& ctx, const Meta& param, const Met
                               const Meta& learning_rate, const Meta* master_param, const Meta& learning_rate_range,
                               const Meta& etas, bool multi_precision, Meta& param_out, Meta& prev_out,
                               Meta& learning_rate_out, Meta& master_param_out);
+/// Steps of lists of parameters: each as the step of one, and invalid_argument for lists that do not have as many
+/// entries as param. master_param is empty where there is none.
+SHARD_API void MergedMomentumInferMeta(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+                                       std::span<const Meta> velocity, std::span<const Meta> learning_rate,
+                                       std::span<const Meta> master_param,
+                                       const std::vector<std::string>& regularization_method,
+                                       const std::vector<float>& regularization_coeff, bool multi_precision,
+                                       std::vector<Meta>& param_out, std::vector<Meta>& velocity_out,
+                                       std::vector<Meta>& master_param_out);
+SHARD_API void MergedAdamInferMeta(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+                                   std::span<const Meta> learning_rate, std::span<const Meta> moment1,
+                                   std::span<const Meta> moment2, std::span<const Meta> beta1_pow,
+                                   std::span<const Meta> beta2_pow, std::span<const Meta> master_param,
+                                   bool multi_precision, std::vector<Meta>& param_out, std::vector<Meta>& moment1_out,
+                                   std::vector<Meta>& moment2_out, std::vector<Meta>& beta1_pow_out,
+                                   std::vector<Meta>& beta2_pow_out, std::vector<Meta>& master_param_out);
 SHARD_API void CheckFiniteAndUnscaleInferMeta(const OpContext& ctx, std::span<const Meta> x, const Meta& scale,
                                               std::vector<Meta>& out, Meta& found_infinite);
 SHARD_API void UpdateLossScalingInferMeta(const OpContext& ctx, std::span<const Meta> x, const Meta& found_infinite,
@@ -380,6 +405,10 @@ SHARD_API void Conv2dTransposeInferMeta(const OpContext& ctx, const Meta& x, con
                                         const IntArray& output_padding, const IntArray& output_size,
                                         const std::string& padding_algorithm, int groups, const IntArray& dilations,
                                         const std::string& data_format, Meta& out);
+SHARD_API void ConvTransposeInferMeta(const OpContext& ctx, const Meta& x, const Meta& filter, const IntArray& strides,
+                                      const IntArray& paddings, const IntArray& output_padding,
+                                      const IntArray& output_size, const std::string& padding_algorithm, int groups,
+                                      const IntArray& dilations, const std::string& data_format, Meta& out);
 SHARD_API void Pool2DInferMeta(const OpContext& ctx, const Meta& x, const IntArray& kernel_size,
                                const IntArray& strides, const IntArray& paddings, bool ceil_mode, bool,
                                const std::string& data_format, const std::string& pooling_type, bool global_pooling,
@@ -400,6 +429,11 @@ SHARD_API void Conv2dTransposeGradInferMeta(const OpContext& ctx, const Meta& x,
                                             const IntArray& output_padding, const IntArray& output_size,
                                             const std::string& padding_algorithm, int groups, const IntArray& dilations,
                                             const std::string& data_format, Meta& x_grad, Meta& filter_grad);
+SHARD_API void ConvTransposeGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& filter, const Meta& out_grad,
+                                          const IntArray& strides, const IntArray& paddings,
+                                          const IntArray& output_padding, const IntArray& output_size,
+                                          const std::string& padding_algorithm, int groups, const IntArray& dilations,
+                                          const std::string& data_format, Meta& x_grad, Meta& filter_grad);
 SHARD_API void Pool2DGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& out_grad,
                                    const IntArray& kernel_size, const IntArray& strides, const IntArray& paddings,
                                    bool ceil_mode, bool exclusive, const std::string& data_format,

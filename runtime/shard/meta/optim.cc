@@ -212,6 +212,71 @@ void check_one(const OpContext& ctx, std::string_view name, const Meta& x, DType
 
 }  // namespace
 
+namespace {
+
+/// A list of `count` entries beside `params` parameters, of which it must have as many.
+void check_count(const OpContext& ctx, std::string_view name, size_t count, size_t params) {
+  if (count == params) return;
+  fail(ErrorCode::invalid_argument, "[{}] {} has {} entries, but param has {}; give one for each", ctx.op, name, count,
+       params);
+}
+
+/// The lists of a step of several parameters. One learning rate is enough for all.
+void check_lists(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> learning_rate,
+                 std::span<const Meta> master_param, bool multi_precision,
+                 std::initializer_list<std::pair<std::string_view, std::span<const Meta>>> states) {
+  for (const auto& [name, list] : states) check_count(ctx, name, list.size(), param.size());
+  if (learning_rate.size() != 1) check_count(ctx, "learning_rate", learning_rate.size(), param.size());
+  if (multi_precision || !master_param.empty()) check_count(ctx, "master_param", master_param.size(), param.size());
+  for (const Meta& each : param) check_same_dtype(ctx, "param", param[0], "another tensor of param", each);
+}
+
+}  // namespace
+
+void MergedMomentumInferMeta(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+                             std::span<const Meta> velocity, std::span<const Meta> learning_rate,
+                             std::span<const Meta> master_param, const std::vector<std::string>& regularization_method,
+                             const std::vector<float>& regularization_coeff, bool multi_precision,
+                             std::vector<Meta>& param_out, std::vector<Meta>& velocity_out,
+                             std::vector<Meta>& master_param_out) {
+  check_lists(ctx, param, learning_rate, master_param, multi_precision, {{"grad", grad}, {"velocity", velocity}});
+  check_count(ctx, "regularization_coeff", regularization_coeff.size(), regularization_method.size());
+  if (!regularization_method.empty())
+    check_count(ctx, "regularization_method", regularization_method.size(), param.size());
+  param_out.resize(param.size());
+  velocity_out.resize(param.size());
+  master_param_out.resize(master_param.size());
+  for (size_t i = 0; i < param.size(); ++i) {
+    Meta no_master;
+    MomentumInferMeta(ctx, param[i], grad[i], velocity[i], learning_rate[learning_rate.size() == 1 ? 0 : i],
+                      master_param.empty() ? nullptr : &master_param[i],
+                      regularization_method.empty() ? "" : regularization_method[i], multi_precision, param_out[i],
+                      velocity_out[i], master_param.empty() ? no_master : master_param_out[i]);
+  }
+}
+
+void MergedAdamInferMeta(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+                         std::span<const Meta> learning_rate, std::span<const Meta> moment1,
+                         std::span<const Meta> moment2, std::span<const Meta> beta1_pow,
+                         std::span<const Meta> beta2_pow, std::span<const Meta> master_param, bool multi_precision,
+                         std::vector<Meta>& param_out, std::vector<Meta>& moment1_out, std::vector<Meta>& moment2_out,
+                         std::vector<Meta>& beta1_pow_out, std::vector<Meta>& beta2_pow_out,
+                         std::vector<Meta>& master_param_out) {
+  check_lists(
+      ctx, param, learning_rate, master_param, multi_precision,
+      {{"grad", grad}, {"moment1", moment1}, {"moment2", moment2}, {"beta1_pow", beta1_pow}, {"beta2_pow", beta2_pow}});
+  for (std::vector<Meta>* list : {&param_out, &moment1_out, &moment2_out, &beta1_pow_out, &beta2_pow_out})
+    list->resize(param.size());
+  master_param_out.resize(master_param.size());
+  for (size_t i = 0; i < param.size(); ++i) {
+    Meta no_master;
+    AdamwInferMeta(ctx, param[i], grad[i], learning_rate[learning_rate.size() == 1 ? 0 : i], moment1[i], moment2[i],
+                   beta1_pow[i], beta2_pow[i], master_param.empty() ? nullptr : &master_param[i], nullptr,
+                   multi_precision, param_out[i], moment1_out[i], moment2_out[i], beta1_pow_out[i], beta2_pow_out[i],
+                   master_param.empty() ? no_master : master_param_out[i]);
+  }
+}
+
 void CheckFiniteAndUnscaleInferMeta(const OpContext& ctx, std::span<const Meta> x, const Meta& scale,
                                     std::vector<Meta>& out, Meta& found_infinite) {
   check_float_list(ctx, x);

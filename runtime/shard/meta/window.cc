@@ -90,6 +90,11 @@ Image image_of(const OpContext& ctx, const std::string& data_format, int space) 
   return {space, data_format == last};
 }
 
+Image transposed_image_of(const OpContext& ctx, const std::string& data_format, int space) {
+  const bool short_name = space == 3 && (data_format == "NCHW" || data_format == "NHWC");
+  return short_name ? Image{space, data_format == "NHWC"} : image_of(ctx, data_format, space);
+}
+
 void check_image(const OpContext& ctx, std::string_view name, const Meta& x, const Image& image) {
   if (x.dims.rank() == image.space + 2) return;
   fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but must have {} dims: the batch, the channels and {} of space",

@@ -26,6 +26,9 @@ struct Image {
 };
 /// From a data_format such as NHWC, for tensors with `space` space dims; throws invalid_argument.
 Image image_of(const OpContext& ctx, const std::string& data_format, int space);
+/// As image_of, for the transposes of convolutions: three space dims, too, may have the names of two, as PaddlePaddle's
+/// conv3d_transpose has by default.
+Image transposed_image_of(const OpContext& ctx, const std::string& data_format, int space);
 /// Throws shape_mismatch unless `x` has the dims of such an image.
 void check_image(const OpContext& ctx, std::string_view name, const Meta& x, const Image& image);
 

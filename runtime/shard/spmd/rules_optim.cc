@@ -52,9 +52,36 @@ RuleResult check_finite_and_unscale(const RuleArgs& args) {
   return result;
 }
 
+/// Each parameter of a list keeps its own layout, but for pending reductions, and its states follow it. Inputs and
+/// outputs of the slots in `numbers` and `number_outputs` are numbers, which are replicated.
+RuleResult merged(const RuleArgs& args, std::initializer_list<size_t> numbers,
+                  std::initializer_list<size_t> number_outputs) {
+  RuleResult result = infer_replicated(args);
+  const auto has = [](std::initializer_list<size_t> slots, size_t slot) {
+    return std::find(slots.begin(), slots.end(), slot) != slots.end();
+  };
+  const SlotRange param = args.slots[0], param_out = args.output_slots[0];
+  for (size_t i = 0; i < param.count; ++i) {
+    const DistSpec* spec = args.wanted.empty() ? args.tensors[param.first + i].spec : args.wanted[param_out.first + i];
+    if (spec == nullptr) continue;
+    Layout layout = spec->layout();
+    layout.partial = {};
+    for (size_t slot = 0; slot < args.slots.size(); ++slot) {
+      if (!has(numbers, slot) && i < args.slots[slot].count) result.inputs[args.slots[slot].first + i] = layout;
+    }
+    for (size_t slot = 0; slot < args.output_slots.size(); ++slot) {
+      const SlotRange out = args.output_slots[slot];
+      if (!has(number_outputs, slot) && i < out.count) result.outputs[out.first + i] = layout;
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 void register_optim_rules() {
+  register_rule("MergedMomentumInferSpmd", [](const RuleArgs& args) { return merged(args, {3}, {}); });
+  register_rule("MergedAdamInferSpmd", [](const RuleArgs& args) { return merged(args, {2, 5, 6}, {3, 4}); });
   register_rule("LambInferSpmd", lamb);
   register_rule("UpdateLossScalingInferSpmd", update_loss_scaling);
   register_rule("CheckFiniteAndUnscaleInferSpmd", check_finite_and_unscale);

@@ -117,6 +117,34 @@ void add_convolutions(OpCases& cases) {
   add_transposed("one group", false, 1);
   add_transposed("channels last", true, 1);
   add_transposed("two groups", false, 2);
+  cases.push_back({"depthwise_conv2d_transpose", "one channel in, one out", kFloats, [](Draw& draw) {
+                     const int64_t n = draw.size(), c = draw.size_above_0();
+                     return CaseCall{
+                         {draw.input({n, c, 2, 2}), draw.input({c, 1, 2, 2})}, [](Tensors& t) {
+                           return Tensors{depthwise_conv2d_transpose(t[0], t[1], {2, 2}, {0, 1}, {1, 0}, {}, "EXPLICIT",
+                                                                     static_cast<int>(t[0].dims()[1]))};
+                         }};
+                   }});
+  const auto add_transposed_3d = [&](const char* name, bool last, int groups) {
+    const std::string format = last ? "NDHWC" : "NCHW";
+    const IntArray strides = {1, 2, 2}, paddings = {0, 0, 1}, more = {0, 1, 0}, ones = {1, 1, 1};
+    add_pair(
+        cases, "conv3d_transpose", name,
+        [=](Draw& draw) {
+          const int64_t n = draw.size(), c = groups * draw.size_above_0(), o = draw.size_above_0();
+          return std::vector{draw.input(image(last, n, c, {2, 2, 2})), draw.input({c, o, 2, 2, 2}),
+                             draw.input(image(last, n, groups * o, {3, 5, 2}))};
+        },
+        [=](Tensors& t) {
+          return Tensors{conv3d_transpose(t[0], t[1], strides, paddings, more, {}, given, groups, ones, format)};
+        },
+        [=](Tensors& t) {
+          return all(conv3d_transpose_grad(t[0], t[1], t[2], strides, paddings, more, {}, given, groups, ones, format));
+        });
+  };
+  add_transposed_3d("one group", false, 1);
+  add_transposed_3d("channels last", true, 1);
+  add_transposed_3d("two groups", false, 2);
 }
 
 /// A pooling op, its gradient and the gradient of that, of images of these sizes.

@@ -42,6 +42,21 @@ void add_random_cases(OpCases& cases) {
       {"poisson", "of mean 0", kFloats, [](Draw& draw) {
          return CaseCall{{draw.input(draw.dims(2)).between(0, 0)}, [](Tensors& t) { return Tensors{poisson(t[0])}; }};
        }});
+  const auto seeded = [&](const char* op, auto run) {
+    cases.push_back(
+        {op, "a fixed seed", kFloats, [=](Draw& draw) {
+           return CaseCall{{draw.input(draw.dims_above_0(2))}, [=](Tensors& t) { return Tensors{run(t[0])}; }};
+         }});
+  };
+  seeded("uniform_inplace", [](Tensor& x) { return uniform_inplace(x, -1, 1, 7, 1, 0, 3); });
+  seeded("uniform_inplace_", [](Tensor& x) { return uniform_inplace_(x, -1, 1, 7, 1, 0, 3); });
+  seeded("gaussian_inplace", [](Tensor& x) { return gaussian_inplace(x, 1, 2, 7); });
+  seeded("gaussian_inplace_", [](Tensor& x) { return gaussian_inplace_(x, 1, 2, 7); });
+  // Of so great a rate that every number rounds to 0.
+  cases.push_back(
+      {"exponential_", "of mean 0", {DType::float16}, [](Draw& draw) {
+         return CaseCall{{draw.input(draw.dims(2))}, [](Tensors& t) { return Tensors{exponential_(t[0], 3e38f)}; }};
+       }});
   cases.push_back({"standard_gamma", "of shape 0", kFloats, [](Draw& draw) {
                      return CaseCall{{draw.input(draw.dims(2)).between(0, 0)},
                                      [](Tensors& t) { return Tensors{standard_gamma(t[0])}; }};

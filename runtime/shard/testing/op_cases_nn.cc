@@ -61,8 +61,9 @@ void add_norms(OpCases& cases) {
                                      [](Tensors& t) { return all(rms_norm(t[0], t[1], 1e-5f)); }};
                    },
                    kCombinedUlps, kCombined});
-  const auto batch_norm_case = [&](const char* name, const char* format, bool is_test, bool weights) {
-    cases.push_back({"batch_norm",
+  const auto batch_norm_case = [&](const char* name, const char* format, bool is_test, bool weights,
+                                   bool synchronised = false) {
+    cases.push_back({synchronised ? "sync_batch_norm_" : "batch_norm",
                      name,
                      {DType::float32},
                      [=](Draw& draw) {
@@ -70,14 +71,18 @@ void add_norms(OpCases& cases) {
                        const CaseInput channels = draw.input({format[1] == 'C' ? x[1] : x[2]});
                        std::vector<CaseInput> inputs = {draw.input(x), channels, channels.between(1, 3)};
                        if (weights) inputs.insert(inputs.end(), {channels, channels});
-                       return CaseCall{inputs, [=](Tensors& t) {
-                                         Tensors out =
-                                             all(batch_norm(t[0], t[1], t[2], weights ? t[3] : Tensor(),
-                                                            weights ? t[4] : Tensor(), is_test, 0.5f, 1e-2f, format));
-                                         // they are written through their views
-                                         out.insert(out.end(), {t[1], t[2]});
-                                         return out;
-                                       }};
+                       return CaseCall{
+                           inputs, [=](Tensors& t) {
+                             const Tensor scale = weights ? t[3] : Tensor(), bias = weights ? t[4] : Tensor();
+                             Tensors out =
+                                 synchronised
+                                     ? all(sync_batch_norm_(t[0], t[1], t[2], scale, bias, is_test, 0.5f, 1e-2f, format,
+                                                            false, false))
+                                     : all(batch_norm(t[0], t[1], t[2], scale, bias, is_test, 0.5f, 1e-2f, format));
+                             // they are written through their views
+                             out.insert(out.end(), {t[1], t[2]});
+                             return out;
+                           }};
                      },
                      64,
                      "sums of rounded squares are combined over ranks in another order"});
@@ -86,6 +91,8 @@ void add_norms(OpCases& cases) {
   batch_norm_case("training, channels last", "NHWC", false, false);
   batch_norm_case("training, with scale and bias", "NCHW", false, true);
   batch_norm_case("test", "NCHW", true, false);
+  batch_norm_case("training, with scale and bias", "NCHW", false, true, true);
+  batch_norm_case("test", "NCHW", true, false, true);
 }
 
 void add_dropouts(OpCases& cases) {

@@ -77,7 +77,7 @@ Convolution transposed(const OpContext& ctx, const DenseTensor& x, const DenseTe
                        const IntArray& strides, const IntArray& paddings, const IntArray& output_padding,
                        const IntArray& output_size, const std::string& algorithm, int groups, const IntArray& dilations,
                        const std::string& data_format) {
-  const meta::Image image = meta::image_of(ctx, data_format, x.dims().rank() - 2);
+  const meta::Image image = meta::transposed_image_of(ctx, data_format, x.dims().rank() - 2);
   return convolution(out, filter, groups, image,
                      meta::conv_transpose_windows(ctx, image, x.dims(), filter.dims(), strides, paddings,
                                                   output_padding, output_size, algorithm, dilations));
@@ -112,8 +112,10 @@ void register_conv() {
       register_kernel(name, kBackend, dtype_of<T>, &conv);
     for (const char* name : {"conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad"})
       register_kernel(name, kBackend, dtype_of<T>, &conv_grad);
-    register_kernel("conv2d_transpose", kBackend, dtype_of<T>, &conv_transpose);
-    register_kernel("conv2d_transpose_grad", kBackend, dtype_of<T>, &conv_transpose_grad);
+    for (const char* name : {"conv2d_transpose", "conv3d_transpose"})
+      register_kernel(name, kBackend, dtype_of<T>, &conv_transpose);
+    for (const char* name : {"conv2d_transpose_grad", "conv3d_transpose_grad"})
+      register_kernel(name, kBackend, dtype_of<T>, &conv_transpose_grad);
   });
 }
 

@@ -357,6 +357,48 @@ void lamb_dry(const OpContext& ctx, const DenseTensor&, const DenseTensor&, cons
   dry_all_reduce(ctx, {Dims{kNorms}, DType::float64}, ReduceType::sum);
 }
 
+/// Element i of a list of master copies, which is empty where there are none.
+const DenseTensor& master_of(std::span<const DenseTensor> masters, size_t i) {
+  static const DenseTensor none;
+  return masters.empty() ? none : masters[i];
+}
+
+template <class T>
+void merged_momentum(const OpContext& ctx, std::span<const DenseTensor> param, std::span<const DenseTensor> grad,
+                     std::span<const DenseTensor> velocity, std::span<const DenseTensor> learning_rate,
+                     std::span<const DenseTensor> master_param, float mu, bool use_nesterov,
+                     const std::vector<std::string>& regularization_method,
+                     const std::vector<float>& regularization_coeff, bool multi_precision, float rescale_grad,
+                     std::span<DenseTensor> param_out, std::span<DenseTensor> velocity_out,
+                     std::span<DenseTensor> master_param_out) {
+  DenseTensor none;
+  for (size_t i = 0; i < param.size(); ++i) {
+    const bool decays = !regularization_method.empty();
+    momentum<T>(ctx, param[i], grad[i], velocity[i], learning_rate[learning_rate.size() == 1 ? 0 : i],
+                master_of(master_param, i), mu, use_nesterov, decays ? regularization_method[i] : "",
+                decays ? regularization_coeff[i] : 0.0f, multi_precision, rescale_grad, param_out[i], velocity_out[i],
+                master_param_out.empty() ? none : master_param_out[i]);
+  }
+}
+
+template <class T>
+void merged_adam(const OpContext& ctx, std::span<const DenseTensor> param, std::span<const DenseTensor> grad,
+                 std::span<const DenseTensor> learning_rate, std::span<const DenseTensor> moment1,
+                 std::span<const DenseTensor> moment2, std::span<const DenseTensor> beta1_pow,
+                 std::span<const DenseTensor> beta2_pow, std::span<const DenseTensor> master_param, const Scalar& beta1,
+                 const Scalar& beta2, const Scalar& epsilon, bool multi_precision, bool use_global_beta_pow,
+                 std::span<DenseTensor> param_out, std::span<DenseTensor> moment1_out,
+                 std::span<DenseTensor> moment2_out, std::span<DenseTensor> beta1_pow_out,
+                 std::span<DenseTensor> beta2_pow_out, std::span<DenseTensor> master_param_out) {
+  DenseTensor none;
+  for (size_t i = 0; i < param.size(); ++i) {
+    adam<T>(ctx, param[i], grad[i], learning_rate[learning_rate.size() == 1 ? 0 : i], moment1[i], moment2[i],
+            beta1_pow[i], beta2_pow[i], master_of(master_param, i), DenseTensor(), beta1, beta2, epsilon, false, 0,
+            multi_precision, use_global_beta_pow, param_out[i], moment1_out[i], moment2_out[i], beta1_pow_out[i],
+            beta2_pow_out[i], master_param_out.empty() ? none : master_param_out[i]);
+  }
+}
+
 template <class T>
 void check_finite_and_unscale(const OpContext& ctx, std::span<const DenseTensor> x, const DenseTensor& scale,
                               std::span<DenseTensor> out, DenseTensor& found_infinite) {
@@ -415,6 +457,8 @@ void register_optim_for_target() {
     register_kernel("adamw", kBackend, dtype_of<T>, &adamw<T>);
     register_kernel("adam", kBackend, dtype_of<T>, &adam<T>);
     register_kernel("momentum", kBackend, dtype_of<T>, &momentum<T>);
+    register_kernel("merged_momentum", kBackend, dtype_of<T>, &merged_momentum<T>);
+    register_kernel("merged_adam", kBackend, dtype_of<T>, &merged_adam<T>);
     register_kernel("rmsprop", kBackend, dtype_of<T>, &rmsprop<T>);
     register_kernel("adagrad", kBackend, dtype_of<T>, &adagrad<T>);
     register_kernel("adadelta", kBackend, dtype_of<T>, &adadelta<T>);

@@ -1,4 +1,4 @@
-// CPU kernels that draw random numbers: uniform, gaussian, randint, bernoulli, randperm, dropout.
+// CPU kernels that draw random numbers: uniform, gaussian, exponential, randint, bernoulli, randperm, dropout.
 // Each number depends on the global index of its element.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/cpu/random.cc"
@@ -20,12 +20,56 @@ HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
+namespace hn = hwy::HWY_NAMESPACE;
+
 constexpr int64_t kBlocks = 64;  // blocks of four words that are drawn at once
 
-/// The words of `count` blocks from `first` on (see philox), at most kBlocks. They are drawn sixteen at a time, which
-/// vectorises.
+using D = hn::CappedTag<uint32_t, 16>;
+using V = hn::Vec<D>;
+
+/// The products with one factor, whose lower and upper halves they are.
+struct WideProduct {
+  V low, high;
+  HWY_INLINE WideProduct(V x, V factor) {
+    const D d;
+    const hn::RepartitionToWide<D> wide;
+    const auto even = hn::MulEven(x, factor);
+    const auto odd = hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, x))), factor);
+    low = hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(odd)), hn::BitCast(d, even));
+    high = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)));
+  }
+};
+
+/// The state of as many blocks as a vector has lanes.
+struct Counters {
+  V c0, c1, c2, c3;
+
+  HWY_INLINE Counters(const uint64_t* blocks, RandomKey key) {
+    const D d;
+    uint32_t low[16], high[16];
+    for (size_t j = 0; j < hn::Lanes(d); ++j) {
+      low[j] = static_cast<uint32_t>(blocks[j]);
+      high[j] = static_cast<uint32_t>(blocks[j] >> 32);
+    }
+    c0 = hn::LoadU(d, low);
+    c1 = hn::LoadU(d, high);
+    c2 = hn::Set(d, static_cast<uint32_t>(key.offset));
+    c3 = hn::Set(d, static_cast<uint32_t>(key.offset >> 32));
+  }
+  HWY_INLINE void round(V k0, V k1) {
+    const D d;
+    const WideProduct p0(c0, hn::Set(d, 0xD2511F53u)), p1(c2, hn::Set(d, 0xCD9E8D57u));
+    c0 = hn::Xor(hn::Xor(p1.high, c1), k0);
+    c1 = p1.low;
+    c2 = hn::Xor(hn::Xor(p0.high, c3), k1);
+    c3 = p0.low;
+  }
+  HWY_INLINE void store(uint32_t* words) const { hn::StoreInterleaved4(c0, c1, c2, c3, D(), words); }
+};
+
+/// The words of `count` blocks from `first` on (see philox), at most kBlocks. They are drawn two vectors at a time,
+/// whose multiplications do not wait for each other; `words` has room for kBlocks blocks.
 void draw_blocks(RandomKey key, uint64_t first, int64_t count, uint32_t* words) {
-  constexpr int64_t kWidth = 16;
   if (count < 4) {
     for (int64_t i = 0; i < count; ++i) {
       const std::array<uint32_t, 4> block = philox(key, first + static_cast<uint64_t>(i));
@@ -33,34 +77,21 @@ void draw_blocks(RandomKey key, uint64_t first, int64_t count, uint32_t* words) 
     }
     return;
   }
-  for (int64_t begin = 0; begin < count; begin += kWidth) {
-    uint32_t c0[kWidth], c1[kWidth], c2[kWidth], c3[kWidth];
-    for (int64_t j = 0; j < kWidth; ++j) {
-      const uint64_t block = first + static_cast<uint64_t>(begin + j);
-      c0[j] = static_cast<uint32_t>(block);
-      c1[j] = static_cast<uint32_t>(block >> 32);
-      c2[j] = static_cast<uint32_t>(key.offset);
-      c3[j] = static_cast<uint32_t>(key.offset >> 32);
-    }
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t begin = 0; begin < count; begin += 2 * lanes) {
+    uint64_t blocks[32];
+    for (int64_t j = 0; j < 2 * lanes; ++j) blocks[j] = first + static_cast<uint64_t>(begin + j);
+    Counters a(blocks, key), b(blocks + lanes, key);
     uint32_t k0 = static_cast<uint32_t>(key.seed), k1 = static_cast<uint32_t>(key.seed >> 32);
     for (int round = 0; round < 10; ++round) {
-      for (int64_t j = 0; j < kWidth; ++j) {
-        const uint64_t p0 = uint64_t{0xD2511F53u} * c0[j], p1 = uint64_t{0xCD9E8D57u} * c2[j];
-        c0[j] = static_cast<uint32_t>(p1 >> 32) ^ c1[j] ^ k0;
-        c1[j] = static_cast<uint32_t>(p1);
-        c2[j] = static_cast<uint32_t>(p0 >> 32) ^ c3[j] ^ k1;
-        c3[j] = static_cast<uint32_t>(p0);
-      }
+      a.round(hn::Set(d, k0), hn::Set(d, k1));
+      b.round(hn::Set(d, k0), hn::Set(d, k1));
       k0 += 0x9E3779B9u;
       k1 += 0xBB67AE85u;
     }
-    for (int64_t j = 0; j < kWidth; ++j) {
-      uint32_t* const to = words + 4 * (begin + j);
-      to[0] = c0[j];
-      to[1] = c1[j];
-      to[2] = c2[j];
-      to[3] = c3[j];
-    }
+    a.store(words + 4 * begin);
+    b.store(words + 4 * (begin + lanes));
   }
 }
 
@@ -179,6 +210,50 @@ void gaussian(const OpContext& ctx, float mean, float std, int seed, RandomKey d
         const R radius = std::sqrt(R(-2) * log_of_fraction(R(1) - fractions[2 * j]));
         to[j] = T(static_cast<R>(mean) + static_cast<R>(std) * (radius * cos_of_turns(fractions[2 * j + 1])));
       }
+    });
+  });
+}
+
+/// The offset in the shard of the element whose row-major index in the whole tensor is `at`, or -1 where another rank
+/// has it.
+int64_t offset_of(const Box& box, const Dims& dims, int64_t at) {
+  int64_t offset = 0, stride = 1;
+  for (int d = dims.rank() - 1; d >= 0; --d) {
+    const int64_t place = at % box.global[d] - box.begin[d];
+    if (place < 0 || place >= dims[d]) return -1;
+    offset += place * stride;
+    stride *= dims[d];
+    at /= box.global[d];
+  }
+  return offset;
+}
+
+template <class T>
+void uniform_inplace(const OpContext& ctx, const DenseTensor&, float min, float max, int seed, int diag_num,
+                     int diag_step, float diag_val, RandomKey drawn, DenseTensor& out) {
+  uniform<T>(ctx, Scalar(min), Scalar(max), seed, drawn, out);
+  const Box box = ctx.output_box(0, out);
+  for (int64_t i = 0; i < diag_num; ++i) {
+    const int64_t offset = offset_of(box, out.dims(), i * (int64_t{diag_step} + 1));
+    if (offset >= 0) out.data<T>()[offset] = T(static_cast<Real<T>>(diag_val));
+  }
+}
+
+template <class T>
+void gaussian_inplace(const OpContext& ctx, const DenseTensor&, float mean, float std, int seed, RandomKey drawn,
+                      DenseTensor& out) {
+  gaussian<T>(ctx, mean, std, seed, drawn, out);
+}
+
+/// By the inverse of the distribution function: -log(1 - u) / lam.
+template <class T>
+void exponential(const OpContext& ctx, const DenseTensor&, float lam, RandomKey key, DenseTensor& out) {
+  using R = Real<T>;
+  T* data = out.data<T>();
+  for_runs(ctx.output_box(0, out), out.dims(), [&](int64_t local, int64_t global, int64_t n) {
+    for_fractions<T>(key, static_cast<uint64_t>(global), n, [&](int64_t i, int64_t count, const R* fractions) {
+      T* to = data + local + i;
+      for (int64_t j = 0; j < count; ++j) to[j] = T(-log_of_fraction(R(1) - fractions[j]) / static_cast<R>(lam));
     });
   });
 }
@@ -349,6 +424,9 @@ void register_random_for_target() {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("uniform", kBackend, dtype_of<T>, &uniform<T>);
     register_kernel("gaussian", kBackend, dtype_of<T>, &gaussian<T>);
+    register_kernel("uniform_inplace", kBackend, dtype_of<T>, &uniform_inplace<T>);
+    register_kernel("gaussian_inplace", kBackend, dtype_of<T>, &gaussian_inplace<T>);
+    register_kernel("exponential", kBackend, dtype_of<T>, &exponential<T>);
     register_kernel("bernoulli", kBackend, dtype_of<T>, &bernoulli<T>);
     register_kernel("dropout", kBackend, dtype_of<T>, &dropout<T>);
     register_kernel("dropout_grad", kBackend, dtype_of<T>, &dropout_grad<T>);

@@ -29,6 +29,9 @@ struct Sums {
 /// `kept` gets the gates and the new state.
 template <class C>
 void lstm_row(int64_t n, const Sums<C>& sums, const C* c, C* kept) {
+#ifndef __clang__  // it does not know this pragma, and checks for overlap at run time instead
+#pragma GCC ivdep
+#endif
   for (int64_t j = 0; j < n; ++j) {
     const C input = sigmoid_of(sums[j]), forget = sigmoid_of(sums[n + j]), cell = tanh_of(sums[2 * n + j]),
             output = sigmoid_of(sums[3 * n + j]), next = forget * c[j] + input * cell;
@@ -43,6 +46,9 @@ void lstm_row(int64_t n, const Sums<C>& sums, const C* c, C* kept) {
 
 template <class C>
 void gru_row(int64_t n, const Sums<C>& sums, const C* h, C* kept) {
+#ifndef __clang__  // it does not know this pragma, and checks for overlap at run time instead
+#pragma GCC ivdep
+#endif
   for (int64_t j = 0; j < n; ++j) {
     const C reset = sigmoid_of(sums[j]), update = sigmoid_of(sums[n + j]), state = sums.state[2 * n + j],
             cell = tanh_of(sums.input[2 * n + j] + sums.bias[2 * n + j] + reset * state);
@@ -56,12 +62,18 @@ void gru_row(int64_t n, const Sums<C>& sums, const C* h, C* kept) {
 
 template <class C>
 void tanh_row(int64_t n, const Sums<C>& sums, C* kept) {
+#ifndef __clang__  // it does not know this pragma, and checks for overlap at run time instead
+#pragma GCC ivdep
+#endif
   for (int64_t j = 0; j < n; ++j) kept[j] = tanh_of(sums[j]);
 }
 
 /// NaN stays NaN.
 template <class C>
 void relu_row(int64_t n, const Sums<C>& sums, C* kept) {
+#ifndef __clang__  // it does not know this pragma, and checks for overlap at run time instead
+#pragma GCC ivdep
+#endif
   for (int64_t j = 0; j < n; ++j) kept[j] = sums[j] < C(0) ? C(0) : sums[j];
 }
 
@@ -95,8 +107,7 @@ void run_sequences(const Network<T>& net, int64_t cell, int64_t first, int64_t l
     for (int64_t r = 0; r < count; ++r)
       std::copy_n(weights.hidden_bias.data(), gates, states.data() + r * recurrent.step);
     const Strided<C> h{net.h_before(cell, k, first), k == 0 ? net.hidden : net.kept_width(), 1};
-    add_product(count, recurrent.step, net.hidden, h, recurrent.data.data(), recurrent.step, states.data(),
-                recurrent.step);
+    recurrent.add_products(count, h, states.data());
     for (int64_t r = 0; r < count; ++r) {
       const C* const input = projected.data() + (net.step_of(cell, k) * net.batch + first + r) * gates;
       run_row(net, cell, k, first + r, Sums<C>{input, weights.inputs_bias.data(), states.data() + r * recurrent.step});
@@ -111,10 +122,10 @@ void run_cell(const Network<T>& net, int64_t cell, const std::vector<C>& input, 
   const std::vector<C> projected =
       product(Product{net.time * net.batch, gates, inputs, false, true}, input.data(), weights.inputs.data());
   const Packed<C> recurrent(net.hidden, gates, {weights.hidden.data(), 1, net.hidden});
-  const int64_t jobs = (net.batch + kSequences - 1) / kSequences;
-  parallel_for(jobs, kSequences * net.time * gates * (net.hidden / 8 + 8), [&](int64_t begin, int64_t end) {
+  const int64_t together = sequences_of_job(net.batch), jobs = (net.batch + together - 1) / together;
+  parallel_for(jobs, together * net.time * gates * (net.hidden / 8 + 8), [&](int64_t begin, int64_t end) {
     for (int64_t job = begin; job < end; ++job)
-      run_sequences(net, cell, job * kSequences, std::min((job + 1) * kSequences, net.batch), projected, weights,
+      run_sequences(net, cell, job * together, std::min((job + 1) * together, net.batch), projected, weights,
                     recurrent);
   });
 }

@@ -24,8 +24,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 
-/// Sequences of a job: they go through all steps together, and a product has as many rows.
-inline constexpr int64_t kSequences = 4;
+/// How many sequences go through all steps together: a product has as many rows, of which results do not depend.
+inline int64_t sequences_of_job(int64_t batch) {
+  constexpr int64_t kLeast = 4, kMost = 32;
+  const int64_t share = (batch + threads() - 1) / threads();
+  return std::clamp((share + kLeast - 1) / kLeast * kLeast, kLeast, kMost);
+}
 
 /// `x` in the type of arithmetic.
 template <class T>
@@ -45,19 +49,37 @@ void store(const std::vector<Compute<T>>& from, DenseTensor& to) {
   });
 }
 
-/// A matrix whose rows are padded, as add_product needs them.
+/// A matrix by which others are multiplied from the left, in strips of columns that are contiguous and padded: rows of a
+/// wide matrix are pages apart, which costs more than the multiplications.
 template <class C>
-struct Packed {
-  int64_t step;
-  std::vector<C> data;
-
+class Packed {
+ public:
   Packed(int64_t rows, int64_t columns, const Strided<C>& from)
-      : step((columns + kProductColumns - 1) / kProductColumns * kProductColumns), data(size_t(rows * step)) {
+      : step((columns + kProductColumns - 1) / kProductColumns * kProductColumns), rows_(rows),
+        data_(size_t(rows * step)) {
     for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < columns; ++j)
-        data[static_cast<size_t>(i * step + j)] = from.data[i * from.row_step + j * from.column_step];
+      for (int64_t j = 0; j < columns; ++j) {
+        const int64_t first = j / kStrip * kStrip;
+        data_[static_cast<size_t>(first * rows + i * width_of(first) + j - first)] =
+            from.data[i * from.row_step + j * from.column_step];
+      }
     }
   }
+
+  /// out += a * this for `count` rows of a; the rows of out are `step` apart.
+  void add_products(int64_t count, const Strided<C>& a, C* out) const {
+    for (int64_t first = 0; first < step; first += kStrip)
+      add_product(count, width_of(first), rows_, a, data_.data() + first * rows_, width_of(first), out + first, step);
+  }
+
+  const int64_t step;  // the number of columns with padding
+
+ private:
+  static constexpr int64_t kStrip = 64;
+  int64_t width_of(int64_t first) const { return std::min(kStrip, step - first); }
+
+  int64_t rows_;
+  std::vector<C> data_;
 };
 
 /// out = x * y, all in the type of arithmetic.
@@ -73,8 +95,7 @@ std::vector<C> product(const Product& p, const C* x, const C* y) {
   const Steps sx = steps_of_x(p), sy = steps_of_y(p);
   const Packed<C> packed(p.k, p.n, {y, sy.row, sy.column});
   std::vector<C> rows(static_cast<size_t>(p.m * packed.step));
-  add_product(p.m, packed.step, p.k, Strided<C>{x, sx.row, sx.column}, packed.data.data(), packed.step, rows.data(),
-              packed.step);
+  packed.add_products(p.m, Strided<C>{x, sx.row, sx.column}, rows.data());
   for (int64_t i = 0; i < p.m; ++i) std::copy_n(rows.data() + i * packed.step, p.n, out.data() + i * p.n);
   return out;
 }

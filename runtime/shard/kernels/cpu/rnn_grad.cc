@@ -110,8 +110,7 @@ void run_sequences(const Network<T>& net, int64_t cell, int64_t first, int64_t l
               StateGrads<C>{h.data() + r * recurrent.step, c}, grads);
     }
     // Rows of steps beyond a sequence are zeros.
-    add_product(count, recurrent.step, gates, Strided<C>{grads.state().data() + row * gates, gates, 1},
-                recurrent.data.data(), recurrent.step, h.data(), recurrent.step);
+    recurrent.add_products(count, {grads.state().data() + row * gates, gates, 1}, h.data());
   }
   for (int64_t r = 0; r < count; ++r) std::copy_n(h.data() + r * recurrent.step, n, ends + r * n);
 }
@@ -124,11 +123,11 @@ GateGrads<C> run_cell(const Network<T>& net, int64_t cell, const std::vector<C>&
   grads.of_input.resize(static_cast<size_t>(net.time * net.batch * gates));
   if (net.mode == meta::RnnMode::gru) grads.of_state.resize(grads.of_input.size());
   const Packed<C> recurrent(gates, net.hidden, {weights.hidden.data(), net.hidden, 1});
-  const int64_t jobs = (net.batch + kSequences - 1) / kSequences;
-  parallel_for(jobs, kSequences * net.time * gates * (net.hidden / 8 + 8), [&](int64_t begin, int64_t end) {
+  const int64_t together = sequences_of_job(net.batch), jobs = (net.batch + together - 1) / together;
+  parallel_for(jobs, together * net.time * gates * (net.hidden / 8 + 8), [&](int64_t begin, int64_t end) {
     for (int64_t job = begin; job < end; ++job)
-      run_sequences(net, cell, job * kSequences, std::min((job + 1) * kSequences, net.batch), out_grad, recurrent,
-                    states, grads);
+      run_sequences(net, cell, job * together, std::min((job + 1) * together, net.batch), out_grad, recurrent, states,
+                    grads);
   });
   return grads;
 }
