@@ -57,6 +57,31 @@ Tensor conv2d_transpose(const Tensor& x, const Tensor& filter, const IntArray& s
       padding_algorithm, groups, dilations, data_format);
 }
 
+Tensor depthwise_conv2d_transpose(const Tensor& x, const Tensor& filter, const IntArray& strides,
+    const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format, CallSite site) {
+  try {
+    return shard::conv2d_transpose(x, filter, strides, paddings, output_padding, output_size,
+        padding_algorithm, groups, dilations, data_format, site);
+  } catch (...) {
+    call::rethrow_as("depthwise_conv2d_transpose", "conv2d_transpose");
+  }
+}
+
+Tensor conv3d_transpose(const Tensor& x, const Tensor& filter, const IntArray& strides,
+    const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format, CallSite site) {
+  if (autograd::records(x, filter)) {
+    return autograd::conv3d_transpose(x, filter, strides, paddings, output_padding, output_size,
+        padding_algorithm, groups, dilations, data_format, site);
+  }
+  return call::dispatch(ops::conv3d_transpose, dist::conv3d_transpose, infer::conv3d_transpose,
+      dense::conv3d_transpose, x, filter, strides, paddings, output_padding, output_size,
+      padding_algorithm, groups, dilations, data_format);
+}
+
 Tensor pool2d(const Tensor& x, const IntArray& kernel_size, const IntArray& strides,
     const IntArray& paddings, bool ceil_mode, bool exclusive, const std::string& data_format,
     const std::string& pooling_type, bool global_pooling, bool adaptive,
@@ -193,6 +218,31 @@ std::tuple<Tensor, Tensor, Tensor> conv2d_transpose_double_grad(const Tensor& x,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
     const std::string& data_format, GradMask wanted) {
   return external::conv2d_transpose_double_grad(x, filter, grad_out, grad_x_grad, grad_filter_grad,
+      strides, paddings, output_padding, output_size, padding_algorithm, groups, dilations,
+      data_format, wanted);
+}
+
+std::tuple<Tensor, Tensor> conv3d_transpose_grad(const Tensor& x, const Tensor& filter,
+    const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
+    const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format, CallSite site) {
+  if (autograd::records(x, filter, out_grad)) {
+    return autograd::conv3d_transpose_grad(x, filter, out_grad, strides, paddings, output_padding,
+        output_size, padding_algorithm, groups, dilations, data_format, site);
+  }
+  return call::dispatch(ops::conv3d_transpose_grad, dist::conv3d_transpose_grad,
+      infer::conv3d_transpose_grad, dense::conv3d_transpose_grad, x, filter, out_grad, strides,
+      paddings, output_padding, output_size, padding_algorithm, groups, dilations, data_format);
+}
+
+std::tuple<Tensor, Tensor, Tensor> conv3d_transpose_double_grad(const Tensor& x,
+    const Tensor& filter, const Tensor& grad_out, const Tensor& grad_x_grad,
+    const Tensor& grad_filter_grad, const IntArray& strides, const IntArray& paddings,
+    const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format, GradMask wanted) {
+  return external::conv3d_transpose_double_grad(x, filter, grad_out, grad_x_grad, grad_filter_grad,
       strides, paddings, output_padding, output_size, padding_algorithm, groups, dilations,
       data_format, wanted);
 }

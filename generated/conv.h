@@ -38,6 +38,21 @@ SHARD_API Tensor conv2d_transpose(const Tensor& x, const Tensor& filter,
     const std::string& padding_algorithm = "EXPLICIT", int groups = 1,
     const IntArray& dilations = {1, 1}, const std::string& data_format = "NCHW",
     CallSite site = CallSite::here());
+/// The same as conv2d_transpose, which has groups, too.
+SHARD_API Tensor depthwise_conv2d_transpose(const Tensor& x, const Tensor& filter,
+    const IntArray& strides = {1, 1}, const IntArray& paddings = {0, 0},
+    const IntArray& output_padding = {}, const IntArray& output_size = {},
+    const std::string& padding_algorithm = "EXPLICIT", int groups = 1,
+    const IntArray& dilations = {1, 1}, const std::string& data_format = "NCHW",
+    CallSite site = CallSite::here());
+/// As conv2d_transpose, for x [n, c, d, h, w] (or [n, d, h, w, c] for NHWC) and filter [c, o /
+/// groups, kd, kh, kw]. data_format NCDHW is another name of NCHW, and NDHWC of NHWC.
+SHARD_API Tensor conv3d_transpose(const Tensor& x, const Tensor& filter,
+    const IntArray& strides = {1, 1, 1}, const IntArray& paddings = {0, 0, 0},
+    const IntArray& output_padding = {}, const IntArray& output_size = {},
+    const std::string& padding_algorithm = "EXPLICIT", int groups = 1,
+    const IntArray& dilations = {1, 1, 1}, const std::string& data_format = "NCHW",
+    CallSite site = CallSite::here());
 /// The largest element (pooling_type max, where NaN wins) or the mean (avg) of each window of x [n,
 /// c, h, w] (or [n, h, w, c] for NHWC); float dtypes. With adaptive the result has kernel_size
 /// outputs and their windows divide each dim; with global_pooling a window is the whole image.
@@ -129,6 +144,21 @@ SHARD_API std::tuple<Tensor, Tensor, Tensor> conv2d_transpose_double_grad(const 
     const IntArray& paddings = {0, 0}, const IntArray& output_padding = {},
     const IntArray& output_size = {}, const std::string& padding_algorithm = "EXPLICIT",
     int groups = 1, const IntArray& dilations = {1, 1}, const std::string& data_format = "NCHW",
+    GradMask wanted = {});
+/// As conv2d_transpose_grad: the gradient of x is conv3d of out_grad with filter.
+SHARD_API std::tuple<Tensor, Tensor> conv3d_transpose_grad(const Tensor& x, const Tensor& filter,
+    const Tensor& out_grad, const IntArray& strides = {1, 1, 1},
+    const IntArray& paddings = {0, 0, 0}, const IntArray& output_padding = {},
+    const IntArray& output_size = {}, const std::string& padding_algorithm = "EXPLICIT",
+    int groups = 1, const IntArray& dilations = {1, 1, 1}, const std::string& data_format = "NCHW",
+    CallSite site = CallSite::here());
+/// The gradients of conv3d_transpose_grad, which is linear in each argument.
+SHARD_API std::tuple<Tensor, Tensor, Tensor> conv3d_transpose_double_grad(const Tensor& x,
+    const Tensor& filter, const Tensor& grad_out, const Tensor& grad_x_grad,
+    const Tensor& grad_filter_grad, const IntArray& strides = {1, 1, 1},
+    const IntArray& paddings = {0, 0, 0}, const IntArray& output_padding = {},
+    const IntArray& output_size = {}, const std::string& padding_algorithm = "EXPLICIT",
+    int groups = 1, const IntArray& dilations = {1, 1, 1}, const std::string& data_format = "NCHW",
     GradMask wanted = {});
 /// The gradient of pool2d: of a mean out_grad divided among the elements counted, of a maximum
 /// out_grad for the first of the largest elements, added up over windows.

@@ -75,6 +75,25 @@ Tensor conv2d_transpose(const Tensor& x, const Tensor& filter, const IntArray& s
           padding_algorithm, groups, dilations, data_format));
 }
 
+Tensor conv3d_transpose(const Tensor& x, const Tensor& filter, const IntArray& strides,
+    const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format, CallSite site) {
+  autograd::Recording record(site, ops::conv3d_transpose, x, filter);
+  auto backward = [x = record.save(x), filter = record.save(filter), strides, paddings,
+      output_padding, output_size, padding_algorithm, groups, dilations, data_format](
+      autograd::BackwardContext& context) {
+    context.set_grads<0, 1>(
+        shard::conv3d_transpose_grad(x.input(context, 0), filter.input(context, 1), context.grad(0),
+        strides, paddings, output_padding, output_size, padding_algorithm, groups, dilations,
+        data_format));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::conv3d_transpose, dist::conv3d_transpose, infer::conv3d_transpose,
+          dense::conv3d_transpose, x, filter, strides, paddings, output_padding, output_size,
+          padding_algorithm, groups, dilations, data_format));
+}
+
 Tensor pool2d(const Tensor& x, const IntArray& kernel_size, const IntArray& strides,
     const IntArray& paddings, bool ceil_mode, bool exclusive, const std::string& data_format,
     const std::string& pooling_type, bool global_pooling, bool adaptive,
@@ -225,6 +244,28 @@ std::tuple<Tensor, Tensor> conv2d_transpose_grad(const Tensor& x, const Tensor& 
   return record.link<0, 1>(std::move(backward),
       call::dispatch(ops::conv2d_transpose_grad, dist::conv2d_transpose_grad,
           infer::conv2d_transpose_grad, dense::conv2d_transpose_grad, x, filter, out_grad, strides,
+          paddings, output_padding, output_size, padding_algorithm, groups, dilations,
+          data_format));
+}
+
+std::tuple<Tensor, Tensor> conv3d_transpose_grad(const Tensor& x, const Tensor& filter,
+    const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
+    const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format, CallSite site) {
+  autograd::Recording record(site, ops::conv3d_transpose_grad, x, filter, out_grad);
+  auto backward = [x = record.save(x), filter = record.save(filter),
+      out_grad = record.save(out_grad), strides, paddings, output_padding, output_size,
+      padding_algorithm, groups, dilations, data_format](autograd::BackwardContext& context) {
+    context.set_grads<0, 1, 2>(
+        shard::conv3d_transpose_double_grad(x.input(context, 0), filter.input(context, 1),
+        out_grad.input(context, 2), context.grad_or_none(0), context.grad_or_none(1), strides,
+        paddings, output_padding, output_size, padding_algorithm, groups, dilations, data_format,
+        context.needs_grads<0, 1, 2>()));
+  };
+  return record.link<0, 1>(std::move(backward),
+      call::dispatch(ops::conv3d_transpose_grad, dist::conv3d_transpose_grad,
+          infer::conv3d_transpose_grad, dense::conv3d_transpose_grad, x, filter, out_grad, strides,
           paddings, output_padding, output_size, padding_algorithm, groups, dilations,
           data_format));
 }

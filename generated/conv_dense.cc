@@ -44,6 +44,16 @@ Meta conv2d_transpose(const OpContext& ctx, const Meta& x, const Meta& filter,
   return out_meta;
 }
 
+Meta conv3d_transpose(const OpContext& ctx, const Meta& x, const Meta& filter,
+    const IntArray& strides, const IntArray& paddings, const IntArray& output_padding,
+    const IntArray& output_size, const std::string& padding_algorithm, int groups,
+    const IntArray& dilations, const std::string& data_format) {
+  Meta out_meta;
+  meta::ConvTransposeInferMeta(ctx, x, filter, strides, paddings, output_padding, output_size,
+      padding_algorithm, groups, dilations, data_format, out_meta);
+  return out_meta;
+}
+
 Meta pool2d(const OpContext& ctx, const Meta& x, const IntArray& kernel_size,
     const IntArray& strides, const IntArray& paddings, bool ceil_mode, bool exclusive,
     const std::string& data_format, const std::string& pooling_type, bool global_pooling,
@@ -119,6 +129,18 @@ std::tuple<Meta, Meta> conv2d_transpose_grad(const OpContext& ctx, const Meta& x
     const std::string& data_format) {
   Meta x_grad_meta, filter_grad_meta;
   meta::Conv2dTransposeGradInferMeta(ctx, x, filter, out_grad, strides, paddings, output_padding,
+      output_size, padding_algorithm, groups, dilations, data_format, x_grad_meta,
+      filter_grad_meta);
+  return {x_grad_meta, filter_grad_meta};
+}
+
+std::tuple<Meta, Meta> conv3d_transpose_grad(const OpContext& ctx, const Meta& x,
+    const Meta& filter, const Meta& out_grad, const IntArray& strides, const IntArray& paddings,
+    const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format) {
+  Meta x_grad_meta, filter_grad_meta;
+  meta::ConvTransposeGradInferMeta(ctx, x, filter, out_grad, strides, paddings, output_padding,
       output_size, padding_algorithm, groups, dilations, data_format, x_grad_meta,
       filter_grad_meta);
   return {x_grad_meta, filter_grad_meta};
@@ -239,6 +261,15 @@ DenseTensor conv2d_transpose(const OpContext& ctx, const Meta& out_meta, const D
       paddings, output_padding, output_size, padding_algorithm, groups, dilations, data_format);
 }
 
+DenseTensor conv3d_transpose(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& filter, const IntArray& strides, const IntArray& paddings,
+    const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format) {
+  return call::compute(ctx, kernels<"conv3d_transpose">(), x.dtype(), out_meta, x, filter, strides,
+      paddings, output_padding, output_size, padding_algorithm, groups, dilations, data_format);
+}
+
 DenseTensor pool2d(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
     const IntArray& kernel_size, const IntArray& strides, const IntArray& paddings, bool ceil_mode,
     bool exclusive, const std::string& data_format, const std::string& pooling_type,
@@ -308,6 +339,17 @@ std::tuple<DenseTensor, DenseTensor> conv2d_transpose_grad(const OpContext& ctx,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
     const std::string& data_format) {
   return call::compute(ctx, kernels<"conv2d_transpose_grad">(), x.dtype(),
+      std::tie(x_grad_meta, filter_grad_meta), x, filter, out_grad, strides, paddings,
+      output_padding, output_size, padding_algorithm, groups, dilations, data_format);
+}
+
+std::tuple<DenseTensor, DenseTensor> conv3d_transpose_grad(const OpContext& ctx,
+    const Meta& x_grad_meta, const Meta& filter_grad_meta, const DenseTensor& x,
+    const DenseTensor& filter, const DenseTensor& out_grad, const IntArray& strides,
+    const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format) {
+  return call::compute(ctx, kernels<"conv3d_transpose_grad">(), x.dtype(),
       std::tie(x_grad_meta, filter_grad_meta), x, filter, out_grad, strides, paddings,
       output_padding, output_size, padding_algorithm, groups, dilations, data_format);
 }

@@ -17,6 +17,10 @@ Meta conv2d_transpose(const OpContext& ctx, const Meta& x, const Meta& filter,
     const IntArray& strides, const IntArray& paddings, const IntArray& output_padding,
     const IntArray& output_size, const std::string& padding_algorithm, int groups,
     const IntArray& dilations, const std::string& data_format);
+Meta conv3d_transpose(const OpContext& ctx, const Meta& x, const Meta& filter,
+    const IntArray& strides, const IntArray& paddings, const IntArray& output_padding,
+    const IntArray& output_size, const std::string& padding_algorithm, int groups,
+    const IntArray& dilations, const std::string& data_format);
 Meta pool2d(const OpContext& ctx, const Meta& x, const IntArray& kernel_size,
     const IntArray& strides, const IntArray& paddings, bool ceil_mode, bool exclusive,
     const std::string& data_format, const std::string& pooling_type, bool global_pooling,
@@ -44,6 +48,11 @@ std::tuple<Meta, Meta> conv3d_grad(const OpContext& ctx, const Meta& input, cons
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
     const std::string& data_format);
 std::tuple<Meta, Meta> conv2d_transpose_grad(const OpContext& ctx, const Meta& x,
+    const Meta& filter, const Meta& out_grad, const IntArray& strides, const IntArray& paddings,
+    const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format);
+std::tuple<Meta, Meta> conv3d_transpose_grad(const OpContext& ctx, const Meta& x,
     const Meta& filter, const Meta& out_grad, const IntArray& strides, const IntArray& paddings,
     const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
@@ -96,6 +105,11 @@ DenseTensor conv2d_transpose(const OpContext& ctx, const Meta& out_meta, const D
     const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
     const std::string& data_format);
+DenseTensor conv3d_transpose(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const DenseTensor& filter, const IntArray& strides, const IntArray& paddings,
+    const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format);
 DenseTensor pool2d(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
     const IntArray& kernel_size, const IntArray& strides, const IntArray& paddings, bool ceil_mode,
     bool exclusive, const std::string& data_format, const std::string& pooling_type,
@@ -126,6 +140,12 @@ std::tuple<DenseTensor, DenseTensor> conv3d_grad(const OpContext& ctx, const Met
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
     const std::string& data_format);
 std::tuple<DenseTensor, DenseTensor> conv2d_transpose_grad(const OpContext& ctx,
+    const Meta& x_grad_meta, const Meta& filter_grad_meta, const DenseTensor& x,
+    const DenseTensor& filter, const DenseTensor& out_grad, const IntArray& strides,
+    const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format);
+std::tuple<DenseTensor, DenseTensor> conv3d_transpose_grad(const OpContext& ctx,
     const Meta& x_grad_meta, const Meta& filter_grad_meta, const DenseTensor& x,
     const DenseTensor& filter, const DenseTensor& out_grad, const IntArray& strides,
     const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,

@@ -56,6 +56,18 @@ Tensor conv2d_transpose(const Tensor& x, const Tensor& filter, const IntArray& s
   });
 }
 
+Tensor conv3d_transpose(const Tensor& x, const Tensor& filter, const IntArray& strides,
+    const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format) {
+  call::DistCall call(ops::conv3d_transpose, x, filter, strides, paddings, output_padding,
+      output_size, padding_algorithm, groups, dilations, data_format);
+  return call.run(infer::conv3d_transpose, [&] {
+    return dense::conv3d_transpose(call, call.meta(0), call[0], call[1], strides, paddings,
+        output_padding, output_size, padding_algorithm, groups, dilations, data_format);
+  });
+}
+
 Tensor pool2d(const Tensor& x, const IntArray& kernel_size, const IntArray& strides,
     const IntArray& paddings, bool ceil_mode, bool exclusive, const std::string& data_format,
     const std::string& pooling_type, bool global_pooling, bool adaptive,
@@ -147,6 +159,20 @@ std::tuple<Tensor, Tensor> conv2d_transpose_grad(const Tensor& x, const Tensor& 
       output_padding, output_size, padding_algorithm, groups, dilations, data_format);
   return call.run(infer::conv2d_transpose_grad, [&] {
     return dense::conv2d_transpose_grad(call, call.meta(0), call.meta(1), call[0], call[1], call[2],
+        strides, paddings, output_padding, output_size, padding_algorithm, groups, dilations,
+        data_format);
+  });
+}
+
+std::tuple<Tensor, Tensor> conv3d_transpose_grad(const Tensor& x, const Tensor& filter,
+    const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
+    const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format) {
+  call::DistCall call(ops::conv3d_transpose_grad, x, filter, out_grad, strides, paddings,
+      output_padding, output_size, padding_algorithm, groups, dilations, data_format);
+  return call.run(infer::conv3d_transpose_grad, [&] {
+    return dense::conv3d_transpose_grad(call, call.meta(0), call.meta(1), call[0], call[1], call[2],
         strides, paddings, output_padding, output_size, padding_algorithm, groups, dilations,
         data_format);
   });

@@ -18,6 +18,10 @@ Tensor conv2d_transpose(const Tensor& x, const Tensor& filter, const IntArray& s
     const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
     const std::string& data_format);
+Tensor conv3d_transpose(const Tensor& x, const Tensor& filter, const IntArray& strides,
+    const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format);
 Tensor pool2d(const Tensor& x, const IntArray& kernel_size, const IntArray& strides,
     const IntArray& paddings, bool ceil_mode, bool exclusive, const std::string& data_format,
     const std::string& pooling_type, bool global_pooling, bool adaptive,
@@ -43,6 +47,11 @@ std::tuple<Tensor, Tensor> conv3d_grad(const Tensor& input, const Tensor& filter
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
     const std::string& data_format);
 std::tuple<Tensor, Tensor> conv2d_transpose_grad(const Tensor& x, const Tensor& filter,
+    const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
+    const IntArray& output_padding, const IntArray& output_size,
+    const std::string& padding_algorithm, int groups, const IntArray& dilations,
+    const std::string& data_format);
+std::tuple<Tensor, Tensor> conv3d_transpose_grad(const Tensor& x, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,

@@ -20,6 +20,9 @@ std::tuple<Tensor, Tensor, Tensor> conv3d_double_grad(const Tensor&, const Tenso
 std::tuple<Tensor, Tensor, Tensor> conv2d_transpose_double_grad(const Tensor&, const Tensor&,
     const Tensor&, const Tensor&, const Tensor&, const IntArray&, const IntArray&, const IntArray&,
     const IntArray&, const std::string&, int, const IntArray&, const std::string&, GradMask);
+std::tuple<Tensor, Tensor, Tensor> conv3d_transpose_double_grad(const Tensor&, const Tensor&,
+    const Tensor&, const Tensor&, const Tensor&, const IntArray&, const IntArray&, const IntArray&,
+    const IntArray&, const std::string&, int, const IntArray&, const std::string&, GradMask);
 }  // namespace shard::external
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
@@ -57,6 +60,12 @@ inline constexpr OpDef conv2d_transpose = {.name = "conv2d_transpose", .location
     "groups", "dilations", "data_format">, .outputs = slots<"out">,
     .rule = "ConvTransposeInferSpmd", .commutes = Commutes::multilinear, .commute_types = 0x11,
     .kernel = "conv2d_transpose", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef conv3d_transpose = {.name = "conv3d_transpose", .location = "conv.yaml",
+    .inputs = slots<"x", "filter">,
+    .attrs = names<"strides", "paddings", "output_padding", "output_size", "padding_algorithm",
+    "groups", "dilations", "data_format">, .outputs = slots<"out">,
+    .rule = "ConvTransposeInferSpmd", .commutes = Commutes::multilinear, .commute_types = 0x11,
+    .kernel = "conv3d_transpose", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef pool2d = {.name = "pool2d", .location = "conv.yaml", .inputs = slots<"x">,
     .attrs = names<"kernel_size", "strides", "paddings", "ceil_mode", "exclusive", "data_format",
     "pooling_type", "global_pooling", "adaptive", "padding_algorithm", "use_cudnn">,
@@ -97,6 +106,12 @@ inline constexpr OpDef conv2d_transpose_grad = {.name = "conv2d_transpose_grad",
     .attrs = names<"strides", "paddings", "output_padding", "output_size", "padding_algorithm",
     "groups", "dilations", "data_format">, .outputs = slots<"x_grad", "filter_grad">,
     .rule = "ConvTransposeGradInferSpmd", .kernel = "conv2d_transpose_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef conv3d_transpose_grad = {.name = "conv3d_transpose_grad",
+    .location = "conv.yaml", .inputs = slots<"x", "filter", "out_grad">,
+    .attrs = names<"strides", "paddings", "output_padding", "output_size", "padding_algorithm",
+    "groups", "dilations", "data_format">, .outputs = slots<"x_grad", "filter_grad">,
+    .rule = "ConvTransposeGradInferSpmd", .kernel = "conv3d_transpose_grad",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef pool2d_grad = {.name = "pool2d_grad", .location = "conv.yaml",
     .inputs = slots<"x", "out_grad">,

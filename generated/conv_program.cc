@@ -10,6 +10,7 @@ void register_api_conv([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::depthwise_conv2d, infer::depthwise_conv2d, dense::depthwise_conv2d));
   table.add(op_entry(ops::conv3d, infer::conv3d, dense::conv3d));
   table.add(op_entry(ops::conv2d_transpose, infer::conv2d_transpose, dense::conv2d_transpose));
+  table.add(op_entry(ops::conv3d_transpose, infer::conv3d_transpose, dense::conv3d_transpose));
   table.add(op_entry(ops::pool2d, infer::pool2d, dense::pool2d));
   table.add(op_entry(ops::pool3d, infer::pool3d, dense::pool3d));
   table.add(
@@ -26,6 +27,9 @@ void register_api_conv([[maybe_unused]] OpTable& table) {
   table.add(
       op_entry(ops::conv2d_transpose_grad, infer::conv2d_transpose_grad,
       dense::conv2d_transpose_grad));
+  table.add(
+      op_entry(ops::conv3d_transpose_grad, infer::conv3d_transpose_grad,
+      dense::conv3d_transpose_grad));
   table.add(op_entry(ops::pool2d_grad, infer::pool2d_grad, dense::pool2d_grad));
   table.add(op_entry(ops::pool3d_grad, infer::pool3d_grad, dense::pool3d_grad));
   table.add(

@@ -71,6 +71,21 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
       trainable_statistics), x, mean, variance, scale, bias);
 }
 
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> sync_batch_norm_(const Tensor& x,
+    const Tensor& mean, const Tensor& variance, const Tensor& scale, const Tensor& bias,
+    bool is_test, float momentum, float epsilon, const std::string& data_format,
+    bool use_global_stats, bool trainable_statistics, CallSite site) {
+  const Writing writing(site, mean, variance);
+  if (autograd::records(x, mean, variance, scale, bias)) {
+    return autograd::sync_batch_norm_(x, mean, variance, scale, bias, is_test, momentum, epsilon,
+        data_format, use_global_stats, trainable_statistics, site);
+  }
+  return autograd::views(ops::sync_batch_norm_,
+      call::dispatch(ops::sync_batch_norm_, dist::sync_batch_norm_, infer::sync_batch_norm_,
+      dense::sync_batch_norm_, x, mean, variance, scale, bias, is_test, momentum, epsilon,
+      data_format, use_global_stats, trainable_statistics), x, mean, variance, scale, bias);
+}
+
 std::tuple<Tensor, Tensor, Tensor> group_norm_intermediate(const Tensor& x, const Tensor& scale,
     const Tensor& bias, float epsilon, int groups, const std::string& data_format, CallSite site) {
   if (autograd::records(x, scale, bias)) {
@@ -263,6 +278,18 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor
   return call::dispatch(ops::batch_norm_grad, dist::batch_norm_grad, infer::batch_norm_grad,
       dense::batch_norm_grad, x, scale, bias, saved_mean, saved_variance, out_grad, data_format,
       is_test, use_global_stats, trainable_statistics);
+}
+
+std::tuple<Tensor, Tensor, Tensor> sync_batch_norm_grad(const Tensor& x, const Tensor& scale,
+    const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
+    const Tensor& out_grad, const std::string& data_format, bool is_test, bool use_global_stats,
+    bool trainable_statistics) {
+  try {
+    return shard::batch_norm_grad(x, scale, bias, saved_mean, saved_variance, out_grad, data_format,
+        is_test, use_global_stats, trainable_statistics);
+  } catch (...) {
+    call::rethrow_as("sync_batch_norm_grad", "batch_norm_grad");
+  }
 }
 
 std::tuple<Tensor, Tensor, Tensor> group_norm_grad(const Tensor& x, const Tensor& scale,

@@ -37,6 +37,12 @@ SHARD_API std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Te
     bool is_test = false, float momentum = 0.9f, float epsilon = 1e-05f,
     const std::string& data_format = "NCHW", bool use_global_stats = false,
     bool trainable_statistics = false, CallSite site = CallSite::here());
+/// batch_norm, whose statistics on a mesh are always those of the whole batch; mean and variance
+/// are updated in their buffers.
+SHARD_API std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> sync_batch_norm_(const Tensor& x,
+    const Tensor& mean, const Tensor& variance, const Tensor& scale, const Tensor& bias,
+    bool is_test, float momentum, float epsilon, const std::string& data_format,
+    bool use_global_stats, bool trainable_statistics, CallSite site = CallSite::here());
 /// x [n, c, ...] (or [n, ..., c] for NHWC) normalised over each of groups runs of c / groups
 /// channels of an image, times scale [c] plus bias [c] (dtype of x or of the statistics); float
 /// dtypes. mean and variance are [n, groups], in float32 for 16-bit x, else in the dtype of x. Only
@@ -155,6 +161,11 @@ SHARD_API std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, co
     const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
     const Tensor& out_grad, const std::string& data_format = "NCHW", bool is_test = false,
     bool use_global_stats = false, bool trainable_statistics = false);
+/// The gradients of sync_batch_norm_, which are those of batch_norm.
+SHARD_API std::tuple<Tensor, Tensor, Tensor> sync_batch_norm_grad(const Tensor& x,
+    const Tensor& scale, const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
+    const Tensor& out_grad, const std::string& data_format, bool is_test, bool use_global_stats,
+    bool trainable_statistics);
 /// The gradients of x, of scale and of bias, each of the shape and dtype of what it belongs to, and
 /// absent with it. mean and variance are those that group_norm gave.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> group_norm_grad(const Tensor& x, const Tensor& scale,

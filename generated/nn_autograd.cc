@@ -107,6 +107,27 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
           trainable_statistics));
 }
 
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> sync_batch_norm_(const Tensor& x,
+    const Tensor& mean, const Tensor& variance, const Tensor& scale, const Tensor& bias,
+    bool is_test, float momentum, float epsilon, const std::string& data_format,
+    bool use_global_stats, bool trainable_statistics, CallSite site) {
+  autograd::Recording record(site, ops::sync_batch_norm_, x, mean, variance, scale, bias);
+  record.keep(3);
+  record.keep(4);
+  auto backward = [x = record.save(x), scale = record.save(scale), bias = record.save_shape(bias),
+      data_format, is_test, use_global_stats, trainable_statistics](
+      autograd::BackwardContext& context) {
+    context.set_grads<0, 3, 4>(
+        shard::sync_batch_norm_grad(x.input(context, 0), scale.input(context, 3),
+        bias.input(context, 4), context.output(3), context.output(4), context.grad(0), data_format,
+        is_test, use_global_stats, trainable_statistics));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::sync_batch_norm_, dist::sync_batch_norm_, infer::sync_batch_norm_,
+          dense::sync_batch_norm_, x, mean, variance, scale, bias, is_test, momentum, epsilon,
+          data_format, use_global_stats, trainable_statistics));
+}
+
 std::tuple<Tensor, Tensor, Tensor> group_norm_intermediate(const Tensor& x, const Tensor& scale,
     const Tensor& bias, float epsilon, int groups, const std::string& data_format, CallSite site) {
   autograd::Recording record(site, ops::group_norm, x, scale, bias);

@@ -12,6 +12,7 @@ decltype(shard::embedding) embedding;
 decltype(shard::layer_norm_intermediate) layer_norm_intermediate;
 decltype(shard::rms_norm) rms_norm;
 decltype(shard::batch_norm) batch_norm;
+decltype(shard::sync_batch_norm_) sync_batch_norm_;
 decltype(shard::group_norm_intermediate) group_norm_intermediate;
 decltype(shard::instance_norm_intermediate) instance_norm_intermediate;
 decltype(shard::dropout_intermediate) dropout_intermediate;

@@ -50,6 +50,16 @@ std::tuple<Meta, Meta, Meta, Meta, Meta> batch_norm(const OpContext& ctx, const 
   return {out_meta, mean_out_meta, variance_out_meta, saved_mean_meta, saved_variance_meta};
 }
 
+std::tuple<Meta, Meta, Meta, Meta, Meta> sync_batch_norm_(const OpContext& ctx, const Meta& x,
+    const Meta& mean, const Meta& variance, const Meta* scale, const Meta* bias, bool /*is_test*/,
+    float /*momentum*/, float /*epsilon*/, const std::string& data_format,
+    bool /*use_global_stats*/, bool /*trainable_statistics*/) {
+  Meta out_meta, mean_out_meta, variance_out_meta, saved_mean_meta, saved_variance_meta;
+  meta::BatchNormInferMeta(ctx, x, mean, variance, scale, bias, data_format, out_meta,
+      mean_out_meta, variance_out_meta, saved_mean_meta, saved_variance_meta);
+  return {out_meta, mean_out_meta, variance_out_meta, saved_mean_meta, saved_variance_meta};
+}
+
 std::tuple<Meta, Meta, Meta> group_norm(const OpContext& ctx, const Meta& x, const Meta* scale,
     const Meta* bias, float /*epsilon*/, int groups, const std::string& data_format) {
   Meta y_meta, mean_meta, variance_meta;
@@ -264,6 +274,37 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batc
   const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 2. the targets, and arguments that do not overlap them
   call::InplaceWrite write(ctx, ops::batch_norm);
+  DenseTensor out = call::allocate(ctx, device, out_meta);
+  DenseTensor mean_out = write.written_view(mean, mean_out_meta);
+  DenseTensor variance_out = write.written_view(variance, variance_out_meta);
+  DenseTensor saved_mean = call::allocate(ctx, device, saved_mean_meta);
+  DenseTensor saved_variance = call::allocate(ctx, device, saved_variance_meta);
+  const DenseTensor x_safe = write.reader(x);
+  const DenseTensor scale_safe = write.reader(scale);
+  const DenseTensor bias_safe = write.reader(bias);
+  // 3. run, then bump versions
+  write.run(kernel, ctx, x_safe, mean, variance, scale_safe, bias_safe, is_test, momentum, epsilon,
+      data_format, use_global_stats, trainable_statistics, out, mean_out, variance_out, saved_mean,
+      saved_variance);
+  return {std::move(out), std::move(mean_out), std::move(variance_out), std::move(saved_mean),
+      std::move(saved_variance)};
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> sync_batch_norm_(
+    const OpContext& ctx, const Meta& out_meta, const Meta& mean_out_meta,
+    const Meta& variance_out_meta, const Meta& saved_mean_meta, const Meta& saved_variance_meta,
+    const DenseTensor& x, const DenseTensor& mean, const DenseTensor& variance,
+    const DenseTensor& scale, const DenseTensor& bias, bool is_test, float momentum, float epsilon,
+    const std::string& data_format, bool use_global_stats, bool trainable_statistics) {
+  // 1. choose the kernel
+  const Device device = call::common_device(ctx, x, mean, variance, scale, bias);
+  static const KernelTable& kernels = kernel_table("batch_norm");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const DenseTensor&, const DenseTensor&, bool, float, float, const std::string&, bool, bool,
+      DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&);
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  // 2. the targets, and arguments that do not overlap them
+  call::InplaceWrite write(ctx, ops::sync_batch_norm_);
   DenseTensor out = call::allocate(ctx, device, out_meta);
   DenseTensor mean_out = write.written_view(mean, mean_out_meta);
   DenseTensor variance_out = write.written_view(variance, variance_out_meta);

@@ -15,6 +15,10 @@ std::tuple<Meta, Meta, Meta, Meta, Meta> batch_norm(const OpContext& ctx, const 
     const Meta& mean, const Meta& variance, const Meta* scale, const Meta* bias, bool is_test,
     float momentum, float epsilon, const std::string& data_format, bool use_global_stats,
     bool trainable_statistics);
+std::tuple<Meta, Meta, Meta, Meta, Meta> sync_batch_norm_(const OpContext& ctx, const Meta& x,
+    const Meta& mean, const Meta& variance, const Meta* scale, const Meta* bias, bool is_test,
+    float momentum, float epsilon, const std::string& data_format, bool use_global_stats,
+    bool trainable_statistics);
 std::tuple<Meta, Meta, Meta> group_norm(const OpContext& ctx, const Meta& x, const Meta* scale,
     const Meta* bias, float epsilon, int groups, const std::string& data_format);
 std::tuple<Meta, Meta, Meta> instance_norm(const OpContext& ctx, const Meta& x, const Meta* scale,
@@ -77,6 +81,12 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm(const OpContext& ct
 std::tuple<DenseTensor, DenseTensor> rms_norm(const OpContext& ctx, const Meta& out_meta,
     const Meta& invvar_meta, const DenseTensor& x, const DenseTensor& scale, float epsilon);
 std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> batch_norm(
+    const OpContext& ctx, const Meta& out_meta, const Meta& mean_out_meta,
+    const Meta& variance_out_meta, const Meta& saved_mean_meta, const Meta& saved_variance_meta,
+    const DenseTensor& x, const DenseTensor& mean, const DenseTensor& variance,
+    const DenseTensor& scale, const DenseTensor& bias, bool is_test, float momentum, float epsilon,
+    const std::string& data_format, bool use_global_stats, bool trainable_statistics);
+std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor, DenseTensor> sync_batch_norm_(
     const OpContext& ctx, const Meta& out_meta, const Meta& mean_out_meta,
     const Meta& variance_out_meta, const Meta& saved_mean_meta, const Meta& saved_variance_meta,
     const DenseTensor& x, const DenseTensor& mean, const DenseTensor& variance,

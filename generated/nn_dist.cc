@@ -67,6 +67,19 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
   });
 }
 
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> sync_batch_norm_(const Tensor& x,
+    const Tensor& mean, const Tensor& variance, const Tensor& scale, const Tensor& bias,
+    bool is_test, float momentum, float epsilon, const std::string& data_format,
+    bool use_global_stats, bool trainable_statistics) {
+  call::DistCall call(ops::sync_batch_norm_, x, mean, variance, scale, bias, is_test, momentum,
+      epsilon, data_format, use_global_stats, trainable_statistics);
+  return call.run(infer::sync_batch_norm_, [&] {
+    return dense::sync_batch_norm_(call, call.meta(0), call.meta(1), call.meta(2), call.meta(3),
+        call.meta(4), call[0], call[1], call[2], call[3], call[4], is_test, momentum, epsilon,
+        data_format, use_global_stats, trainable_statistics);
+  });
+}
+
 std::tuple<Tensor, Tensor, Tensor> group_norm(const Tensor& x, const Tensor& scale,
     const Tensor& bias, float epsilon, int groups, const std::string& data_format) {
   call::DistCall call(ops::group_norm, x, scale, bias, epsilon, groups, data_format);

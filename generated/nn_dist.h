@@ -16,6 +16,10 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
     const Tensor& variance, const Tensor& scale, const Tensor& bias, bool is_test, float momentum,
     float epsilon, const std::string& data_format, bool use_global_stats,
     bool trainable_statistics);
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> sync_batch_norm_(const Tensor& x,
+    const Tensor& mean, const Tensor& variance, const Tensor& scale, const Tensor& bias,
+    bool is_test, float momentum, float epsilon, const std::string& data_format,
+    bool use_global_stats, bool trainable_statistics);
 std::tuple<Tensor, Tensor, Tensor> group_norm(const Tensor& x, const Tensor& scale,
     const Tensor& bias, float epsilon, int groups, const std::string& data_format);
 std::tuple<Tensor, Tensor, Tensor> instance_norm(const Tensor& x, const Tensor& scale,

@@ -60,6 +60,13 @@ inline constexpr OpDef batch_norm = {.name = "batch_norm", .location = "nn.yaml"
     .outputs = slots<"out", "mean_out", "variance_out", "saved_mean", "saved_variance">,
     .aliases = aliases<written_alias(1, 1), written_alias(2, 2)>, .rule = "BatchNormInferSpmd",
     .kernel = "batch_norm", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef sync_batch_norm_ = {.name = "sync_batch_norm_", .location = "nn.yaml",
+    .inputs = slots<"x", "mean", "variance", "scale?", "bias?">,
+    .attrs = names<"is_test", "momentum", "epsilon", "data_format", "use_global_stats",
+    "trainable_statistics">,
+    .outputs = slots<"out", "mean_out", "variance_out", "saved_mean", "saved_variance">,
+    .aliases = aliases<written_alias(1, 1), written_alias(2, 2)>, .rule = "BatchNormInferSpmd",
+    .kernel = "batch_norm", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef group_norm = {.name = "group_norm", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?">, .attrs = names<"epsilon", "groups", "data_format">,
     .outputs = slots<"y", "mean", "variance">, .rule = "GroupNormInferSpmd", .kernel = "group_norm",

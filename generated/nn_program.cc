@@ -12,6 +12,7 @@ void register_api_nn([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::layer_norm, infer::layer_norm, dense::layer_norm));
   table.add(op_entry(ops::rms_norm, infer::rms_norm, dense::rms_norm));
   table.add(op_entry(ops::batch_norm, infer::batch_norm, dense::batch_norm));
+  table.add(op_entry(ops::sync_batch_norm_, infer::sync_batch_norm_, dense::sync_batch_norm_));
   table.add(op_entry(ops::group_norm, infer::group_norm, dense::group_norm));
   table.add(op_entry(ops::instance_norm, infer::instance_norm, dense::instance_norm));
   table.add(op_entry(ops::dropout, infer::dropout, dense::dropout));

@@ -149,6 +149,37 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> lamb_(Tensor& p
 
 Tensor clip_by_norm(const Tensor& x, float max_norm) { return external::clip_by_norm(x, max_norm); }
 
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&> merged_momentum_(
+    std::vector<Tensor>& param, const std::vector<Tensor>& grad, std::vector<Tensor>& velocity,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& master_param, float mu,
+    bool use_nesterov, const std::vector<std::string>& regularization_method,
+    const std::vector<float>& regularization_coeff, bool multi_precision, float rescale_grad,
+    CallSite site) {
+  const Writing writing(site, param, velocity, master_param);
+  const autograd::UnlinkedWrite write(ops::merged_momentum_, param, grad, velocity, learning_rate,
+      master_param);
+  call::dispatch_inplace(ops::merged_momentum_, dist::merged_momentum_, infer::merged_momentum_,
+      dense::merged_momentum_, param, grad, velocity, learning_rate, master_param, mu, use_nesterov,
+      regularization_method, regularization_coeff, multi_precision, rescale_grad);
+  return {param, velocity, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&, std::vector<Tensor>&> merged_adam_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, const std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& moment1, std::vector<Tensor>& moment2, std::vector<Tensor>& beta1_pow,
+    std::vector<Tensor>& beta2_pow, std::vector<Tensor>& master_param, const Scalar& beta1,
+    const Scalar& beta2, const Scalar& epsilon, bool multi_precision, bool use_global_beta_pow,
+    CallSite site) {
+  const Writing writing(site, param, moment1, moment2, beta1_pow, beta2_pow, master_param);
+  const autograd::UnlinkedWrite write(ops::merged_adam_, param, grad, learning_rate, moment1,
+      moment2, beta1_pow, beta2_pow, master_param);
+  call::dispatch_inplace(ops::merged_adam_, dist::merged_adam_, infer::merged_adam_,
+      dense::merged_adam_, param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow,
+      master_param, beta1, beta2, epsilon, multi_precision, use_global_beta_pow);
+  return {param, moment1, moment2, beta1_pow, beta2_pow, master_param};
+}
+
 std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,
     const Tensor& scale, CallSite site) {
   const Writing writing(site, x);

@@ -104,6 +104,28 @@ SHARD_API std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> lamb_
 /// x scaled down so that its Euclidean norm is at most max_norm, for float dtypes; max_norm must be
 /// positive (else invalid_argument).
 SHARD_API Tensor clip_by_norm(const Tensor& x, float max_norm);
+/// momentum_ of each parameter of a list. grad, velocity and, with multi_precision, master_param
+/// have as many tensors; learning_rate has as many or one for all; regularization_method and
+/// regularization_coeff have as many entries or none. Another number of them is an invalid_argument
+/// error. All parameters have one dtype.
+SHARD_API std::tuple<std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_momentum_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, std::vector<Tensor>& velocity,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& master_param, float mu,
+    bool use_nesterov = false, const std::vector<std::string>& regularization_method = {},
+    const std::vector<float>& regularization_coeff = {}, bool multi_precision = false,
+    float rescale_grad = 1.0f, CallSite site = CallSite::here());
+/// adam_ of each parameter of a list. The other lists have as many tensors, learning_rate as many
+/// or one for all; another number of them is an invalid_argument error. All parameters have one
+/// dtype.
+SHARD_API std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&> merged_adam_(
+    std::vector<Tensor>& param, const std::vector<Tensor>& grad,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& moment1,
+    std::vector<Tensor>& moment2, std::vector<Tensor>& beta1_pow, std::vector<Tensor>& beta2_pow,
+    std::vector<Tensor>& master_param, const Scalar& beta1 = 0.9f, const Scalar& beta2 = 0.999f,
+    const Scalar& epsilon = 1e-08f, bool multi_precision = false, bool use_global_beta_pow = false,
+    CallSite site = CallSite::here());
 /// x / scale for each tensor of the list, and whether an element of one of them is infinite or NaN,
 /// as a bool [1]. The tensors have one float dtype, and scale is [1] of a float dtype.
 SHARD_API std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,

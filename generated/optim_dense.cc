@@ -131,6 +131,35 @@ std::tuple<Meta, Meta, Meta, Meta, Meta, Meta> lamb_(const OpContext& ctx, const
       beta2_pow_out_meta, master_param_outs_meta};
 }
 
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>> merged_momentum_(
+    const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+    std::span<const Meta> velocity, std::span<const Meta> learning_rate,
+    std::span<const Meta> master_param, float /*mu*/, bool /*use_nesterov*/,
+    const std::vector<std::string>& regularization_method,
+    const std::vector<float>& regularization_coeff, bool multi_precision, float /*rescale_grad*/) {
+  std::vector<Meta> param_out_metas, velocity_out_metas, master_param_out_metas;
+  meta::MergedMomentumInferMeta(ctx, param, grad, velocity, learning_rate, master_param,
+      regularization_method, regularization_coeff, multi_precision, param_out_metas,
+      velocity_out_metas, master_param_out_metas);
+  return {param_out_metas, velocity_out_metas, master_param_out_metas};
+}
+
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>, std::vector<Meta>,
+    std::vector<Meta>, std::vector<Meta>> merged_adam_(const OpContext& ctx,
+    std::span<const Meta> param, std::span<const Meta> grad, std::span<const Meta> learning_rate,
+    std::span<const Meta> moment1, std::span<const Meta> moment2, std::span<const Meta> beta1_pow,
+    std::span<const Meta> beta2_pow, std::span<const Meta> master_param, const Scalar& /*beta1*/,
+    const Scalar& /*beta2*/, const Scalar& /*epsilon*/, bool multi_precision,
+    bool /*use_global_beta_pow*/) {
+  std::vector<Meta> param_out_metas, moment1_out_metas, moment2_out_metas, beta1_pow_out_metas,
+      beta2_pow_out_metas, master_param_out_metas;
+  meta::MergedAdamInferMeta(ctx, param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow,
+      master_param, multi_precision, param_out_metas, moment1_out_metas, moment2_out_metas,
+      beta1_pow_out_metas, beta2_pow_out_metas, master_param_out_metas);
+  return {param_out_metas, moment1_out_metas, moment2_out_metas, beta1_pow_out_metas,
+      beta2_pow_out_metas, master_param_out_metas};
+}
+
 std::tuple<std::vector<Meta>, Meta> check_finite_and_unscale_(const OpContext& ctx,
     std::span<const Meta> x, const Meta& scale) {
   Meta found_infinite_meta;
@@ -287,6 +316,35 @@ void lamb_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment1
       beta2_pow_out_meta, master_param_outs_meta), param, grad, learning_rate, moment1, moment2,
       beta1_pow, beta2_pow, master_param, skip_update, weight_decay, beta1, beta2, epsilon,
       always_adapt, multi_precision);
+}
+
+void merged_momentum_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> velocity_out_metas, std::span<const Meta> master_param_out_metas,
+    call::Targets param, std::span<const DenseTensor> grad, call::Targets velocity,
+    std::span<const DenseTensor> learning_rate, call::Targets master_param, float mu,
+    bool use_nesterov, const std::vector<std::string>& regularization_method,
+    const std::vector<float>& regularization_coeff, bool multi_precision, float rescale_grad) {
+  call::compute_inplace(ctx, ops::merged_momentum_, kernels<"merged_momentum">(),
+      param.front()->dtype(), std::tie(param, velocity, master_param),
+      std::tie(param_out_metas, velocity_out_metas, master_param_out_metas), param, grad, velocity,
+      learning_rate, master_param, mu, use_nesterov, regularization_method, regularization_coeff,
+      multi_precision, rescale_grad);
+}
+
+void merged_adam_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> moment1_out_metas, std::span<const Meta> moment2_out_metas,
+    std::span<const Meta> beta1_pow_out_metas, std::span<const Meta> beta2_pow_out_metas,
+    std::span<const Meta> master_param_out_metas, call::Targets param,
+    std::span<const DenseTensor> grad, std::span<const DenseTensor> learning_rate,
+    call::Targets moment1, call::Targets moment2, call::Targets beta1_pow, call::Targets beta2_pow,
+    call::Targets master_param, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon,
+    bool multi_precision, bool use_global_beta_pow) {
+  call::compute_inplace(ctx, ops::merged_adam_, kernels<"merged_adam">(), param.front()->dtype(),
+      std::tie(param, moment1, moment2, beta1_pow, beta2_pow, master_param),
+      std::tie(param_out_metas, moment1_out_metas, moment2_out_metas, beta1_pow_out_metas,
+      beta2_pow_out_metas, master_param_out_metas), param, grad, learning_rate, moment1, moment2,
+      beta1_pow, beta2_pow, master_param, beta1, beta2, epsilon, multi_precision,
+      use_global_beta_pow);
 }
 
 DenseTensor check_finite_and_unscale_(const OpContext& ctx, std::span<const Meta> out_metas,

@@ -46,6 +46,18 @@ std::tuple<Meta, Meta, Meta, Meta, Meta, Meta> lamb_(const OpContext& ctx, const
     const Meta& beta1_pow, const Meta& beta2_pow, const Meta* master_param, const Meta* skip_update,
     float weight_decay, float beta1, float beta2, float epsilon, bool always_adapt,
     bool multi_precision);
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>> merged_momentum_(
+    const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+    std::span<const Meta> velocity, std::span<const Meta> learning_rate,
+    std::span<const Meta> master_param, float mu, bool use_nesterov,
+    const std::vector<std::string>& regularization_method,
+    const std::vector<float>& regularization_coeff, bool multi_precision, float rescale_grad);
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>, std::vector<Meta>,
+    std::vector<Meta>, std::vector<Meta>> merged_adam_(const OpContext& ctx,
+    std::span<const Meta> param, std::span<const Meta> grad, std::span<const Meta> learning_rate,
+    std::span<const Meta> moment1, std::span<const Meta> moment2, std::span<const Meta> beta1_pow,
+    std::span<const Meta> beta2_pow, std::span<const Meta> master_param, const Scalar& beta1,
+    const Scalar& beta2, const Scalar& epsilon, bool multi_precision, bool use_global_beta_pow);
 std::tuple<std::vector<Meta>, Meta> check_finite_and_unscale_(const OpContext& ctx,
     std::span<const Meta> x, const Meta& scale);
 std::tuple<std::vector<Meta>, Meta, Meta, Meta> update_loss_scaling_(const OpContext& ctx,
@@ -114,6 +126,20 @@ void lamb_(const OpContext& ctx, const Meta& param_out_meta, const Meta& moment1
     DenseTensor& beta1_pow, DenseTensor& beta2_pow, DenseTensor& master_param,
     const DenseTensor& skip_update, float weight_decay, float beta1, float beta2, float epsilon,
     bool always_adapt, bool multi_precision);
+void merged_momentum_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> velocity_out_metas, std::span<const Meta> master_param_out_metas,
+    call::Targets param, std::span<const DenseTensor> grad, call::Targets velocity,
+    std::span<const DenseTensor> learning_rate, call::Targets master_param, float mu,
+    bool use_nesterov, const std::vector<std::string>& regularization_method,
+    const std::vector<float>& regularization_coeff, bool multi_precision, float rescale_grad);
+void merged_adam_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> moment1_out_metas, std::span<const Meta> moment2_out_metas,
+    std::span<const Meta> beta1_pow_out_metas, std::span<const Meta> beta2_pow_out_metas,
+    std::span<const Meta> master_param_out_metas, call::Targets param,
+    std::span<const DenseTensor> grad, std::span<const DenseTensor> learning_rate,
+    call::Targets moment1, call::Targets moment2, call::Targets beta1_pow, call::Targets beta2_pow,
+    call::Targets master_param, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon,
+    bool multi_precision, bool use_global_beta_pow);
 DenseTensor check_finite_and_unscale_(const OpContext& ctx, std::span<const Meta> out_metas,
     const Meta& found_infinite_meta, call::Targets x, const DenseTensor& scale);
 void update_loss_scaling_(const OpContext& ctx, std::span<const Meta> out_metas,

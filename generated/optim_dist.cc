@@ -163,6 +163,40 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> lamb_(Tensor& p
   return {param, moment1, moment2, beta1_pow, beta2_pow, master_param};
 }
 
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&> merged_momentum_(
+    std::vector<Tensor>& param, const std::vector<Tensor>& grad, std::vector<Tensor>& velocity,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& master_param, float mu,
+    bool use_nesterov, const std::vector<std::string>& regularization_method,
+    const std::vector<float>& regularization_coeff, bool multi_precision, float rescale_grad) {
+  call::DistCall call(call::inplace, ops::merged_momentum_, param, grad, velocity, learning_rate,
+      master_param, mu, use_nesterov, regularization_method, regularization_coeff, multi_precision,
+      rescale_grad);
+  call.run(infer::merged_momentum_, [&] {
+    dense::merged_momentum_(call, call.metas(0), call.metas(1), call.metas(2), call.targets(0),
+        call.locals(1), call.targets(2), call.locals(3), call.targets(4), mu, use_nesterov,
+        regularization_method, regularization_coeff, multi_precision, rescale_grad);
+  });
+  return {param, velocity, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&, std::vector<Tensor>&> merged_adam_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, const std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& moment1, std::vector<Tensor>& moment2, std::vector<Tensor>& beta1_pow,
+    std::vector<Tensor>& beta2_pow, std::vector<Tensor>& master_param, const Scalar& beta1,
+    const Scalar& beta2, const Scalar& epsilon, bool multi_precision, bool use_global_beta_pow) {
+  call::DistCall call(call::inplace, ops::merged_adam_, param, grad, learning_rate, moment1,
+      moment2, beta1_pow, beta2_pow, master_param, beta1, beta2, epsilon, multi_precision,
+      use_global_beta_pow);
+  call.run(infer::merged_adam_, [&] {
+    dense::merged_adam_(call, call.metas(0), call.metas(1), call.metas(2), call.metas(3),
+        call.metas(4), call.metas(5), call.targets(0), call.locals(1), call.locals(2),
+        call.targets(3), call.targets(4), call.targets(5), call.targets(6), call.targets(7), beta1,
+        beta2, epsilon, multi_precision, use_global_beta_pow);
+  });
+  return {param, moment1, moment2, beta1_pow, beta2_pow, master_param};
+}
+
 std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,
     const Tensor& scale) {
   call::DistCall call(call::inplace, ops::check_finite_and_unscale_, x, scale);

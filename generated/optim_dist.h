@@ -44,6 +44,17 @@ std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> lamb_(Tensor& p
     Tensor& beta1_pow, Tensor& beta2_pow, Tensor& master_param, const Tensor& skip_update,
     float weight_decay, float beta1, float beta2, float epsilon, bool always_adapt,
     bool multi_precision);
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&> merged_momentum_(
+    std::vector<Tensor>& param, const std::vector<Tensor>& grad, std::vector<Tensor>& velocity,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& master_param, float mu,
+    bool use_nesterov, const std::vector<std::string>& regularization_method,
+    const std::vector<float>& regularization_coeff, bool multi_precision, float rescale_grad);
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&, std::vector<Tensor>&> merged_adam_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, const std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& moment1, std::vector<Tensor>& moment2, std::vector<Tensor>& beta1_pow,
+    std::vector<Tensor>& beta2_pow, std::vector<Tensor>& master_param, const Scalar& beta1,
+    const Scalar& beta2, const Scalar& epsilon, bool multi_precision, bool use_global_beta_pow);
 std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,
     const Tensor& scale);
 std::tuple<std::vector<Tensor>&, Tensor&, Tensor&, Tensor&> update_loss_scaling_(

@@ -18,6 +18,9 @@ void register_api_optim([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::rprop_, infer::rprop_, nullptr, dense::rprop_));
   table.add(op_entry(ops::lamb_, infer::lamb_, nullptr, dense::lamb_));
   table.add(
+      op_entry(ops::merged_momentum_, infer::merged_momentum_, nullptr, dense::merged_momentum_));
+  table.add(op_entry(ops::merged_adam_, infer::merged_adam_, nullptr, dense::merged_adam_));
+  table.add(
       op_entry(ops::check_finite_and_unscale_, infer::check_finite_and_unscale_, nullptr,
       dense::check_finite_and_unscale_));
   table.add(

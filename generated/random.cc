@@ -89,6 +89,74 @@ Tensor multinomial(const Tensor& x, const Scalar& num_samples, bool replacement)
       x, num_samples, replacement);
 }
 
+Tensor uniform_inplace(const Tensor& x, float min, float max, int seed, int diag_num, int diag_step,
+    float diag_val, CallSite site) {
+  if (autograd::records(x)) {
+    return autograd::uniform_inplace(x, min, max, seed, diag_num, diag_step, diag_val, site);
+  }
+  return call::dispatch(ops::uniform_inplace, dist::uniform_inplace, infer::uniform_inplace,
+      dense::uniform_inplace, x, min, max, seed, diag_num, diag_step, diag_val);
+}
+
+Tensor& uniform_inplace_(Tensor& x, float min, float max, int seed, int diag_num, int diag_step,
+    float diag_val, CallSite site) {
+  const Writing writing(site, x);
+  if (autograd::records(x)) {
+    return autograd::uniform_inplace_(x, min, max, seed, diag_num, diag_step, diag_val, site);
+  }
+  call::dispatch_inplace(ops::uniform_inplace, dist::uniform_inplace_, infer::uniform_inplace,
+      dense::uniform_inplace_, x, min, max, seed, diag_num, diag_step, diag_val);
+  return x;
+}
+
+Tensor gaussian_inplace(const Tensor& x, float mean, float std, int seed, CallSite site) {
+  if (autograd::records(x)) return autograd::gaussian_inplace(x, mean, std, seed, site);
+  return call::dispatch(ops::gaussian_inplace, dist::gaussian_inplace, infer::gaussian_inplace,
+      dense::gaussian_inplace, x, mean, std, seed);
+}
+
+Tensor& gaussian_inplace_(Tensor& x, float mean, float std, int seed, CallSite site) {
+  const Writing writing(site, x);
+  if (autograd::records(x)) return autograd::gaussian_inplace_(x, mean, std, seed, site);
+  call::dispatch_inplace(ops::gaussian_inplace, dist::gaussian_inplace_, infer::gaussian_inplace,
+      dense::gaussian_inplace_, x, mean, std, seed);
+  return x;
+}
+
+Tensor& exponential_(Tensor& x, float lam, CallSite site) {
+  const Writing writing(site, x);
+  if (autograd::records(x)) return autograd::exponential_(x, lam, site);
+  call::dispatch_inplace(ops::exponential_, dist::exponential_, infer::exponential_,
+      dense::exponential_, x, lam);
+  return x;
+}
+
+Tensor uniform_inplace_grad(const Tensor& out_grad, float /*min*/, float /*max*/, int /*seed*/,
+    int /*diag_num*/, int /*diag_step*/, float /*diag_val*/, CallSite site) {
+  try {
+    return shard::scale(out_grad, Scalar(0.0f), Scalar(0.0f), true, site);
+  } catch (...) {
+    call::rethrow_as("uniform_inplace_grad", "scale");
+  }
+}
+
+Tensor gaussian_inplace_grad(const Tensor& out_grad, float /*mean*/, float /*std*/, int /*seed*/,
+    CallSite site) {
+  try {
+    return shard::scale(out_grad, Scalar(0.0f), Scalar(0.0f), true, site);
+  } catch (...) {
+    call::rethrow_as("gaussian_inplace_grad", "scale");
+  }
+}
+
+Tensor exponential_grad(const Tensor& out_grad, CallSite site) {
+  try {
+    return shard::scale(out_grad, Scalar(0.0f), Scalar(0.0f), true, site);
+  } catch (...) {
+    call::rethrow_as("exponential_grad", "scale");
+  }
+}
+
 Tensor poisson_grad(const Tensor& out_grad, CallSite site) {
   try {
     return shard::scale(out_grad, Scalar(0.0f), Scalar(0.0f), true, site);

@@ -57,6 +57,33 @@ SHARD_API Tensor binomial(const Tensor& count, const Tensor& prob);
 /// Float dtypes.
 SHARD_API Tensor multinomial(const Tensor& x, const Scalar& num_samples = 1,
     bool replacement = false);
+/// Random numbers from [min, max) in the shape and float dtype of x, whose values are not read; a
+/// seed other than 0 gives the same numbers at each call. Then diag_num elements, in row-major
+/// order 0, diag_step + 1, 2 * (diag_step + 1), ..., are diag_val: one beyond x is an out_of_range
+/// error.
+SHARD_API Tensor uniform_inplace(const Tensor& x, float min = -1.0f, float max = 1.0f, int seed = 0,
+    int diag_num = 0, int diag_step = 0, float diag_val = 1.0f, CallSite site = CallSite::here());
+SHARD_API Tensor& uniform_inplace_(Tensor& x, float min = -1.0f, float max = 1.0f, int seed = 0,
+    int diag_num = 0, int diag_step = 0, float diag_val = 1.0f, CallSite site = CallSite::here());
+/// Normally distributed random numbers in the shape and float dtype of x, whose values are not
+/// read; a seed other than 0 gives the same numbers at each call, and std < 0 is an
+/// invalid_argument error.
+SHARD_API Tensor gaussian_inplace(const Tensor& x, float mean = 0, float std = 1.0, int seed = 0,
+    CallSite site = CallSite::here());
+SHARD_API Tensor& gaussian_inplace_(Tensor& x, float mean = 0, float std = 1.0, int seed = 0,
+    CallSite site = CallSite::here());
+/// Exponentially distributed random numbers of the rate lam, that is of mean 1 / lam, in the place
+/// of x of a float dtype; lam <= 0 is an invalid_argument error.
+SHARD_API Tensor& exponential_(Tensor& x, float lam, CallSite site = CallSite::here());
+/// The gradient of uniform_inplace: 0.
+SHARD_API Tensor uniform_inplace_grad(const Tensor& out_grad, float min = -1.0f, float max = 1.0f,
+    int seed = 0, int diag_num = 0, int diag_step = 0, float diag_val = 1.0f,
+    CallSite site = CallSite::here());
+/// The gradient of gaussian_inplace: 0.
+SHARD_API Tensor gaussian_inplace_grad(const Tensor& out_grad, float mean = 0, float std = 1.0,
+    int seed = 0, CallSite site = CallSite::here());
+/// The gradient of exponential_: 0.
+SHARD_API Tensor exponential_grad(const Tensor& out_grad, CallSite site = CallSite::here());
 /// The gradient of poisson: 0.
 SHARD_API Tensor poisson_grad(const Tensor& out_grad, CallSite site = CallSite::here());
 }  // namespace shard

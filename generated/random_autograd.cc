@@ -19,4 +19,65 @@ Tensor poisson(const Tensor& x, CallSite site) {
       call::dispatch(ops::poisson, dist::poisson, infer::poisson, dense::poisson, x));
 }
 
+Tensor uniform_inplace(const Tensor& x, float min, float max, int seed, int diag_num, int diag_step,
+    float diag_val, CallSite site) {
+  autograd::Recording record(site, ops::uniform_inplace, x);
+  auto backward =
+      [min, max, seed, diag_num, diag_step, diag_val](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::uniform_inplace_grad(context.grad(0), min, max, seed, diag_num, diag_step,
+        diag_val));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::uniform_inplace, dist::uniform_inplace, infer::uniform_inplace,
+          dense::uniform_inplace, x, min, max, seed, diag_num, diag_step, diag_val));
+}
+
+Tensor& uniform_inplace_(Tensor& x, float min, float max, int seed, int diag_num, int diag_step,
+    float diag_val, CallSite site) {
+  autograd::Recording record(site, call::inplace, ops::uniform_inplace, x);
+  auto backward =
+      [min, max, seed, diag_num, diag_step, diag_val](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::uniform_inplace_grad(context.grad(0), min, max, seed, diag_num, diag_step,
+        diag_val));
+  };
+  call::dispatch_inplace(ops::uniform_inplace, dist::uniform_inplace_, infer::uniform_inplace,
+      dense::uniform_inplace_, x, min, max, seed, diag_num, diag_step, diag_val);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor gaussian_inplace(const Tensor& x, float mean, float std, int seed, CallSite site) {
+  autograd::Recording record(site, ops::gaussian_inplace, x);
+  auto backward = [mean, std, seed](autograd::BackwardContext& context) {
+    context.set_grads<0>(shard::gaussian_inplace_grad(context.grad(0), mean, std, seed));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::gaussian_inplace, dist::gaussian_inplace, infer::gaussian_inplace,
+          dense::gaussian_inplace, x, mean, std, seed));
+}
+
+Tensor& gaussian_inplace_(Tensor& x, float mean, float std, int seed, CallSite site) {
+  autograd::Recording record(site, call::inplace, ops::gaussian_inplace, x);
+  auto backward = [mean, std, seed](autograd::BackwardContext& context) {
+    context.set_grads<0>(shard::gaussian_inplace_grad(context.grad(0), mean, std, seed));
+  };
+  call::dispatch_inplace(ops::gaussian_inplace, dist::gaussian_inplace_, infer::gaussian_inplace,
+      dense::gaussian_inplace_, x, mean, std, seed);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
+Tensor& exponential_(Tensor& x, float lam, CallSite site) {
+  autograd::Recording record(site, call::inplace, ops::exponential_, x);
+  auto backward = [](autograd::BackwardContext& context) {
+    context.set_grads<0>(shard::exponential_grad(context.grad(0)));
+  };
+  call::dispatch_inplace(ops::exponential_, dist::exponential_, infer::exponential_,
+      dense::exponential_, x, lam);
+  record.link_inplace<0>(std::move(backward), { &x });
+  return x;
+}
+
 }  // namespace shard::autograd

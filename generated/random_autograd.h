@@ -6,4 +6,9 @@
 // The same functions for calls that are recorded.
 namespace shard::autograd {
 decltype(shard::poisson) poisson;
+decltype(shard::uniform_inplace) uniform_inplace;
+decltype(shard::uniform_inplace_) uniform_inplace_;
+decltype(shard::gaussian_inplace) gaussian_inplace;
+decltype(shard::gaussian_inplace_) gaussian_inplace_;
+decltype(shard::exponential_) exponential_;
 }  // namespace shard::autograd

@@ -77,6 +77,26 @@ Meta multinomial(const OpContext& ctx, const Meta& x, const Scalar& num_samples,
   return out_meta;
 }
 
+Meta uniform_inplace(const OpContext& ctx, const Meta& x, float min, float max, int /*seed*/,
+    int diag_num, int diag_step, float /*diag_val*/) {
+  Meta out_meta;
+  meta::UniformInplaceInferMeta(ctx, x, min, max, diag_num, diag_step, out_meta);
+  return out_meta;
+}
+
+Meta gaussian_inplace(const OpContext& ctx, const Meta& x, float /*mean*/, float std,
+    int /*seed*/) {
+  Meta out_meta;
+  meta::GaussianInplaceInferMeta(ctx, x, std, out_meta);
+  return out_meta;
+}
+
+Meta exponential_(const OpContext& ctx, const Meta& x, float lam) {
+  Meta out_meta;
+  meta::ExponentialInferMeta(ctx, x, lam, out_meta);
+  return out_meta;
+}
+
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -137,6 +157,35 @@ DenseTensor multinomial(const OpContext& ctx, const Meta& out_meta, const DenseT
     const Scalar& /*num_samples*/, bool replacement) {
   return call::compute(ctx, kernels<"multinomial">(), x.dtype(), out_meta, x, replacement,
       call::drawn_key);
+}
+
+DenseTensor uniform_inplace(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    float min, float max, int seed, int diag_num, int diag_step, float diag_val) {
+  return call::compute(ctx, kernels<"uniform_inplace">(), x.dtype(), out_meta, x, min, max, seed,
+      diag_num, diag_step, diag_val, call::drawn_key);
+}
+
+void uniform_inplace_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, float min,
+    float max, int seed, int diag_num, int diag_step, float diag_val) {
+  call::compute_inplace(ctx, ops::uniform_inplace, kernels<"uniform_inplace">(), x.dtype(), x,
+      out_meta, x, min, max, seed, diag_num, diag_step, diag_val, call::drawn_key);
+}
+
+DenseTensor gaussian_inplace(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    float mean, float std, int seed) {
+  return call::compute(ctx, kernels<"gaussian_inplace">(), x.dtype(), out_meta, x, mean, std, seed,
+      call::drawn_key);
+}
+
+void gaussian_inplace_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, float mean,
+    float std, int seed) {
+  call::compute_inplace(ctx, ops::gaussian_inplace, kernels<"gaussian_inplace">(), x.dtype(), x,
+      out_meta, x, mean, std, seed, call::drawn_key);
+}
+
+void exponential_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, float lam) {
+  call::compute_inplace(ctx, ops::exponential_, kernels<"exponential">(), x.dtype(), x, out_meta, x,
+      lam, call::drawn_key);
 }
 
 }  // namespace shard::dense

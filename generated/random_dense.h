@@ -19,6 +19,10 @@ Meta standard_gamma(const OpContext& ctx, const Meta& x);
 Meta dirichlet(const OpContext& ctx, const Meta& alpha);
 Meta binomial(const OpContext& ctx, const Meta& count, const Meta& prob);
 Meta multinomial(const OpContext& ctx, const Meta& x, const Scalar& num_samples, bool replacement);
+Meta uniform_inplace(const OpContext& ctx, const Meta& x, float min, float max, int seed,
+    int diag_num, int diag_step, float diag_val);
+Meta gaussian_inplace(const OpContext& ctx, const Meta& x, float mean, float std, int seed);
+Meta exponential_(const OpContext& ctx, const Meta& x, float lam);
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -39,4 +43,13 @@ DenseTensor binomial(const OpContext& ctx, const Meta& out_meta, const DenseTens
     const DenseTensor& prob);
 DenseTensor multinomial(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
     const Scalar& num_samples, bool replacement);
+DenseTensor uniform_inplace(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    float min, float max, int seed, int diag_num, int diag_step, float diag_val);
+void uniform_inplace_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, float min,
+    float max, int seed, int diag_num, int diag_step, float diag_val);
+DenseTensor gaussian_inplace(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    float mean, float std, int seed);
+void gaussian_inplace_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, float mean,
+    float std, int seed);
+void exponential_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, float lam);
 }  // namespace shard::dense

@@ -87,4 +87,47 @@ Tensor multinomial(const Tensor& x, const Scalar& num_samples, bool replacement)
   });
 }
 
+Tensor uniform_inplace(const Tensor& x, float min, float max, int seed, int diag_num, int diag_step,
+    float diag_val) {
+  call::DistCall call(ops::uniform_inplace, x, min, max, seed, diag_num, diag_step, diag_val);
+  return call.run(infer::uniform_inplace, [&] {
+    return dense::uniform_inplace(call, call.meta(0), call[0], min, max, seed, diag_num, diag_step,
+        diag_val);
+  });
+}
+
+Tensor& uniform_inplace_(Tensor& x, float min, float max, int seed, int diag_num, int diag_step,
+    float diag_val) {
+  call::DistCall call(call::inplace, ops::uniform_inplace, x, min, max, seed, diag_num, diag_step,
+      diag_val);
+  call.run(infer::uniform_inplace, [&] {
+    dense::uniform_inplace_(call, call.meta(0), call.target(0), min, max, seed, diag_num, diag_step,
+        diag_val);
+  });
+  return x;
+}
+
+Tensor gaussian_inplace(const Tensor& x, float mean, float std, int seed) {
+  call::DistCall call(ops::gaussian_inplace, x, mean, std, seed);
+  return call.run(infer::gaussian_inplace, [&] {
+    return dense::gaussian_inplace(call, call.meta(0), call[0], mean, std, seed);
+  });
+}
+
+Tensor& gaussian_inplace_(Tensor& x, float mean, float std, int seed) {
+  call::DistCall call(call::inplace, ops::gaussian_inplace, x, mean, std, seed);
+  call.run(infer::gaussian_inplace, [&] {
+    dense::gaussian_inplace_(call, call.meta(0), call.target(0), mean, std, seed);
+  });
+  return x;
+}
+
+Tensor& exponential_(Tensor& x, float lam) {
+  call::DistCall call(call::inplace, ops::exponential_, x, lam);
+  call.run(infer::exponential_, [&] {
+    dense::exponential_(call, call.meta(0), call.target(0), lam);
+  });
+  return x;
+}
+
 }  // namespace shard::dist

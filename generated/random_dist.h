@@ -20,4 +20,11 @@ decltype(shard::standard_gamma) standard_gamma;
 decltype(shard::dirichlet) dirichlet;
 decltype(shard::binomial) binomial;
 decltype(shard::multinomial) multinomial;
+Tensor uniform_inplace(const Tensor& x, float min, float max, int seed, int diag_num, int diag_step,
+    float diag_val);
+Tensor& uniform_inplace_(Tensor& x, float min, float max, int seed, int diag_num, int diag_step,
+    float diag_val);
+Tensor gaussian_inplace(const Tensor& x, float mean, float std, int seed);
+Tensor& gaussian_inplace_(Tensor& x, float mean, float std, int seed);
+Tensor& exponential_(Tensor& x, float lam);
 }  // namespace shard::dist

@@ -43,4 +43,19 @@ inline constexpr OpDef multinomial = {.name = "multinomial", .location = "random
     .inputs = slots<"x">, .attrs = names<"num_samples", "replacement">, .outputs = slots<"out">,
     .rule = "... 1 -> ... 1", .kernel = "multinomial",
     .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
+inline constexpr OpDef uniform_inplace = {.name = "uniform_inplace",
+    .inplace_name = "uniform_inplace_", .location = "random.yaml", .inputs = slots<"x">,
+    .attrs = names<"min", "max", "seed", "diag_num", "diag_step", "diag_val">,
+    .outputs = slots<"out">, .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...",
+    .elementwise = true, .kernel = "uniform_inplace",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
+inline constexpr OpDef gaussian_inplace = {.name = "gaussian_inplace",
+    .inplace_name = "gaussian_inplace_", .location = "random.yaml", .inputs = slots<"x">,
+    .attrs = names<"mean", "std", "seed">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true,
+    .kernel = "gaussian_inplace", .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
+inline constexpr OpDef exponential_ = {.name = "exponential_", .inplace_name = "exponential_",
+    .location = "random.yaml", .inputs = slots<"x">, .attrs = names<"lam">, .outputs = slots<"out">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... -> ...", .elementwise = true,
+    .kernel = "exponential", .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
 }  // namespace shard::ops

@@ -19,6 +19,13 @@ void register_api_random([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::dirichlet, infer::dirichlet, dense::dirichlet));
   table.add(op_entry(ops::binomial, infer::binomial, dense::binomial));
   table.add(op_entry(ops::multinomial, infer::multinomial, dense::multinomial));
+  table.add(
+      op_entry(ops::uniform_inplace, infer::uniform_inplace, dense::uniform_inplace,
+      dense::uniform_inplace_));
+  table.add(
+      op_entry(ops::gaussian_inplace, infer::gaussian_inplace, dense::gaussian_inplace,
+      dense::gaussian_inplace_));
+  table.add(op_entry(ops::exponential_, infer::exponential_, nullptr, dense::exponential_));
 }
 
 }  // namespace shard::program
