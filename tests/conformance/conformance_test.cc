@@ -80,6 +80,7 @@ const std::vector<Exception>& exceptions() {
       {"depthwise_conv2d_grad", "", "E", "the zeros around an image may be factors of elements that are not finite"},
       {"fused_softmax_mask_upper_triangle", "", "E", "NaN anywhere in a row makes all of it NaN"},
       {"searchsorted", "a sequence for each row, right, int32", "E", "its sequences do not rise"},
+      {"merged_adam_", "", "E", "the order of its factors decides between NaN and infinity"},
       {"group_norm_grad", "", "E", "the order of its factors decides between NaN and infinity"},
       {"instance_norm_grad", "", "E", "the order of its factors decides between NaN and infinity"},
       {"batch_norm_grad", "", "E", "the order of its factors decides between NaN and infinity"},

@@ -94,9 +94,7 @@ def merged_adam(call):
     masters = values[13:] if call.case.endswith("master copies") else values[:2]
     steps = [adam_step(masters[i], values[2 + i], values[8], *(values[k + i] for k in (4, 6, 9, 11)), decay=0) for i in range(2)]
     param, moment1, moment2, power1, power2 = ([step[k] for step in steps] for k in range(5))
-    if len(values) > 13:
-        return param + moment1 + moment2 + param
-    return param + moment1 + moment2 + power1 + power2
+    return param + moment1 + moment2 + power1 + power2 + (param if len(values) > 13 else [])
 
 
 @op("rmsprop_")

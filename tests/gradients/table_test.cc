@@ -65,7 +65,7 @@ const Differentiable& differentiable() {
         found.without_gradient.insert(name);
       if (op.backward.empty()) continue;
       found.functions.insert(name);
-      if (op.in_place) found.functions.insert(name + "_");
+      if (op.in_place && !name.ends_with('_')) found.functions.insert(name + "_");
     }
     // Their gradient is 0 by definition, not the slope of their numbers.
     for (const char* op :
@@ -85,8 +85,8 @@ struct Constant {
 /// Inputs of a floating dtype for which the op has no gradient.
 const std::vector<Constant> kConstantInputs = {
     {"batch_norm", {1, 2}},  // running statistics, which are written
-    {"sync_batch_norm", {1, 2}},
-    {"bce_loss", {1}},       // labels
+    {"sync_batch_norm_", {1, 2}},
+    {"bce_loss", {1}},  // labels
     {"log_loss", {1}},
     {"nll_loss", {2}},  // the weights of classes
     {"nll_loss_grad", {0, 2, 4}},
@@ -109,10 +109,10 @@ const std::vector<Constant> kConstantInputs = {
 };
 const std::vector<Constant> kConstantOutputs = {
     {"batch_norm", {1, 2, 3, 4, 5, 6}},  // statistics
-    {"sync_batch_norm", {1, 2, 3, 4, 5, 6}},
-    {"flash_attn", {1, 2, 3}},           // the weights, what the gradient uses, and the seed
-    {"group_norm", {1, 2}},              // statistics
-    {"huber_loss", {1}},                 // what the gradient uses
+    {"sync_batch_norm_", {1, 2, 3, 4, 5, 6}},
+    {"flash_attn", {1, 2, 3}},  // the weights, what the gradient uses, and the seed
+    {"group_norm", {1, 2}},     // statistics
+    {"huber_loss", {1}},        // what the gradient uses
     {"instance_norm", {1, 2}},
     {"layer_norm", {1, 2}},  // statistics
     {"nll_loss", {1}},       // the weights of the labels
@@ -155,8 +155,9 @@ const std::vector<TableCase>& table() {
       if (!differentiable().functions.contains(one.op) ||
           std::none_of(one.dtypes.begin(), one.dtypes.end(), is_floating))
         continue;
-      const bool in_place = one.op.ends_with('_');
-      found.push_back({&one, in_place ? one.op.substr(0, one.op.size() - 1) : one.op, in_place});
+      const std::string plain = one.op.ends_with('_') ? one.op.substr(0, one.op.size() - 1) : one.op;
+      const bool in_place = plain != one.op && differentiable().functions.contains(plain);
+      found.push_back({&one, in_place ? plain : one.op, in_place});
     }
     return found;
   }();

@@ -157,17 +157,17 @@ void add_optim_cases(OpCases& cases) {
                      const CaseInput x = draw.input(draw.dims(2)), y = draw.input(draw.dims(1));
                      const CaseInput wide_x = x.of(DType::float32), wide_y = y.of(DType::float32),
                                      one = draw.input({1}).of(DType::float32);
-                     return CaseCall{{x, y, x, y, wide_x, wide_y, wide_x.between(0, 3), wide_y.between(0, 3),
-                                      one.between(1, 1), one.between(-1, -1), one.between(-1, -1), one.between(-3, -3),
-                                      one.between(-3, -3), wide_x, wide_y},
-                                     [](Tensors& t) {
-                                       Tensors params = {t[0], t[1]}, means = {t[4], t[5]}, squares = {t[6], t[7]},
-                                               powers1 = {t[9], t[10]}, powers2 = {t[11], t[12]},
-                                               masters = {t[13], t[14]};
-                                       merged_adam_(params, {t[2], t[3]}, {t[8]}, means, squares, powers1, powers2,
-                                                    masters, 0.5f, 0.5f, 1e-2f, true);
-                                       return Tensors{t[0], t[1], t[4], t[5], t[6], t[7], t[13], t[14]};
-                                     }};
+                     return CaseCall{
+                         {x, y, x, y, wide_x, wide_y, wide_x.between(0, 3), wide_y.between(0, 3), one.between(1, 1),
+                          one.between(-1, -1), one.between(-1, -1), one.between(-3, -3), one.between(-3, -3), wide_x,
+                          wide_y},
+                         [](Tensors& t) {
+                           Tensors params = {t[0], t[1]}, means = {t[4], t[5]}, squares = {t[6], t[7]},
+                                   powers1 = {t[9], t[10]}, powers2 = {t[11], t[12]}, masters = {t[13], t[14]};
+                           merged_adam_(params, {t[2], t[3]}, {t[8]}, means, squares, powers1, powers2, masters, 0.5f,
+                                        0.5f, 1e-2f, true);
+                           return Tensors{t[0], t[1], t[4], t[5], t[6], t[7], t[9], t[10], t[11], t[12], t[13], t[14]};
+                         }};
                    }});
   cases.push_back({"check_finite_and_unscale_", "of two tensors", kFloats, [](Draw& draw) {
                      return CaseCall{

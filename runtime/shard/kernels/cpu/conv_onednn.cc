@@ -61,11 +61,25 @@ Description describe(const Convolution& conv, int64_t batch, Memory::data_type f
   return d;
 }
 
+/// A tensor of a pass in our format and in the one that the code takes, and what copies it from one to the other; both are
+/// null where the formats are the same. Making them takes as long as copying a small image.
+struct Slot {
+  Format ours, theirs;
+  dnnl::reorder to_theirs, to_ours;
+
+  Slot() = default;
+  Slot(const Format& ours, const Format& theirs, const dnnl::engine& engine) : ours(ours), theirs(theirs) {
+    if (ours == theirs) return;
+    to_theirs = dnnl::reorder({engine, ours, engine, theirs});
+    to_ours = dnnl::reorder({engine, theirs, engine, ours});
+  }
+};
+
 /// The code of one pass, and the formats in which it takes its tensors.
 struct Plan {
-  Description description;
   dnnl::primitive primitive;
-  Format input, filter, output, scratchpad;
+  Slot input, filter, output;
+  Format scratchpad;
 };
 
 Format any(const Format& format) { return {format.dims(), format.data_type(), Memory::format_tag::any}; }
@@ -81,35 +95,28 @@ Plan make_plan(ConvPass pass, const Description& d, const dnnl::engine& engine) 
       {dnnl::prop_kind::forward_training, algorithm::convolution_direct, input, forward_filter, output, d.strides,
        d.dilations, d.before, d.after},
       attributes, engine);
+  const auto made = [&](const auto& code, dnnl::primitive primitive, const Format& in, const Format& weights,
+                        const Format& out) {
+    return Plan{std::move(primitive), Slot(d.input, in, engine), Slot(d.filter, weights, engine),
+                Slot(d.output, out, engine), code.scratchpad_desc()};
+  };
   switch (pass) {
     case ConvPass::output:
-      return {d,
-              dnnl::convolution_forward(forward),
-              forward.src_desc(),
-              forward.weights_desc(),
-              forward.dst_desc(),
-              forward.scratchpad_desc()};
+      return made(forward, dnnl::convolution_forward(forward), forward.src_desc(), forward.weights_desc(),
+                  forward.dst_desc());
     case ConvPass::input: {
       const dnnl::convolution_backward_data::primitive_desc backward(
           {algorithm::convolution_direct, input, forward_filter, output, d.strides, d.dilations, d.before, d.after},
           attributes, engine, forward);
-      return {d,
-              dnnl::convolution_backward_data(backward),
-              backward.diff_src_desc(),
-              backward.weights_desc(),
-              backward.diff_dst_desc(),
-              backward.scratchpad_desc()};
+      return made(backward, dnnl::convolution_backward_data(backward), backward.diff_src_desc(),
+                  backward.weights_desc(), backward.diff_dst_desc());
     }
     case ConvPass::filter: {
       const dnnl::convolution_backward_weights::primitive_desc backward(
           {algorithm::convolution_direct, input, filter, output, d.strides, d.dilations, d.before, d.after}, attributes,
           engine, forward);
-      return {d,
-              dnnl::convolution_backward_weights(backward),
-              backward.src_desc(),
-              backward.diff_weights_desc(),
-              backward.diff_dst_desc(),
-              backward.scratchpad_desc()};
+      return made(backward, dnnl::convolution_backward_weights(backward), backward.src_desc(),
+                  backward.diff_weights_desc(), backward.diff_dst_desc());
     }
   }
   __builtin_unreachable();
@@ -147,27 +154,28 @@ Thread& planned(ConvPass pass, const Convolution& conv, int64_t batch) {
 /// A tensor in the format of the library, and the same in the format of the plan.
 class Operand {
  public:
-  Operand(Thread& thread, const Format& ours, const Format& theirs, void* data)
-      : ours_(ours, thread.engine, data), theirs_(ours == theirs ? ours_ : Memory(theirs, thread.engine)) {}
+  Operand(Thread& thread, const Slot& slot, void* data)
+      : slot_(slot), ours_(slot.ours, thread.engine, data),
+        theirs_(slot.to_ours ? Memory(slot.theirs, thread.engine) : ours_) {}
 
   const Memory& read(Thread& thread) {
-    if (ours_.get() != theirs_.get()) dnnl::reorder(ours_, theirs_).execute(thread.stream, ours_, theirs_);
+    if (slot_.to_theirs) slot_.to_theirs.execute(thread.stream, ours_, theirs_);
     return theirs_;
   }
   const Memory& write() { return theirs_; }
   void finish(Thread& thread) {
-    if (ours_.get() != theirs_.get()) dnnl::reorder(theirs_, ours_).execute(thread.stream, theirs_, ours_);
+    if (slot_.to_ours) slot_.to_ours.execute(thread.stream, theirs_, ours_);
   }
 
  private:
+  const Slot& slot_;
   Memory ours_, theirs_;
 };
 
 void execute(Thread& thread, ConvPass pass, const ConvTensors& at) {
   const Plan& plan = thread.plan;
-  const Description& d = plan.description;
-  Operand input(thread, d.input, plan.input, at.input), filter(thread, d.filter, plan.filter, at.filter),
-      output(thread, d.output, plan.output, at.output);
+  Operand input(thread, plan.input, at.input), filter(thread, plan.filter, at.filter),
+      output(thread, plan.output, at.output);
   const Memory scratchpad(plan.scratchpad, thread.engine);
   switch (pass) {
     case ConvPass::output:

@@ -62,21 +62,42 @@ void embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTenso
   });
 }
 
+/// The slices at `rows` of each line of x, of `bytes` bytes each, or, where that is not 0, of `fixed`, so that each of them
+/// is moved by one instruction.
+template <size_t fixed>
+void gather_rows(const char* x, const std::vector<int64_t>& rows, const AxisView& view, size_t bytes, char* out) {
+  const size_t size = fixed == 0 ? bytes : fixed;
+  const auto count = static_cast<int64_t>(rows.size());
+  parallel_for(view.outer * count, view.inner, [&](int64_t first, int64_t last) {
+    for (int64_t i = first, n = 0; i < last; i += n) {
+      const int64_t begin = i % count;
+      n = std::min(count - begin, last - i);
+      const char* const line = x + static_cast<size_t>(i / count * view.size) * size;
+      char* const to = out + static_cast<size_t>(i) * size;
+      for (int64_t j = 0; j < n; ++j) {
+        const auto row = static_cast<size_t>(rows[static_cast<size_t>(begin + j)]);
+        std::memcpy(to + static_cast<size_t>(j) * size, line + row * size, size);
+      }
+    }
+  });
+}
+
 void gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index, const Scalar& axis,
             DenseTensor& out) {
   const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis.to<int64_t>(), x.dims().rank()));
   check_indices(ctx, 1, "index", index, -view.size, view.size);
-  const int64_t count = index.numel();
+  std::vector<int64_t> rows(static_cast<size_t>(index.numel()));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const int64_t at = index_at(index, static_cast<int64_t>(i));
+    rows[i] = at < 0 ? at + view.size : at;
+  }
   const size_t bytes = static_cast<size_t>(view.inner) * size_of(x.dtype());
-  const char* from = x.data<char>();
-  char* to = out.data<char>();
-  parallel_for(view.outer * count, view.inner, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t at = index_at(index, i % count);
-      const int64_t row = i / count * view.size + (at < 0 ? at + view.size : at);
-      std::memcpy(to + static_cast<size_t>(i) * bytes, from + static_cast<size_t>(row) * bytes, bytes);
-    }
-  });
+  const auto run = bytes == 1   ? &gather_rows<1>
+                   : bytes == 2 ? &gather_rows<2>
+                   : bytes == 4 ? &gather_rows<4>
+                   : bytes == 8 ? &gather_rows<8>
+                                : &gather_rows<0>;
+  run(x.data<char>(), rows, view, bytes, out.data<char>());
 }
 
 /// A thread computes whole rows of the result, so that their sums are in the order of x, whatever

@@ -24,6 +24,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int64_t kBlocks = 64;  // blocks of four words that are drawn at once
 
+#if HWY_TARGET != HWY_SCALAR
 using D = hn::CappedTag<uint32_t, 16>;
 using V = hn::Vec<D>;
 
@@ -67,16 +68,18 @@ struct Counters {
   HWY_INLINE void store(uint32_t* words) const { hn::StoreInterleaved4(c0, c1, c2, c3, D(), words); }
 };
 
+#endif
+
 /// The words of `count` blocks from `first` on (see philox), at most kBlocks. They are drawn two vectors at a time,
 /// whose multiplications do not wait for each other; `words` has room for kBlocks blocks.
 void draw_blocks(RandomKey key, uint64_t first, int64_t count, uint32_t* words) {
-  if (count < 4) {
-    for (int64_t i = 0; i < count; ++i) {
-      const std::array<uint32_t, 4> block = philox(key, first + static_cast<uint64_t>(i));
-      std::copy(block.begin(), block.end(), words + 4 * i);
-    }
-    return;
+  const int64_t alone = HWY_TARGET == HWY_SCALAR || count < 4 ? count : 0;
+  for (int64_t i = 0; i < alone; ++i) {
+    const std::array<uint32_t, 4> block = philox(key, first + static_cast<uint64_t>(i));
+    std::copy(block.begin(), block.end(), words + 4 * i);
   }
+#if HWY_TARGET != HWY_SCALAR
+  if (alone > 0) return;
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t begin = 0; begin < count; begin += 2 * lanes) {
@@ -93,6 +96,7 @@ void draw_blocks(RandomKey key, uint64_t first, int64_t count, uint32_t* words) 
     a.store(words + 4 * begin);
     b.store(words + 4 * (begin + lanes));
   }
+#endif
 }
 
 /// Calls use(i, count, words) for runs of the words first .. first + n - 1: `words` are those from
@@ -253,7 +257,8 @@ void exponential(const OpContext& ctx, const DenseTensor&, float lam, RandomKey 
   for_runs(ctx.output_box(0, out), out.dims(), [&](int64_t local, int64_t global, int64_t n) {
     for_fractions<T>(key, static_cast<uint64_t>(global), n, [&](int64_t i, int64_t count, const R* fractions) {
       T* to = data + local + i;
-      for (int64_t j = 0; j < count; ++j) to[j] = T(-log_of_fraction(R(1) - fractions[j]) / static_cast<R>(lam));
+      for (int64_t j = 0; j < count; ++j)
+        to[j] = T((R(0) - log_of_fraction(R(1) - fractions[j])) / static_cast<R>(lam));
     });
   });
 }
