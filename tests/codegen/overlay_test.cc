@@ -1,5 +1,6 @@
 // The starter overlay for PaddlePaddle's op files of May 2024, overlays/paddle.yaml. Without these
 // files beside the checkout nothing is tested.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include <fstream>
@@ -102,6 +103,17 @@ TEST_CASE("with the starter overlay as many ops are generated as without", "[cod
   CHECK(Json::parse(with.out)["findings"] == Json::parse(plain.out)["findings"]);
 }
 
+namespace {
+
+/// The rule for a kernel that does not combine values over ranks.
+std::string without_combining(std::string rule) {
+  if (rule.starts_with("Combined")) return rule.substr(std::string("Combined").size());
+  std::replace(rule.begin(), rule.end(), '*', '!');
+  return rule;
+}
+
+}  // namespace
+
 TEST_CASE("an op of this library has in the starter overlay the rule that shard_verify_rules tries", "[codegen]") {
   const std::string files = paddle_files();
   if (files.empty()) return;
@@ -116,18 +128,8 @@ TEST_CASE("an op of this library has in the starter overlay the rule that shard_
   // These require less of a kernel than ours: it need not know its box, or shards of channels or of dims that an
   // attribute does not name, or the values may have no dims, or it does not combine values over ranks.
   const std::set<std::string> narrower = {"scatter_grad",
-                                          "argmax",
-                                          "argmin",
                                           "cross_entropy_with_softmax",
                                           "cross_entropy_with_softmax_grad",
-                                          "softmax",
-                                          "softmax_grad",
-                                          "log_softmax",
-                                          "log_softmax_grad",
-                                          "layer_norm",
-                                          "layer_norm_grad",
-                                          "rms_norm",
-                                          "rms_norm_grad",
                                           "searchsorted",
                                           "conv2d",
                                           "conv2d_grad",
@@ -162,7 +164,7 @@ TEST_CASE("an op of this library has in the starter overlay the rule that shard_
     if (their_rules.at(name)["falls_back"].get<bool>()) continue;
     if (tensors_of(op) != tensors_of(their->second) || narrower.contains(name)) continue;
     INFO(name);
-    CHECK(own_rules.at(name)["rule"] == their_rules.at(name)["rule"]);
+    CHECK(without_combining(own_rules.at(name)["rule"]) == their_rules.at(name)["rule"].get<std::string>());
     const Json none = Json::object();
     const Json& mine = op["shard"].is_null() ? none : op["shard"];
     const Json& shard = their->second["shard"].is_null() ? none : their->second["shard"];

@@ -5,6 +5,7 @@
 #include "shard/ops/elementary_ops.h"
 #include "shard/ops/indexing_ops.h"
 #include "shard/ops/linalg_ops.h"
+#include "shard/ops/loss_ops.h"
 #include "shard/ops/logic_ops.h"
 #include "shard/ops/math_ops.h"
 #include "shard/ops/nn_ops.h"
@@ -273,6 +274,23 @@ TEST_CASE("layers: softmax asks for the communicator of the axes that shard what
   CHECK(run({ops::softmax, {{x, "a, b"}}, {int64_t{-1}}, {x}, ""}).reduce_axes == AxisList{1});
   CHECK(run({ops::softmax, {{x, "-, a+b"}}, {int64_t{-1}}, {x}, ""}).reduce_axes == AxisList{0, 1});
   CHECK(run({ops::argmax, {{x, "a, b"}}, {Scalar(0), kNo, kNo}, {{4}}, ""}).reduce_axes == AxisList{0});
+}
+
+TEST_CASE("layers: a loss that combines a few numbers is sharded as its label is where that sends less") {
+  const Dims x{64, 50000};
+  const std::vector<AttrValue> mean = {int64_t{-100}, std::string("mean")};
+  check_cases({
+      {ops::nll_loss,
+       {{x, "-, -"}, {{64}, "a", DType::int64}, {{}, nullptr}},
+       mean,
+       {{}, {}},
+       "[a, -], [a], [] -> [], []"},
+      {ops::nll_loss,
+       {{x, "-, a"}, {{64}, "a", DType::int64}, {{}, nullptr}},
+       mean,
+       {{}, {}},
+       "[a, -], [a], [] -> [], []"},
+  });
 }
 
 TEST_CASE("layers: batch_norm asks for the communicator of the axes that shard the batch") {

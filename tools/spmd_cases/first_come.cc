@@ -23,8 +23,8 @@ std::vector<int> order_of(const std::vector<int>& visit, size_t count) {
 bool is_empty(const Dims& dims) { return dims.rank() == 0 || dims[0] == 0; }
 
 /// True for a letter that the peer never shards.
-bool stays_whole(const PeerOptions& options, const Letter& letter) {
-  return letter.role == Letter::Role::whole || (letter.role == Letter::Role::collective && !options.combines);
+bool stays_whole(const Letter& letter) {
+  return letter.role == Letter::Role::whole || letter.role == Letter::Role::combined;
 }
 
 /// Finds a common layout for the visited arguments. An axis that all of them use in the same way
@@ -43,9 +43,8 @@ class Aligner {
       const std::vector<int>& letters = notation.inputs[t];
       if (t == tensors_[0] || letters.size() < shared_.size()) shared_ = letters;
     }
-    std::erase_if(shared_, [&](int letter) {
-      return letter == kNoLetter || stays_whole(peer_options(args), notation.letters[index(letter)]);
-    });
+    std::erase_if(shared_,
+                  [&](int letter) { return letter == kNoLetter || stays_whole(notation.letters[index(letter)]); });
   }
 
   /// The layouts of all flat inputs; inputs that were not visited are replicated.
@@ -155,7 +154,7 @@ FirstCome::FirstCome(const RuleArgs& args, const Notation& notation)
     : options_(peer_options(args)), args_(args), notation_(notation), axis_(notation.letters.size(), -1),
       letters_(index(args.mesh->rank())) {}
 
-bool FirstCome::is_whole(int letter) const { return stays_whole(options_, notation_.letters[index(letter)]); }
+bool FirstCome::is_whole(int letter) const { return stays_whole(notation_.letters[index(letter)]); }
 
 void FirstCome::visit(const Layout& layout, const std::vector<int>& letters) {
   for (size_t d = 0; d < letters.size() && d < index(layout.rank); ++d) {

@@ -32,7 +32,6 @@ struct PeerOptions {
   bool keeps_outputs = false;           // in reverse the outputs get the wanted layouts, whatever the inputs are
   // An axis on a dim that has to stay whole cannot be used for the other dims either.
   bool whole_claims = false;
-  bool combines = false;    // dims over which a kernel combines values may be sharded, else they stay whole
   bool ones_whole = false;  // dims of size 1 stay whole, even if nothing is broadcast along them
 };
 

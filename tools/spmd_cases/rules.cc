@@ -386,7 +386,7 @@ std::vector<Entry> nn_entries() {
                     "ignore_index=-100, int axis=-1 "
                     "-> softmax, loss",
        .shapes = cross_entropy_shapes,
-       .peer = {.visit_outputs = {1, 0}, .whole_claims = true, .combines = true},
+       .peer = {.visit_outputs = {1, 0}, .whole_claims = true},
        .peer_rule = "cases::cross_entropy",
        .peer_check = check_cross_entropy},
       {.names = "cross_entropy_with_softmax_grad",

@@ -196,7 +196,7 @@ class Builder {
     }
   }
   static Letter::Role role_of(bool whole, bool combined) {
-    return whole ? Letter::Role::whole : combined ? Letter::Role::collective : Letter::Role::map;
+    return whole ? Letter::Role::whole : combined ? Letter::Role::combined : Letter::Role::map;
   }
   /// What one term says of a letter holds in all: one mark is enough, and whole overrides combined.
   void set_role(int letter, Letter::Role role, std::optional<ReduceType> type) {

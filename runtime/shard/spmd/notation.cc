@@ -61,7 +61,8 @@ class Solver {
     for (size_t o = 0; o < args_.outputs.size(); ++o) result.outputs.push_back(output_layout(o, choices));
     for (int axis = 0; axis < args_.mesh->rank(); ++axis) {
       const int letter = choices[static_cast<size_t>(axis)].letter;
-      if (letter != kNoLetter && role(letter) == Letter::Role::collective) result.reduce_axes.push_back(axis);
+      if (letter != kNoLetter && (role(letter) == Letter::Role::collective || role(letter) == Letter::Role::combined))
+        result.reduce_axes.push_back(axis);
     }
     return result;
   }
@@ -89,7 +90,7 @@ class Solver {
   /// values send something for every line, which pays where it spares the largest argument with the
   /// letter a reshard, but not where it spares a small one, such as a scale.
   bool may_shard(int letter, size_t t) const {
-    if (role(letter) != Letter::Role::collective) return role(letter) != Letter::Role::whole;
+    if (role(letter) != Letter::Role::combined) return role(letter) != Letter::Role::whole;
     for (size_t other = 0; other < args_.tensors.size(); ++other) {
       if (dim_with(notation_.inputs[other], letter) >= 0 &&
           args_.tensors[other].meta.numel() > args_.tensors[t].meta.numel())

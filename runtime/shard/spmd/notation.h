@@ -16,7 +16,8 @@ struct Letter {
   enum class Role : uint8_t {
     map,         // each index is computed independently: may be sharded
     reduce,      // reduced; where it is sharded, outputs without it are partial
-    collective,  // as map, but the kernel combines values over the axes that shard it
+    collective,  // as map, but the kernel combines a few values over the axes that shard it
+    combined,    // as collective, but the kernel combines values for each line along it
     whole        // must not be sharded
   };
   Role role = Role::map;

@@ -190,9 +190,9 @@ void register_nn_rules() {
   register_rule("CrossEntropyWithSoftmaxGradInferSpmd",
                 [](const RuleArgs& args) { return cross_entropy_grad(args, Role::whole); });
   register_rule("CombinedCrossEntropyInferSpmd",
-                [](const RuleArgs& args) { return cross_entropy(args, Role::collective); });
+                [](const RuleArgs& args) { return cross_entropy(args, Role::combined); });
   register_rule("CombinedCrossEntropyGradInferSpmd",
-                [](const RuleArgs& args) { return cross_entropy_grad(args, Role::collective); });
+                [](const RuleArgs& args) { return cross_entropy_grad(args, Role::combined); });
   register_rule("RmsNormInferSpmd", "... !d, !d -> ... !d, ...");
   register_rule("FusedLinearParamGradAddInferSpmd", linear_param_grad_add);
   register_rule("SwiGLUInferSpmd", swiglu);

@@ -106,7 +106,7 @@ void register_reduction_rules() {
   register_rule("ReductionAnyInferSpmd", "...{axis:any} -> ...{-axis?keepdim}");
   register_rule("AllCloseInferSpmd", allclose);
   register_rule("ArgMaxInferSpmd", [](const RuleArgs& args) { return argmax(args, Letter::Role::whole); });
-  register_rule("CombinedArgMaxInferSpmd", [](const RuleArgs& args) { return argmax(args, Letter::Role::collective); });
+  register_rule("CombinedArgMaxInferSpmd", [](const RuleArgs& args) { return argmax(args, Letter::Role::combined); });
   register_rule("CumsumInferSpmd", cumsum);
   register_rule("FrobeniusNormInferSpmd", frobenius_norm);
   register_rule("HistogramInferSpmd", histogram);

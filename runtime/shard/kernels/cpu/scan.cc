@@ -125,12 +125,17 @@ void index_of_best(const OpContext& ctx, const DenseTensor& x, const Scalar& axi
   const Box box = ctx.input_box(0, x);
   const int along =
       flatten || box.begin.rank() == 0 ? -1 : normalize_axis(ctx.op, "axis", axis.to<int64_t>(), x.dims().rank());
-  const Meta lines{Dims{view.outer * view.inner}, DType::int64};
-  DenseTensor keys, indices = DenseTensor::allocate(kCpu, lines);
-  std::fill_n(indices.data<int64_t>(), indices.numel(), std::numeric_limits<int64_t>::max());
+  const auto write = [&](int64_t i, int64_t index) {
+    if (out.dtype() == DType::int64) out.data<int64_t>()[i] = index;
+    else out.data<int32_t>()[i] = static_cast<int32_t>(index);
+  };
+  DenseTensor keys, indices;  // of the winners among the elements that are here, where other ranks have others
   if (ctx.reducer() != nullptr) {
+    const Meta lines{Dims{view.outer * view.inner}, DType::int64};
     keys = DenseTensor::allocate(kCpu, lines);
+    indices = DenseTensor::allocate(kCpu, lines);
     std::fill_n(keys.data<int64_t>(), keys.numel(), std::numeric_limits<int64_t>::min());
+    std::fill_n(indices.data<int64_t>(), indices.numel(), std::numeric_limits<int64_t>::max());
   }
   const int64_t strips = view.size == 0 ? 0 : (view.inner + kColumns - 1) / kColumns;
   parallel_for(view.outer * strips, view.size * std::min(view.inner, kColumns), [&](int64_t first, int64_t last) {
@@ -142,18 +147,20 @@ void index_of_best(const OpContext& ctx, const DenseTensor& x, const Scalar& axi
       best_at<T, Better>(from, view.size, view.inner, columns, best);
       for (int64_t j = 0; j < columns; ++j) {
         const int64_t i = outer * view.inner + column + j;
-        indices.data<int64_t>()[i] =
+        const int64_t index =
             flatten ? place_in_whole(x.dims(), box, best[j]) : best[j] + (along < 0 ? 0 : box.begin[along]);
-        if (keys.defined()) keys.data<int64_t>()[i] = key_of<T, Better>(from[best[j] * view.inner + j]);
+        if (!keys.defined()) {
+          write(i, index);
+          continue;
+        }
+        indices.data<int64_t>()[i] = index;
+        keys.data<int64_t>()[i] = key_of<T, Better>(from[best[j] * view.inner + j]);
       }
     }
   });
-  if (keys.defined()) combine_best(ctx, keys, indices);
-  for (int64_t i = 0; i < out.numel(); ++i) {
-    const int64_t index = indices.data<int64_t>()[i];
-    if (out.dtype() == DType::int64) out.data<int64_t>()[i] = index;
-    else out.data<int32_t>()[i] = static_cast<int32_t>(index);
-  }
+  if (!keys.defined()) return;
+  combine_best(ctx, keys, indices);
+  for (int64_t i = 0; i < out.numel(); ++i) write(i, indices.data<int64_t>()[i]);
 }
 
 void index_of_best_dry(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten, DenseTensor&) {
