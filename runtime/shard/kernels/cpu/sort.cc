@@ -77,30 +77,53 @@ uint32_t rank_of(T value) {
   }
 }
 
+/// Sorts the first `count` elements of `line`, which are those that come first in order.
+template <class Line, class Before>
+void sort_first(Line& line, int64_t count, const Before& before) {
+  if (count < static_cast<int64_t>(line.size()))
+    std::nth_element(line.begin(), line.begin() + (count - 1), line.end(), before);
+  std::sort(line.begin(), line.begin() + count, before);
+}
+
+/// The `count` smallest of the numbers key(0) to key(size - 1), sorted. Few of many are kept in a heap, which most numbers
+/// do not enter.
+template <class Key>
+void smallest(int64_t size, int64_t count, const Key& key, std::vector<uint64_t>& line) {
+  const int64_t kept = count * 16 <= size ? count : size;
+  line.resize(static_cast<size_t>(kept));
+  for (int64_t k = 0; k < kept; ++k) line[static_cast<size_t>(k)] = key(k);
+  if (kept == size) return sort_first(line, count, std::less<>());
+  std::make_heap(line.begin(), line.end());
+  for (int64_t k = kept; k < size; ++k) {
+    const uint64_t next = key(k);
+    if (next >= line.front()) continue;
+    std::pop_heap(line.begin(), line.end());
+    line.back() = next;
+    std::push_heap(line.begin(), line.end());
+  }
+  std::sort_heap(line.begin(), line.end());
+}
+
 /// The first `count` elements of each line in order. Numbers of at most 32 bits are sorted as integers, with their
 /// index in the lower half, which takes half as long as pairs.
 template <class T>
 void first_in_order(const DenseTensor& x, const AxisView& view, int64_t count, bool descending, DenseTensor& out,
                     DenseTensor& indices) {
-  const auto sort = [&](auto& line, const auto& before) {
-    if (count < view.size) std::nth_element(line.begin(), line.begin() + (count - 1), line.end(), before);
-    std::sort(line.begin(), line.begin() + count, before);
-  };
   if (sizeof(T) > 4 || view.size > std::numeric_limits<uint32_t>::max()) {
     return for_lines<T>(x, view, [&](std::vector<Entry<T>>& line, int64_t i) {
-      sort(line, [&](const Entry<T>& a, const Entry<T>& b) { return in_order(a, b, descending); });
+      sort_first(line, count, [&](const Entry<T>& a, const Entry<T>& b) { return in_order(a, b, descending); });
       store(line, count, i, view.inner, out, indices);
     });
   }
   parallel_for(view.outer * view.inner, sorting_cost(view.size), [&](int64_t first, int64_t last) {
-    std::vector<uint64_t> line(static_cast<size_t>(view.size));
+    std::vector<uint64_t> line;
     for (int64_t i = first; i < last; ++i) {
       const T* from = x.data<T>() + i / view.inner * view.size * view.inner + i % view.inner;
-      for (int64_t k = 0; k < view.size; ++k) {
+      const auto key = [&](int64_t k) {
         const uint32_t rank = rank_of(from[k * view.inner]);
-        line[static_cast<size_t>(k)] = uint64_t{descending ? ~rank : rank} << 32 | static_cast<uint64_t>(k);
-      }
-      sort(line, std::less<>());
+        return uint64_t{descending ? ~rank : rank} << 32 | static_cast<uint64_t>(k);
+      };
+      smallest(view.size, count, key, line);
       const int64_t base = i / view.inner * count * view.inner + i % view.inner;
       for (int64_t k = 0; k < count; ++k) {
         const auto at = static_cast<int64_t>(line[static_cast<size_t>(k)] & 0xFFFFFFFFu);
