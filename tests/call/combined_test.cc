@@ -132,6 +132,37 @@ TEST_CASE("scales and gradients of sharded rows are those of one rank") {
   }
 }
 
+TEST_CASE("lines that two mesh axes share are combined over both in either order") {
+  std::vector<float> values, weights;
+  for (int i = 0; i < 5 * 7; ++i) {
+    values.push_back(std::sin(static_cast<float>(3 * i)));
+    weights.push_back(std::cos(static_cast<float>(i)) + 1);
+  }
+  const Dims dims{5, 7};
+  const std::vector<std::function<Tensor(const Tensor&, const Tensor&)>> calls = {
+      [](const Tensor& x, const Tensor&) { return softmax(x, -1); },
+      [](const Tensor& x, const Tensor&) { return log_softmax(x, 0); },
+      [](const Tensor& x, const Tensor&) { return layer_norm(x, {}, {}, 1e-5f, 1); },
+      [](const Tensor& x, const Tensor&) { return layer_norm(x, {}, {}, 1e-5f, 0); },
+      [](const Tensor& x, const Tensor&) { return argmin(x, 0, false, true); },
+      [](const Tensor& x, const Tensor& w) { return std::get<1>(cross_entropy_with_softmax(x, w, true)); },
+      [](const Tensor& x, const Tensor& w) { return softmax_grad(softmax(x, -1), w, -1); }};
+  const auto plain = [&](const std::vector<float>& of) { return Tensor::from_data(of, dims); };
+  for (size_t k = 0; k < calls.size(); ++k) {
+    const std::vector<float> expected =
+        cast(calls[k](plain(values), plain(weights)), DType::float32).to_vector<float>();
+    run_ranks(6, [&](Rank&) {
+      const ProcessMesh* mesh = ProcessMesh::make({2, 3}, {}, {"a", "b"});
+      for (const char* layout : {"-, a+b", "-, b+a", "a, b", "b+a, -"}) {
+        const DistSpec* spec = DistSpec::parse(mesh, layout);
+        const Tensor got = calls[k](distribute(plain(values), spec), distribute(plain(weights), spec));
+        check(alike(full_tensor(cast(got, DType::float32)).to_vector<float>(), expected),
+              "call " + std::to_string(k) + " of " + layout);
+      }
+    });
+  }
+}
+
 TEST_CASE("a policy that forbids communication names what the kernel of a sharded line would send") {
   run_ranks(2, [](Rank& rank) {
     const ProcessMesh* mesh = mesh_of(2);
