@@ -148,8 +148,8 @@ TEST_CASE("12, 19: a dry rank sends what the real one sends: a norm whose square
 
 TEST_CASE("12, 19: a dry rank sends what the real one sends: lines whose parts are combined by kernels") {
   compare("lines", [](const ProcessMesh* m) {
-    const Tensor x = distribute(iota<float>({4, 6}), spec(m, "a, b"));
-    const Tensor scale = ones({6}, spec(m, "b")), whole = ones({6}, spec(m, "-"));
+    const Tensor x = distribute(iota<float>({4, 12}), spec(m, "a, b"));
+    const Tensor scale = ones({12}, spec(m, "b")), whole = ones({12}, spec(m, "-"));
     const Tensor label = zeros({4, 1}, spec(m, "a, -"), DType::int64);
     const Tensor soft = softmax(x, -1), log_soft = log_softmax(x, 0);
     const auto [probabilities, loss] = cross_entropy_with_softmax(x, label);

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include <atomic>
+#include <numeric>
 
 #include "shard/api/local_map.h"
 #include "shard/call/dense_call.h"
@@ -45,31 +46,46 @@ void count(Rank& rank, Traffic& traffic, const std::function<void()>& program) {
   traffic.sent += rank.stats().bytes_sent - before;
 }
 
-/// frobenius_norm with a kernel that has no dry twin.
+/// frobenius_norm with kernels of our own: one without a dry twin, and one that does not combine.
 constexpr OpDef kUntold = {.name = "untold_norm",
                            .inputs = slots<"x">,
                            .attrs = names<"axis", "keep_dim", "reduce_all">,
                            .outputs = slots<"out">,
-                           .rule = "FrobeniusNormInferSpmd"};
+                           .rule = "FrobeniusNormInferSpmd",
+                           .kernel = "untold_norm"};
+constexpr OpDef kDeaf = {.name = "deaf_norm",
+                         .inputs = slots<"x">,
+                         .attrs = names<"axis", "keep_dim", "reduce_all">,
+                         .outputs = slots<"out">,
+                         .rule = "FrobeniusNormInferSpmd",
+                         .kernel = "deaf_norm"};
 
-Tensor untold_norm(const Tensor& x) {
-  using Kernel = void(const OpContext&, const DenseTensor&, DenseTensor&);
+using NormKernel = void(const OpContext&, const DenseTensor&, DenseTensor&);
+
+void sum_of_shard(const OpContext&, const DenseTensor& x, DenseTensor& out) {
+  *out.data<float>() = std::accumulate(x.data<float>(), x.data<float>() + x.numel(), 0.0f);
+}
+
+Tensor norm_of(const OpDef& op, const Tensor& x) {
   register_kernel("untold_norm", 0, DType::float32,
-                  static_cast<Kernel*>([](const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
-                    float sum = 0;
-                    for (int64_t i = 0; i < x.numel(); ++i) sum += x.data<float>()[i];
-                    *out.data<float>() = sum;
-                    if (ctx.local->reducer != nullptr) ctx.local->reducer->all_reduce(out, ReduceType::sum);
+                  static_cast<NormKernel*>([](const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
+                    sum_of_shard(ctx, x, out);
+                    ctx.all_reduce(out, ReduceType::sum);
                   }));
+  register_kernel("deaf_norm", 0, DType::float32, sum_of_shard);
+  register_dry_kernel("deaf_norm",
+                      static_cast<NormKernel*>([](const OpContext& ctx, const DenseTensor&, DenseTensor& out) {
+                        ctx.all_reduce(out, ReduceType::sum);
+                      }));
   const IntArray axis{};
   const bool keepdim = false, all = true;
-  call::DistCall call(kUntold, x, axis, keepdim, all);
+  call::DistCall call(op, x, axis, keepdim, all);
   constexpr auto infer = [](const OpContext&, const Meta&, const IntArray&, bool, bool) {
     return Meta{Dims(), DType::float32};
   };
   return call.run(+infer, [&] {
     const OpContext& ctx = call;
-    const auto kernel = kernel_table("untold_norm").find<Kernel>(ctx, kCpu, DType::float32);
+    const auto kernel = kernel_table(op.kernel.data()).find<NormKernel>(ctx, kCpu, DType::float32);
     DenseTensor out = call::allocate(ctx, kCpu, {Dims(), DType::float32});
     call::run(kernel, ctx, call[0], out);
     return out;
@@ -160,15 +176,27 @@ TEST_CASE("20: a kernel that combines values and does not tell how many counts a
     const std::scoped_lock lock(once);
     const Tensor x = distribute(iota<float>({4}), spec("p"));
     const PolicyScope forbid(rank, {.comm = CommPolicy::forbid});
-    const std::string text = error_of([&] { untold_norm(x); }, ErrorCode::policy);
+    const std::string text = error_of([&] { norm_of(kUntold, x); }, ErrorCode::policy);
     check_contains(
         text,
         "would communicate on mesh(p=2): the kernel combines values over p, how many is unknown (register_dry_kernel)");
   });
   run_ranks(1, [](Rank& rank) {
     const PolicyScope forbid(rank, {.comm = CommPolicy::forbid});
-    check(full_equals<float>(untold_norm(distribute(iota<float>({4}), DistSpec::parse(line(1), "p"))), {6}),
+    check(full_equals<float>(norm_of(kUntold, distribute(iota<float>({4}), DistSpec::parse(line(1), "p"))), {6}),
           "one process sends nothing");
+  });
+}
+
+TEST_CASE("a kernel that combines nothing although its dry twin does is an error where the dims are sharded") {
+  static std::mutex once;
+  run_ranks(2, [](Rank&) {
+    const std::scoped_lock lock(once);
+    const Tensor x = iota<float>({4});
+    check(full_equals<float>(norm_of(kDeaf, distribute(x, spec("-"))), {6}), "nothing is to be combined");
+    const std::string text = error_of([&] { norm_of(kDeaf, distribute(x, spec("p"))); }, ErrorCode::no_kernel);
+    check_contains(text, "[deaf_norm] the kernel combines values over p: all_reduce 8 B, but the kernel 'deaf_norm'");
+    check_contains(text, "reshard the arguments before the call");
   });
 }
 

@@ -175,7 +175,7 @@ TEST_CASE("pending reductions: kept where all arguments have them or can, else d
 }
 
 TEST_CASE("reductions: a sharded reduced dim leaves a pending reduction of its type") {
-  const Dims d{6, 4};
+  const Dims d{6, 4}, wide{6, 40};
   check_cases({
       {ops::sum, {{d, "a, b"}}, {IntArray{1}, kNo}, {{6}}, "[a, b] -> [a] sum(b)"},
       {ops::sum, {{d, "a, b"}}, {IntArray{-2}, kYes}, {{1, 4}}, "[a, b] -> [-, b] sum(a)"},
@@ -188,8 +188,10 @@ TEST_CASE("reductions: a sharded reduced dim leaves a pending reduction of its t
       {ops::max, {{d, "-, b | sum(a)"}}, {IntArray{1}, kNo}, {{6}}, "[-, b] -> [-] max(b)"},
       {ops::min, {{d, "a, b"}}, {IntArray{1}, kYes}, {{6, 1}}, "[a, b] -> [a, -] min(b)"},
       {ops::prod, {{d, "a, b"}}, {IntArray{1}, kNo}, {{6}}, "[a, b] -> [a] prod(b)"},
-      {ops::argmax, {{d, "a, b"}}, {Scalar(1), kNo, kNo, DType::int64}, {{6}}, "[a, b] -> [a]"},
-      {ops::argmax, {{d, "a, b"}}, {Scalar(0), kNo, kYes, DType::int64}, {{}}, "[a, b] -> []"},
+      // Kernels combine 16 B for each line, where that is less than the line.
+      {ops::argmax, {{wide, "a, b"}}, {Scalar(1), kNo, kNo, DType::int64}, {{6}}, "[a, b] -> [a]"},
+      {ops::argmax, {{wide, "a, b"}}, {Scalar(0), kNo, kYes, DType::int64}, {{}}, "[a, b] -> []"},
+      {ops::argmax, {{d, "a, b"}}, {Scalar(1), kNo, kNo, DType::int64}, {{6}}, "[a, -] -> [a]"},
       {ops::cumsum, {{d, "a, b"}}, {Scalar(-1), kNo, kNo, kNo}, {d}, "[a, -] -> [a, -]"},
       {ops::cumsum, {{d, "a, b"}}, {Scalar(0), kYes, kNo, kNo}, {{24}}, "[-, -] -> [-]"},
   });
@@ -270,10 +272,10 @@ TEST_CASE("layers: what is normalised or looked up decides what may be sharded")
 }
 
 TEST_CASE("layers: softmax asks for the communicator of the axes that shard what it adds up") {
-  const Dims x{6, 4};
+  const Dims x{60, 40};
   CHECK(run({ops::softmax, {{x, "a, b"}}, {int64_t{-1}}, {x}, ""}).reduce_axes == AxisList{1});
   CHECK(run({ops::softmax, {{x, "-, a+b"}}, {int64_t{-1}}, {x}, ""}).reduce_axes == AxisList{0, 1});
-  CHECK(run({ops::argmax, {{x, "a, b"}}, {Scalar(0), kNo, kNo}, {{4}}, ""}).reduce_axes == AxisList{0});
+  CHECK(run({ops::argmax, {{x, "a, b"}}, {Scalar(0), kNo, kNo}, {{40}}, ""}).reduce_axes == AxisList{0});
 }
 
 TEST_CASE("layers: a loss that combines a few numbers is sharded as its label is where that sends less") {

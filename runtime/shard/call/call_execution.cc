@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "shard/call/mesh_reducer.h"
 #include "shard/call/plan_checks.h"
 #include "shard/call/resharded_inputs.h"
 #include "shard/reshard/execute.h"

@@ -9,6 +9,7 @@
 #include "shard/call/call_args.h"
 #include "shard/call/find_plan.h"
 #include "shard/call/float32_call.h"
+#include "shard/call/mesh_reducer.h"
 
 namespace shard::call {
 
@@ -77,6 +78,7 @@ class SHARD_API CallExecution {
   void copy_over(DenseTensor& to, const DenseTensor& from) const;
 
   void finish();
+  void check_combined() const;
   void finish_dynamic();
   void finish_view(size_t output);
   void finish_written_view(size_t output);
@@ -108,7 +110,7 @@ class SHARD_API CallExecution {
   const CallPlan* plan_ = nullptr;
   std::vector<DenseTensor> locals_;
   std::vector<DenseTensor> results_;
-  std::unique_ptr<AxisReducer> reducer_;
+  std::unique_ptr<MeshReducer> reducer_;
   // Global metas, one for each flat output; empty for outputs that are not dynamic.
   std::vector<Meta> dynamic_;
   std::vector<DenseTensor> captured_inputs_;  // in a capture: the inputs as the op gets them

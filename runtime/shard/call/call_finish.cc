@@ -22,6 +22,7 @@ DenseTensor absent_like(const DenseTensor& shared, const Meta& global) {
 
 void CallExecution::finish() {
   finishing_ = 0;  // if a kernel failed before, it has poisoned what it wrote itself
+  check_combined();
   if (args_.op.dynamic_outputs != 0) finish_dynamic();
   for (size_t o = 0; o < plan_->outputs.size(); ++o) {
     const OutputPlan& output = plan_->outputs[o];
@@ -40,6 +41,16 @@ void CallExecution::finish() {
     }
     check_result(o, results_[o]);
   }
+}
+
+/// A kernel that was registered in the place of one that combines values may not know that it has to.
+void CallExecution::check_combined() const {
+  if (reducer_ == nullptr || plan_->kernel_bytes == 0 || reducer_->used()) return;
+  fail(ErrorCode::no_kernel,
+       "[{}] {}, but the kernel '{}' that ran combined none, so that its result is that of a part; call ctx.all_reduce "
+       "in "
+       "it, as the built-in kernel does, or reshard the arguments before the call",
+       args_.op.name, kernel_text(*plan_), args_.op.kernel);
 }
 
 /// Finishes outputs whose number of rows comes from data. Each local shard has as many rows as its

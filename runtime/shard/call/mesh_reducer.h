@@ -15,14 +15,18 @@ class MeshReducer final : public AxisReducer {
   MeshReducer(Rank& rank, const ProcessMesh* mesh, const AxisList& axes, std::string_view op)
       : rank_(rank), mesh_(mesh), axes_(axes), op_(op) {}
   void all_reduce(DenseTensor& value, ReduceType type) override {
+    used_ = true;
     for (int i = 0; i < axes_.size(); ++i) {
       rank_.communicator(mesh_, axes_[i])
           .all_reduce({op_, "kernel"}, value.raw(), value.numel(), value.dtype(), type)
           .wait();
     }
   }
+  /// True once a kernel has combined something.
+  bool used() const { return used_; }
 
  private:
+  bool used_ = false;
   Rank& rank_;
   const ProcessMesh* mesh_;
   AxisList axes_;

@@ -17,6 +17,9 @@ struct Choice {
 
 // As in the reshard planner: a start-up cost per collective, in bytes.
 constexpr double kStartBytes = 50'000;
+// What kernels all-reduce for each line that they combine: two numbers of 8 bytes, as softmax and argmax do. Others need 8
+// to 24 bytes.
+constexpr double kLineBytes = 16;
 // The target of an in-place write is resharded, or even sliced, only where nothing else is correct.
 constexpr double kPinnedBytes = 1e18;
 // Resharding an argument that the first output follows changes the layout of that output too, and
@@ -86,19 +89,6 @@ class Solver {
     return dim < 0 ? kNoLetter : notation_.inputs[t][static_cast<size_t>(dim)];
   }
 
-  /// True where the op may be sharded along a letter because argument `t` is. Kernels that combine
-  /// values send something for every line, which pays where it spares the largest argument with the
-  /// letter a reshard, but not where it spares a small one, such as a scale.
-  bool may_shard(int letter, size_t t) const {
-    if (role(letter) != Letter::Role::combined) return role(letter) != Letter::Role::whole;
-    for (size_t other = 0; other < args_.tensors.size(); ++other) {
-      if (dim_with(notation_.inputs[other], letter) >= 0 &&
-          args_.tensors[other].meta.numel() > args_.tensors[t].meta.numel())
-        return false;
-    }
-    return true;
-  }
-
   /// The possible choices for an axis, in the order that decides ties.
   std::vector<Choice> candidates(int axis) const {
     std::vector<Choice> all;
@@ -106,7 +96,7 @@ class Solver {
       if (!present(t)) continue;
       const int letter = letter_of(t, axis);
       const bool known = std::any_of(all.begin(), all.end(), [&](const Choice& c) { return c.letter == letter; });
-      if (letter != kNoLetter && !known && may_shard(letter, t)) all.push_back({letter, {}});
+      if (letter != kNoLetter && !known && role(letter) != Letter::Role::whole) all.push_back({letter, {}});
     }
     if (const auto type = partial_candidate(axis)) all.push_back({kNoLetter, type});
     all.push_back({});
@@ -169,7 +159,32 @@ class Solver {
     for (size_t t = 0; t < args_.tensors.size(); ++t) {
       if (pinned(t) && present(t)) cost += write_back_cost(t, axis, choice);
     }
-    return cost;
+    return cost + combining_cost(axis, choice.letter);
+  }
+
+  /// What a kernel sends that combines values for each line along the letter.
+  double combining_cost(int axis, int letter) const {
+    if (letter == kNoLetter || role(letter) != Letter::Role::combined) return 0;
+    double lines = 0;
+    for (size_t t = 0; t < args_.tensors.size(); ++t) {
+      if (present(t) && dim_with(notation_.inputs[t], letter) >= 0) lines = std::max(lines, local_lines(t, axis));
+    }
+    const double n = args_.mesh->size(axis);
+    return kStartBytes + 2 * kLineBytes * lines * (n - 1) / n;
+  }
+
+  /// The lines of tensor `t` that a rank has: the elements of its dims over which nothing is combined.
+  double local_lines(size_t t, int axis) const {
+    double lines = 1;
+    for (size_t d = 0; d < notation_.inputs[t].size(); ++d) {
+      const int letter = notation_.inputs[t][d];
+      if (letter != kNoLetter && role(letter) == Letter::Role::combined) continue;
+      lines *= static_cast<double>(args_.tensors[t].meta.dims[static_cast<int>(d)]);
+      for (int a = 0; a < args_.mesh->rank(); ++a) {
+        if (a != axis && args_.tensors[t].spec->layout().dim_of(a) == static_cast<int>(d)) lines /= args_.mesh->size(a);
+      }
+    }
+    return lines;
   }
 
   std::optional<ReduceType> wanted_partial(size_t t, int axis, const Choice& choice) const {

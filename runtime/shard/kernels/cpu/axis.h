@@ -2,6 +2,7 @@
 #pragma once
 
 #include "shard/core/dims.h"
+#include "shard/core/op_context.h"
 
 namespace shard::cpu {
 
@@ -10,6 +11,17 @@ struct AxisView {
   int64_t size = 1;
   int64_t inner = 1;
 };
+
+/// The index in the whole tensor of element `i` of a shard, both counted in row-major order over the dims from `first` on.
+inline int64_t place_in_whole(const Dims& local, const Box& box, int64_t i, int first = 0) {
+  int64_t place = 0, stride = 1;
+  for (int d = local.rank() - 1; d >= first; --d) {
+    place += (box.begin[d] + i % local[d]) * stride;
+    i /= local[d];
+    stride *= box.global[d];
+  }
+  return place;
+}
 
 /// The view around `axis`, counted from 0; a 0-d tensor is [1, 1, 1].
 inline AxisView axis_view(const Dims& dims, int axis) {

@@ -7,6 +7,7 @@
 
 #include "shard/core/dense_tensor.h"
 #include "shard/core/op_context.h"
+#include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/value.h"
 
@@ -44,15 +45,7 @@ struct NormRows {
       : rows(local.numel(0, begin)), width(local.numel(begin, local.rank())),
         whole_width(box.global.numel(begin, local.rank())) {
     if (width == whole_width) return;
-    positions.assign(static_cast<size_t>(width), 0);
-    for (int64_t i = 0; i < width; ++i) {
-      int64_t rest = i, stride = 1;
-      for (int d = local.rank() - 1; d >= begin; --d) {
-        positions[static_cast<size_t>(i)] += (box.begin[d] + rest % local[d]) * stride;
-        rest /= local[d];
-        stride *= box.global[d];
-      }
-    }
+    for (int64_t i = 0; i < width; ++i) positions.push_back(place_in_whole(local, box, i, begin));
   }
 
   /// scale or bias, of which every rank has all elements, for the elements that are here.

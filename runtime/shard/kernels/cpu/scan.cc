@@ -96,17 +96,6 @@ int64_t key_of(T value) {
   return kLarger ? key : ~key;
 }
 
-/// The index in the whole tensor of an element of the shard, both counted in row-major order.
-int64_t place_in_whole(const Dims& local, const Box& box, int64_t i) {
-  int64_t place = 0, stride = 1;
-  for (int d = local.rank() - 1; d >= 0; --d) {
-    place += (box.begin[d] + i % local[d]) * stride;
-    i /= local[d];
-    stride *= box.global[d];
-  }
-  return place;
-}
-
 /// Replaces each rank's winners by those of all ranks that hold parts of the lines: the largest key wins,
 /// and of equal ones the first index.
 void combine_best(const OpContext& ctx, DenseTensor& keys, DenseTensor& indices) {
