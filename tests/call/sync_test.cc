@@ -195,7 +195,9 @@ TEST_CASE("a kernel that combines nothing although its dry twin does is an error
     const Tensor x = iota<float>({4});
     check(full_equals<float>(norm_of(kDeaf, distribute(x, spec("-"))), {6}), "nothing is to be combined");
     const std::string text = error_of([&] { norm_of(kDeaf, distribute(x, spec("p"))); }, ErrorCode::no_kernel);
-    check_contains(text, "[deaf_norm] the kernel combines values over p: all_reduce 8 B, but the kernel 'deaf_norm'");
+    check_contains(text,
+                   "[deaf_norm] the kernel combines values over p: all_reduce 8 B, but the kernel 'deaf_norm' that ran "
+                   "combined none");
     check_contains(text, "reshard the arguments before the call");
   });
 }

@@ -47,9 +47,8 @@ void CallExecution::finish() {
 void CallExecution::check_combined() const {
   if (reducer_ == nullptr || plan_->kernel_bytes == 0 || reducer_->used()) return;
   fail(ErrorCode::no_kernel,
-       "[{}] {}, but the kernel '{}' that ran combined none, so that its result is that of a part; call ctx.all_reduce "
-       "in "
-       "it, as the built-in kernel does, or reshard the arguments before the call",
+       "[{}] {}, but the kernel '{}' that ran combined none: its result would be that of a part; call ctx.all_reduce "
+       "in it as the built-in kernel does, or reshard the arguments before the call",
        args_.op.name, kernel_text(*plan_), args_.op.kernel);
 }
 
