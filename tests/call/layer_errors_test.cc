@@ -7,14 +7,6 @@
 using namespace shard;
 using namespace shard::test;
 
-namespace {
-
-void check_refused(const std::function<void()>& call, ErrorCode code, const std::string& part) {
-  check_contains(error_of(call, code), part);
-}
-
-}  // namespace
-
 TEST_CASE("transposed convolutions refuse shapes, dtypes and attributes and say which") {
   const Tensor x = ones({1, 2, 3, 3, 3}), filter = ones({2, 4, 2, 2, 2});
   const auto conv = [&](const IntArray& output_padding, const IntArray& output_size, const char* padding, int groups) {

@@ -17,10 +17,6 @@ Tensor reals(const std::vector<double>& values, const Dims& dims) { return Tenso
 Tensor integers(const std::vector<int64_t>& values, const Dims& dims) { return Tensor::from_data(values, dims); }
 std::vector<double> of(const Tensor& x) { return cast(x, DType::float64).to_vector<double>(); }
 
-void check_refused(const std::function<void()>& call, ErrorCode code, const std::string& part) {
-  check_contains(error_of(call, code), part);
-}
-
 /// Simple cells of one element, whose weights are 1 and whose biases are 0.
 struct Chain {
   int layers = 1;

@@ -47,18 +47,15 @@ void count(Rank& rank, Traffic& traffic, const std::function<void()>& program) {
 }
 
 /// frobenius_norm with kernels of our own: one without a dry twin, and one that does not combine.
-constexpr OpDef kUntold = {.name = "untold_norm",
-                           .inputs = slots<"x">,
-                           .attrs = names<"axis", "keep_dim", "reduce_all">,
-                           .outputs = slots<"out">,
-                           .rule = "FrobeniusNormInferSpmd",
-                           .kernel = "untold_norm"};
-constexpr OpDef kDeaf = {.name = "deaf_norm",
-                         .inputs = slots<"x">,
-                         .attrs = names<"axis", "keep_dim", "reduce_all">,
-                         .outputs = slots<"out">,
-                         .rule = "FrobeniusNormInferSpmd",
-                         .kernel = "deaf_norm"};
+constexpr OpDef norm_op(std::string_view name) {
+  return {.name = name,
+          .inputs = slots<"x">,
+          .attrs = names<"axis", "keep_dim", "reduce_all">,
+          .outputs = slots<"out">,
+          .rule = "FrobeniusNormInferSpmd",
+          .kernel = name};
+}
+constexpr OpDef kUntold = norm_op("untold_norm"), kLocal = norm_op("local_norm");
 
 using NormKernel = void(const OpContext&, const DenseTensor&, DenseTensor&);
 
@@ -72,8 +69,8 @@ Tensor norm_of(const OpDef& op, const Tensor& x) {
                     sum_of_shard(ctx, x, out);
                     ctx.all_reduce(out, ReduceType::sum);
                   }));
-  register_kernel("deaf_norm", 0, DType::float32, sum_of_shard);
-  register_dry_kernel("deaf_norm",
+  register_kernel("local_norm", 0, DType::float32, sum_of_shard);
+  register_dry_kernel("local_norm",
                       static_cast<NormKernel*>([](const OpContext& ctx, const DenseTensor&, DenseTensor& out) {
                         ctx.all_reduce(out, ReduceType::sum);
                       }));
@@ -193,11 +190,12 @@ TEST_CASE("a kernel that combines nothing although its dry twin does is an error
   run_ranks(2, [](Rank&) {
     const std::scoped_lock lock(once);
     const Tensor x = iota<float>({4});
-    check(full_equals<float>(norm_of(kDeaf, distribute(x, spec("-"))), {6}), "nothing is to be combined");
-    const std::string text = error_of([&] { norm_of(kDeaf, distribute(x, spec("p"))); }, ErrorCode::no_kernel);
-    check_contains(text,
-                   "[deaf_norm] the kernel combines values over p: all_reduce 8 B, but the kernel 'deaf_norm' that ran "
-                   "combined none");
+    check(full_equals<float>(norm_of(kLocal, distribute(x, spec("-"))), {6}), "nothing is to be combined");
+    const std::string text = error_of([&] { norm_of(kLocal, distribute(x, spec("p"))); }, ErrorCode::no_kernel);
+    check_contains(
+        text,
+        "[local_norm] the registered kernel 'local_norm' did not call ctx.all_reduce, but with these layouts "
+        "the kernel combines values over p: all_reduce 8 B");
     check_contains(text, "reshard the arguments before the call");
   });
 }

@@ -175,7 +175,7 @@ TEST_CASE("pending reductions: kept where all arguments have them or can, else d
 }
 
 TEST_CASE("reductions: a sharded reduced dim leaves a pending reduction of its type") {
-  const Dims d{6, 4}, wide{6, 40};
+  const Dims d{6, 4}, wide{6, 9}, narrow{6, 7};
   check_cases({
       {ops::sum, {{d, "a, b"}}, {IntArray{1}, kNo}, {{6}}, "[a, b] -> [a] sum(b)"},
       {ops::sum, {{d, "a, b"}}, {IntArray{-2}, kYes}, {{1, 4}}, "[a, b] -> [-, b] sum(a)"},
@@ -188,10 +188,10 @@ TEST_CASE("reductions: a sharded reduced dim leaves a pending reduction of its t
       {ops::max, {{d, "-, b | sum(a)"}}, {IntArray{1}, kNo}, {{6}}, "[-, b] -> [-] max(b)"},
       {ops::min, {{d, "a, b"}}, {IntArray{1}, kYes}, {{6, 1}}, "[a, b] -> [a, -] min(b)"},
       {ops::prod, {{d, "a, b"}}, {IntArray{1}, kNo}, {{6}}, "[a, b] -> [a] prod(b)"},
-      // Kernels combine 16 B for each line, where that is less than the line.
+      // An all-reduce of 16 B for each line costs as much as gathering lines of 32 B.
       {ops::argmax, {{wide, "a, b"}}, {Scalar(1), kNo, kNo, DType::int64}, {{6}}, "[a, b] -> [a]"},
       {ops::argmax, {{wide, "a, b"}}, {Scalar(0), kNo, kYes, DType::int64}, {{}}, "[a, b] -> []"},
-      {ops::argmax, {{d, "a, b"}}, {Scalar(1), kNo, kNo, DType::int64}, {{6}}, "[a, -] -> [a]"},
+      {ops::argmax, {{narrow, "a, b"}}, {Scalar(1), kNo, kNo, DType::int64}, {{6}}, "[a, -] -> [a]"},
       {ops::cumsum, {{d, "a, b"}}, {Scalar(-1), kNo, kNo, kNo}, {d}, "[a, -] -> [a, -]"},
       {ops::cumsum, {{d, "a, b"}}, {Scalar(0), kYes, kNo, kNo}, {{24}}, "[-, -] -> [-]"},
   });

@@ -60,6 +60,12 @@ inline void check_contains(const std::string& text, const std::string& part) {
   check(text.find(part) != std::string::npos, "'" + part + "' in: " + text);
 }
 
+/// Checks that `call` throws an Error of that code whose text has `part`.
+template <class F>
+void check_refused(F&& call, ErrorCode code, const std::string& part) {
+  check_contains(error_of(call, code), part);
+}
+
 /// True when `tensor` equals `expected` in the ranks of its mesh. Collective.
 template <class T>
 bool full_equals(const Tensor& tensor, const std::vector<T>& expected) {

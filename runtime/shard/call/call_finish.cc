@@ -43,13 +43,14 @@ void CallExecution::finish() {
   }
 }
 
-/// A kernel that was registered in the place of one that combines values may not know that it has to.
+/// A kernel that was registered in place of one that combines values may not know that it has to: its result
+/// would be that of one shard.
 void CallExecution::check_combined() const {
   if (reducer_ == nullptr || plan_->kernel_bytes == 0 || reducer_->used()) return;
   fail(ErrorCode::no_kernel,
-       "[{}] {}, but the kernel '{}' that ran combined none: its result would be that of a part; call ctx.all_reduce "
-       "in it as the built-in kernel does, or reshard the arguments before the call",
-       args_.op.name, kernel_text(*plan_), args_.op.kernel);
+       "[{}] the registered kernel '{}' did not call ctx.all_reduce, but with these layouts {}; call it as the "
+       "built-in kernel does, or reshard the arguments before the call",
+       args_.op.name, args_.op.kernel, kernel_text(*plan_));
 }
 
 /// Finishes outputs whose number of rows comes from data. Each local shard has as many rows as its

@@ -302,10 +302,8 @@ void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTe
   if (!soft_label) check_labels(ctx, 1, label, box.global[along], ignore_index);
   std::vector<LineSums<T>> all;
   if (use_softmax) all = combined_sums(ctx, view, input.data<T>());
-  DenseTensor losses;  // of the classes that are here, where other ranks have others
-  if (ctx.reducer() != nullptr) losses = DenseTensor::allocate(kCpu, {Dims{view.outer * view.inner}, DType::float64});
-  if (losses.defined()) std::fill_n(losses.data<double>(), losses.numel(), 0.0);
-  else if (view.size == 0) std::fill_n(loss.data<T>(), loss.numel(), T(0.0f));
+  DenseTensor losses = DenseTensor::allocate(kCpu, {Dims{view.outer * view.inner}, DType::float64});
+  std::fill_n(losses.data<double>(), losses.numel(), 0.0);
   const auto line_loss = [&](const auto& lines, T* to, int64_t line, Compute<T>* scratch) {
     const T* from = lines.front();
     LineSums<T> sums{};
@@ -323,12 +321,10 @@ void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTe
                k != ignore_index && mine >= 0 && mine < view.size) {
       result = negative_log(from, mine, sums, use_softmax);
     }
-    if (losses.defined()) losses.data<double>()[line] = result;
-    else loss.data<T>()[line] = T(static_cast<Compute<T>>(result));
+    losses.data<double>()[line] = result;
   };
   if (soft_label) for_lines<T, 2>(view, {input.data<T>(), label.data<T>()}, softmax_out.data<T>(), line_loss);
   else for_lines<T, 1>(view, {input.data<T>()}, softmax_out.data<T>(), line_loss);
-  if (!losses.defined()) return;
   ctx.all_reduce(losses, ReduceType::sum);
   for (int64_t i = 0; i < loss.numel(); ++i) loss.data<T>()[i] = T(static_cast<Compute<T>>(losses.data<double>()[i]));
 }
