@@ -22,6 +22,7 @@
 #include "shape.h"
 #include "sort.h"
 #include "special.h"
+#include "vision.h"
 
 namespace shard {
 class OpTable;
@@ -49,6 +50,7 @@ SHARD_API void register_api_sequence(OpTable& table);
 SHARD_API void register_api_shape(OpTable& table);
 SHARD_API void register_api_sort(OpTable& table);
 SHARD_API void register_api_special(OpTable& table);
+SHARD_API void register_api_vision(OpTable& table);
 inline void register_api(OpTable& table) {
   register_api_activation(table);
   register_api_conv(table);
@@ -70,5 +72,6 @@ inline void register_api(OpTable& table) {
   register_api_shape(table);
   register_api_sort(table);
   register_api_special(table);
+  register_api_vision(table);
 }
 }  // namespace shard::program

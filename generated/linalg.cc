@@ -79,6 +79,11 @@ std::tuple<Tensor, Tensor, Tensor> svd(const Tensor& x, bool full_matrices, Call
   return call::dispatch(ops::svd, dist::svd, infer::svd, dense::svd, x, full_matrices);
 }
 
+std::tuple<Tensor, Tensor> qr(const Tensor& x, const std::string& mode, CallSite site) {
+  if (autograd::records(x)) return autograd::qr(x, mode, site);
+  return call::dispatch(ops::qr, dist::qr, infer::qr, dense::qr, x, mode);
+}
+
 Tensor matrix_power(const Tensor& x, int n) { return external::matrix_power(x, n); }
 
 Tensor matrix_rank(const Tensor& x, float tol, bool use_default_tol, bool hermitian) {
@@ -121,6 +126,11 @@ Tensor eigh_grad(const Tensor& out_w, const Tensor& out_v, const Tensor& out_w_g
 Tensor svd_grad(const Tensor& u, const Tensor& s, const Tensor& vh, const Tensor& u_grad,
     const Tensor& s_grad, const Tensor& vh_grad) {
   return external::svd_grad(u, s, vh, u_grad, s_grad, vh_grad);
+}
+
+Tensor qr_grad(const Tensor& x, const Tensor& q, const Tensor& r, const Tensor& q_grad,
+    const Tensor& r_grad, const std::string& mode) {
+  return external::qr_grad(x, q, r, q_grad, r_grad, mode);
 }
 
 }  // namespace shard

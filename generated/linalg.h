@@ -68,6 +68,13 @@ SHARD_API std::tuple<Tensor, Tensor> eigvalsh(const Tensor& x, const std::string
 /// does not exist, and parts of it are 0. float32 and float64.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> svd(const Tensor& x, bool full_matrices = false,
     CallSite site = CallSite::here());
+/// The decomposition x = q r of x [.., m, n] into a q with orthogonal columns of length 1 and an
+/// upper triangular r, with k = min(m, n): q [.., m, k] and r [.., k, n] (mode "reduced"), q [..,
+/// m, m] and r [.., m, n] ("complete"), or only r [.., k, n] and a q [.., m, 0] ("r"). The signs
+/// are those of LAPACK's geqrf. There are gradients of "reduced" where m >= n and of "complete"
+/// where m = n (else invalid_argument). float32 and float64.
+SHARD_API std::tuple<Tensor, Tensor> qr(const Tensor& x, const std::string& mode = "reduced",
+    CallSite site = CallSite::here());
 /// The matrices of x [.., m, m] to the power n: repeated products, of the inverse for a negative n,
 /// and the identity for 0. Float dtypes; float32 and float64 for a negative n.
 SHARD_API Tensor matrix_power(const Tensor& x, int n);
@@ -91,4 +98,6 @@ SHARD_API Tensor eigh_grad(const Tensor& out_w, const Tensor& out_v, const Tenso
     const Tensor& out_v_grad);
 SHARD_API Tensor svd_grad(const Tensor& u, const Tensor& s, const Tensor& vh, const Tensor& u_grad,
     const Tensor& s_grad, const Tensor& vh_grad);
+SHARD_API Tensor qr_grad(const Tensor& x, const Tensor& q, const Tensor& r, const Tensor& q_grad,
+    const Tensor& r_grad, const std::string& mode);
 }  // namespace shard

@@ -103,4 +103,17 @@ std::tuple<Tensor, Tensor, Tensor> svd(const Tensor& x, bool full_matrices, Call
       call::dispatch(ops::svd, dist::svd, infer::svd, dense::svd, x, full_matrices));
 }
 
+std::tuple<Tensor, Tensor> qr(const Tensor& x, const std::string& mode, CallSite site) {
+  autograd::Recording record(site, ops::qr, x);
+  record.keep(0);
+  record.keep(1);
+  auto backward = [x = record.save_shape(x), mode](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::qr_grad(x.input(context, 0), context.output(0), context.output(1), context.grad(0),
+        context.grad(1), mode));
+  };
+  return record.link<0, 1>(std::move(backward),
+      call::dispatch(ops::qr, dist::qr, infer::qr, dense::qr, x, mode));
+}
+
 }  // namespace shard::autograd

@@ -13,4 +13,5 @@ decltype(shard::det) det;
 decltype(shard::slogdet) slogdet;
 decltype(shard::eigh) eigh;
 decltype(shard::svd) svd;
+decltype(shard::qr) qr;
 }  // namespace shard::autograd

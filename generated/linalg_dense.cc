@@ -56,6 +56,12 @@ std::tuple<Meta, Meta, Meta> svd(const OpContext& ctx, const Meta& x, bool full_
   return {u_meta, s_meta, vh_meta};
 }
 
+std::tuple<Meta, Meta> qr(const OpContext& ctx, const Meta& x, const std::string& mode) {
+  Meta q_meta, r_meta;
+  meta::QrInferMeta(ctx, x, mode, q_meta, r_meta);
+  return {q_meta, r_meta};
+}
+
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -97,6 +103,11 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> svd(const OpContext& ctx, cons
     const Meta& s_meta, const Meta& vh_meta, const DenseTensor& x, bool full_matrices) {
   return call::compute(ctx, kernels<"svd">(), x.dtype(), std::tie(u_meta, s_meta, vh_meta), x,
       full_matrices);
+}
+
+std::tuple<DenseTensor, DenseTensor> qr(const OpContext& ctx, const Meta& q_meta,
+    const Meta& r_meta, const DenseTensor& x, const std::string& mode) {
+  return call::compute(ctx, kernels<"qr">(), x.dtype(), std::tie(q_meta, r_meta), x, mode);
 }
 
 }  // namespace shard::dense

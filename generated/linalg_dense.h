@@ -13,6 +13,7 @@ Meta det(const OpContext& ctx, const Meta& x);
 Meta slogdet(const OpContext& ctx, const Meta& x);
 std::tuple<Meta, Meta> eigh(const OpContext& ctx, const Meta& x, const std::string& UPLO);
 std::tuple<Meta, Meta, Meta> svd(const OpContext& ctx, const Meta& x, bool full_matrices);
+std::tuple<Meta, Meta> qr(const OpContext& ctx, const Meta& x, const std::string& mode);
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -28,4 +29,6 @@ std::tuple<DenseTensor, DenseTensor> eigh(const OpContext& ctx, const Meta& out_
     const Meta& out_v_meta, const DenseTensor& x, const std::string& UPLO);
 std::tuple<DenseTensor, DenseTensor, DenseTensor> svd(const OpContext& ctx, const Meta& u_meta,
     const Meta& s_meta, const Meta& vh_meta, const DenseTensor& x, bool full_matrices);
+std::tuple<DenseTensor, DenseTensor> qr(const OpContext& ctx, const Meta& q_meta,
+    const Meta& r_meta, const DenseTensor& x, const std::string& mode);
 }  // namespace shard::dense

@@ -61,4 +61,11 @@ std::tuple<Tensor, Tensor, Tensor> svd(const Tensor& x, bool full_matrices) {
   });
 }
 
+std::tuple<Tensor, Tensor> qr(const Tensor& x, const std::string& mode) {
+  call::DistCall call(ops::qr, x, mode);
+  return call.run(infer::qr, [&] {
+    return dense::qr(call, call.meta(0), call.meta(1), call[0], mode);
+  });
+}
+
 }  // namespace shard::dist

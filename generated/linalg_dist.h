@@ -14,4 +14,5 @@ Tensor det(const Tensor& x);
 Tensor slogdet(const Tensor& x);
 std::tuple<Tensor, Tensor> eigh(const Tensor& x, const std::string& UPLO);
 std::tuple<Tensor, Tensor, Tensor> svd(const Tensor& x, bool full_matrices);
+std::tuple<Tensor, Tensor> qr(const Tensor& x, const std::string& mode);
 }  // namespace shard::dist

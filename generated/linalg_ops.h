@@ -29,6 +29,8 @@ Tensor slogdet_grad(const Tensor&, const Tensor&);
 Tensor eigh_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&);
 Tensor svd_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
     const Tensor&);
+Tensor qr_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+    const std::string&);
 }  // namespace shard::external
 
 namespace shard::ops {
@@ -60,4 +62,7 @@ inline constexpr OpDef svd = {.name = "svd", .location = "linalg.yaml", .inputs 
     .attrs = names<"full_matrices">, .outputs = slots<"u", "s", "vh">,
     .rule = "... 1 1 -> ... 1 1, ... 1, ... 1 1", .kernel = "svd",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef qr = {.name = "qr", .location = "linalg.yaml", .inputs = slots<"x">,
+    .attrs = names<"mode">, .outputs = slots<"q", "r">, .rule = "... 1 1 -> ... 1 1, ... 1 1",
+    .kernel = "qr", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

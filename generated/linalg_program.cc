@@ -14,6 +14,7 @@ void register_api_linalg([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::slogdet, infer::slogdet, dense::slogdet));
   table.add(op_entry(ops::eigh, infer::eigh, dense::eigh));
   table.add(op_entry(ops::svd, infer::svd, dense::svd));
+  table.add(op_entry(ops::qr, infer::qr, dense::qr));
 }
 
 }  // namespace shard::program

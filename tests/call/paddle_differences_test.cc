@@ -195,3 +195,31 @@ TEST_CASE("differences from Paddle: sequences") {
   CHECK(of(back.grad()) == Values{5});
   CHECK(of(kept) == Values(6, 1));
 }
+
+TEST_CASE("differences from Paddle: factors of matrices") {
+  CHECK(std::get<0>(qr(full({3, 2}, 1), "r")).dims() == Dims{3, 0});
+  const Tensor wide = full({2, 3}, 1).set_requires_grad(true);
+  error_of([&] { sum(std::get<1>(qr(wide))).backward(); }, ErrorCode::invalid_argument);
+}
+
+TEST_CASE("differences from Paddle: a grid of one element is at 0") {
+  const Tensor one = Tensor::from_data(std::vector<double>{1, 0, 0, 0, 1, 0}, {1, 2, 3});
+  CHECK(of(affine_grid(one, {1, 1, 1, 2})) == Values{-1, 0, 1, 0});
+}
+
+TEST_CASE("differences from Paddle: places of unpool are not negative") {
+  const Tensor x = zeros({1, 1, 1, 1});
+  error_of(
+      [&] {
+        unpool(x, full({1, 1, 1, 1}, -1, DType::int64), {}, {}, {}, {2, 2}, "NCHW");
+      },
+      ErrorCode::out_of_range);
+}
+
+TEST_CASE("differences from Paddle: roi_align needs the numbers of boxes and has the slopes of small ones") {
+  const Tensor box = Tensor::from_data(Values{0.75, 0.75, 1.25, 1.25}, {1, 4});
+  const Tensor x = zeros({1, 1, 2, 2}, DType::float64).set_requires_grad(true);
+  sum(roi_align(x, box, full({1}, 1, DType::int32), 1, 1, 1, -1, true)).backward();
+  CHECK(of(x.grad()) == Values(4, 0.25));
+  error_of([] { roi_align(zeros({1, 1, 2, 2}), zeros({1, 4}), {}); }, ErrorCode::undefined);
+}

@@ -19,7 +19,7 @@ def product(x, y):
 
 
 def regular(x, factor):
-    return x + factor * np.eye(x.shape[-1])
+    return x + factor * np.eye(*x.shape[-2:])
 
 
 def symmetric(x):
@@ -180,6 +180,11 @@ def svd(call):
     full = call.case == "full matrices"
     u, s, vh = np.linalg.svd(call.inputs[0], full_matrices=full)
     return [s, vh * vh] if full else [u * u, s, vh * vh]
+
+
+@op("qr")
+def qr(call):
+    return list(np.linalg.qr(regular(call.inputs[0], 32), mode="complete" if call.case == "complete, square" else "reduced"))
 
 
 @op("matrix_rank")

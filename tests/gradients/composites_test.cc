@@ -56,6 +56,16 @@ TEST_CASE("gradients of composites are those of central differences") {
        [](const Tensors& t) {
          return std::get<0>(fused_bias_residual_layernorm(t[0], t[1], t[2], {}, {}, 0.5f, 2.0f, 1, -1, 0, 0, 0));
        }},
+      {"affine_grid",
+       {{2, 2, 3}},
+       [](const Tensors& t) {
+         return affine_grid(t[0], {2, 1, 3, 2});
+       }},
+      {"affine_grid of volumes",
+       {{1, 3, 4}},
+       [](const Tensors& t) {
+         return affine_grid(t[0], {1, 1, 2, 1, 3}, false);
+       }},
       {"l1_norm", {{3, 4}}, [](const Tensors& t) { return l1_norm(t[0]); }},
       {"mean_all", {{3, 4}}, [](const Tensors& t) { return mean_all(t[0]); }},
       {"reduce_as", {{3, 4}}, [](const Tensors& t) { return reduce_as(t[0], zeros({4}, DType::float64)); }},

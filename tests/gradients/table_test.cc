@@ -106,6 +106,9 @@ const std::vector<Constant> kConstantInputs = {
     {"fused_rotary_position_embedding_grad", {1, 2}, "table and ids, sequence first"},
     {"label_smooth", {1}},  // the prior
     {"lerp", {2}},          // the weight
+    {"roi_align", {1}},     // boxes
+    {"roi_align_grad", {0, 1}},
+    {"roi_pool", {1}},
 };
 const std::vector<Constant> kConstantOutputs = {
     {"batch_norm", {1, 2, 3, 4, 5, 6}},  // statistics
@@ -119,8 +122,10 @@ const std::vector<Constant> kConstantOutputs = {
     {"rms_norm", {1}},
     {"warpctc", {1}},  // what the gradient uses
 };
-/// Cases whose gradient is by definition another than that of the value, in `places` inputs: divided by a count.
-const std::vector<Constant> kScaledGradients = {{"warpctc", {0}, "the last class is blank, norm_by_times, int32"}};
+/// Cases whose gradient is by definition another than that of the value, in `places` inputs: divided by a count, or also
+/// that of elements of which only the last is in the result.
+const std::vector<Constant> kScaledGradients = {{"warpctc", {0}, "the last class is blank, norm_by_times, int32"},
+                                                {"unpool", {0}, "several at one place"}};
 /// Inputs that must be positive: powers of them are real then, and roots have a derivative.
 const std::vector<Constant> kPositiveInputs = {{"elementwise_pow", {0}}, {"frobenius_norm", {0}}, {"sqrt", {0}}};
 

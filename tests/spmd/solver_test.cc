@@ -216,6 +216,7 @@ TEST_CASE("linear algebra: matrices are whole, and leading dims may be sharded")
       {ops::solve, {{d, "a, -, -"}, {y, "-, b"}}, {}, {{6, 4, 2}}, "[a, -, -], [-, -] -> [a, -, -]"},
       {ops::slogdet, {{d, "a, -, b"}}, {}, {{2, 6}}, "[a, -, -] -> [-, a]"},
       {ops::svd, {{d, "a, b, -"}}, {kNo}, {d, {6, 4}, d}, "[a, -, -] -> [a, -, -], [a, -], [a, -, -]"},
+      {ops::qr, {{d, "a, -, b"}}, {std::string("reduced")}, {d, d}, "[a, -, -] -> [a, -, -], [a, -, -]"},
   });
 }
 

@@ -2,6 +2,7 @@
 #include "shard/ops/linalg_ops.h"
 
 #include <algorithm>
+#include <string>
 
 #include "shard/gradients/common.h"
 #include "shard/ops/api.h"
@@ -121,6 +122,22 @@ Tensor svd_grad(const Tensor& full_u, const Tensor& s, const Tensor& full_vh, co
     grad = add(grad, matmul(scaled, subtract(vh_grad, matmul(times_transposed(vh_grad, vh), vh))));
   }
   return grad;
+}
+
+Tensor qr_grad(const Tensor& x, const Tensor& q, const Tensor& r, const Tensor& q_grad, const Tensor& r_grad,
+               const std::string& mode) {
+  const int rank = x.dims().rank();
+  const int64_t m = x.dims()[rank - 2], n = x.dims()[rank - 1];
+  if (mode == "r" || (mode == "reduced" ? m < n : m != n)) {
+    fail(ErrorCode::invalid_argument,
+         "[qr] mode is '{}' and x is {}, but there are gradients only of 'reduced' for matrices with at least as many "
+         "rows as columns, and of 'complete' for square ones",
+         mode, to_string(x.dims()));
+  }
+  const Tensor product = subtract(times_transposed(r, r_grad), transposed_times(q_grad, q));
+  const Tensor mirrored = add(tril(product, 0), transposed(tril(product, -1)));
+  const Tensor side = add(q_grad, matmul(q, mirrored));
+  return transposed(triangular_solve(r, transposed(side)));
 }
 
 }  // namespace shard::external

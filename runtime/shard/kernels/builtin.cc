@@ -2,7 +2,9 @@
 // adds the call of its register function here.
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/register_image.h"
+#include "shard/kernels/cpu/register_linalg.h"
 #include "shard/kernels/cpu/register_sequence.h"
+#include "shard/kernels/cpu/register_vision.h"
 #include "shard/kernels/cuda/register.h"
 
 namespace shard {
@@ -45,6 +47,12 @@ void register_builtin_kernels() {
   cpu::register_sort();
   cpu::register_running();
   cpu::register_linalg();
+  cpu::register_linalg_factor();
+  cpu::register_grid_sample();
+  cpu::register_unpool();
+  cpu::register_roi_align();
+  cpu::register_nms();
+  cpu::register_roi_pool();
   cpu::register_sequence();
   cpu::register_ctc();
   cpu::register_rnn();

@@ -245,6 +245,8 @@ SHARD_API void SlogdetInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 SHARD_API void EighInferMeta(const OpContext& ctx, const Meta& x, const std::string& uplo, Meta& out_w, Meta& out_v);
 /// Matrices of any shape.
 SHARD_API void SvdInferMeta(const OpContext& ctx, const Meta& x, bool full_matrices, Meta& u, Meta& s, Meta& vh);
+/// Matrices of any shape; mode: "reduced", "complete" or "r" (invalid_argument).
+SHARD_API void QrInferMeta(const OpContext& ctx, const Meta& x, const std::string& mode, Meta& q, Meta& r);
 
 // Neural networks (nn.cc).
 // 1-D arguments are treated as a row (x) or column (y). Equal dtypes, broadcasting leading dims,
@@ -489,6 +491,28 @@ SHARD_API void HuberLossGradInferMeta(const OpContext& ctx, const Meta& input, c
 SHARD_API void NllLossGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, const Meta* weight,
                                     const Meta& total_weight, const Meta& out_grad, const std::string& reduction,
                                     Meta& input_grad);
+
+// Vision (vision.cc)
+/// Images of x [n, c, h, w] or [n, c, d, h, w], and places in them (shape_mismatch); one float dtype.
+SHARD_API void GridSampleInferMeta(const OpContext& ctx, const Meta& x, const Meta& grid, const std::string& mode,
+                                   const std::string& padding_mode, Meta& out);
+SHARD_API void GridSampleGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& grid, const Meta& out_grad,
+                                       const std::string& mode, const std::string& padding_mode, Meta& x_grad,
+                                       Meta& grid_grad);
+/// x [n, c, h, w] and indices of its shape; output_size has two sizes or none (invalid_argument).
+SHARD_API void UnpoolInferMeta(const OpContext& ctx, const Meta& x, const Meta& indices, const IntArray& ksize,
+                               const IntArray& strides, const IntArray& padding, const IntArray& output_size,
+                               const std::string& data_format, Meta& out);
+/// Images x [n, c, h, w], boxes [r, 4] of its dtype, boxes_num [n]; sizes of at least 1 (invalid_argument).
+SHARD_API void RoiAlignInferMeta(const OpContext& ctx, const Meta& x, const Meta& boxes, const Meta& boxes_num,
+                                 int pooled_height, int pooled_width, float spatial_scale, Meta& out);
+SHARD_API void RoiAlignGradInferMeta(const OpContext& ctx, const Meta& x, const Meta& boxes, const Meta& boxes_num,
+                                     const Meta& out_grad, int pooled_height, int pooled_width, float spatial_scale,
+                                     Meta& x_grad);
+SHARD_API void RoiPoolInferMeta(const OpContext& ctx, const Meta& x, const Meta& boxes, const Meta& boxes_num,
+                                int pooled_height, int pooled_width, float spatial_scale, Meta& out, Meta& arg_max);
+/// Boxes [r, 4] of a float dtype; the result has at most as many rows.
+SHARD_API void NmsInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
 
 // Sequences (sequence.cc): lengths are int32 or int64 [batch].
 /// Sizes of at least 1 and dropout_prob from 0 to 1 (invalid_argument); one float dtype. reserve is in the dtype of

@@ -91,4 +91,17 @@ void SvdInferMeta(const OpContext& ctx, const Meta& x, bool full_matrices, Meta&
   vh = {with(leading, {full_matrices ? n : k, n}), x.dtype};
 }
 
+void QrInferMeta(const OpContext& ctx, const Meta& x, const std::string& mode, Meta& q, Meta& r) {
+  check_matrices(ctx, "x", x, /*square=*/false);
+  const bool complete = mode == "complete";
+  if (!complete && mode != "reduced" && mode != "r") {
+    fail(ErrorCode::invalid_argument, "[{}] mode is '{}', but must be 'reduced', 'complete', or 'r' for r alone",
+         ctx.op, mode);
+  }
+  const Dims leading = batch(x.dims);
+  const int64_t m = x.dims[x.dims.rank() - 2], n = x.dims[x.dims.rank() - 1], k = complete ? m : std::min(m, n);
+  q = {with(leading, {m, mode == "r" ? 0 : k}), x.dtype};
+  r = {with(leading, {k, n}), x.dtype};
+}
+
 }  // namespace shard::meta

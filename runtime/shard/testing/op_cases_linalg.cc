@@ -6,7 +6,7 @@
 namespace shard::testing {
 namespace {
 
-/// Matrices [b, n, n] plus `factor` times the identity, which have an inverse for a large one.
+/// Matrices plus `factor` times the identity, which have an inverse for a large one.
 Tensor regular(const Tensor& x, double factor) { return add(x, tril(triu(full_like(x, factor), 0), 0)); }
 
 Tensor symmetric(const Tensor& x) { return add(x, transpose(x, {0, 2, 1})); }
@@ -95,6 +95,27 @@ void add_svds(OpCases& cases) {
   add_svd("full matrices", true, true);
 }
 
+/// Matrices [b, m, n] with m >= n.
+CaseInput tall_matrices(Draw& draw) {
+  const int64_t n = draw.size(), more = draw.size();
+  return draw.input({draw.size(), n + more, n});
+}
+
+void add_factors(OpCases& cases) {
+  add_square(cases, "qr", "complete, square", [](const Tensor& x) {
+    auto [q, r] = qr(regular(x, 32), "complete");
+    return Tensors{q, r};
+  });
+  cases.push_back({"qr", "reduced, tall", kFloats,
+                   [](Draw& draw) {
+                     return CaseCall{{tall_matrices(draw)}, [](Tensors& t) {
+                                       auto [q, r] = qr(regular(t[0], 32), "reduced");
+                                       return Tensors{q, r};
+                                     }};
+                   },
+                   kUlps, kZeros});
+}
+
 void add_products(OpCases& cases) {
   cases.push_back({"bmm", "[b, m, k] and [b, k, n]", kNumbers, [](Draw& draw) {
                      const int64_t b = draw.size(), k = draw.size();
@@ -162,6 +183,7 @@ void add_linalg_cases(OpCases& cases) {
   add_decompositions(cases);
   add_solutions(cases);
   add_svds(cases);
+  add_factors(cases);
   add_products(cases);
   add_composites(cases);
 }

@@ -14,6 +14,9 @@
   void prefix##getri_(const int* n, T* a, const int* lda, const int* pivots, T* work, const int* lwork, int* info);    \
   void prefix##syevd_(const char* jobz, const char* uplo, const int* n, T* a, const int* lda, T* w, T* work,           \
                       const int* lwork, int* iwork, const int* liwork, int* info);                                     \
+  void prefix##geqrf_(const int* m, const int* n, T* a, const int* lda, T* tau, T* work, const int* lwork, int* info); \
+  void prefix##orgqr_(const int* m, const int* n, const int* k, T* a, const int* lda, const T* tau, T* work,           \
+                      const int* lwork, int* info);                                                                    \
   void prefix##gesdd_(const char* jobz, const int* m, const int* n, T* a, const int* lda, T* s, T* u, const int* ldu,  \
                       T* vt, const int* ldvt, T* work, const int* lwork, int* iwork, int* info);
 extern "C" {
@@ -38,6 +41,8 @@ struct Lapack {
   static constexpr auto getri = pick(&sgetri_, &dgetri_);
   static constexpr auto syevd = pick(&ssyevd_, &dsyevd_);
   static constexpr auto gesdd = pick(&sgesdd_, &dgesdd_);
+  static constexpr auto geqrf = pick(&sgeqrf_, &dgeqrf_);
+  static constexpr auto orgqr = pick(&sorgqr_, &dorgqr_);
   static constexpr auto trsm = pick(&cblas_strsm, &cblas_dtrsm);
 };
 

@@ -1,65 +1,18 @@
 // CPU kernels that decompose matrices and solve equations, by LAPACK. Our matrices are row-major:
 // to LAPACK they are transposed.
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <vector>
 
 #include <cblas.h>
 
-#include "shard/kernels/cpu/data_check.h"
 #include "shard/kernels/cpu/lapack.h"
+#include "shard/kernels/cpu/matrices.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 
 namespace shard::cpu {
 namespace {
-
-/// A tensor of matrices.
-struct Matrices {
-  int64_t count, rows, columns;
-
-  explicit Matrices(const DenseTensor& x)
-      : count(x.dims().numel(0, x.dims().rank() - 2)), rows(x.dims()[x.dims().rank() - 2]),
-        columns(x.dims()[x.dims().rank() - 1]) {}
-  int64_t size() const { return rows * columns; }
-  int64_t cost() const { return size() * std::max(rows, columns); }
-};
-
-/// LAPACK counts in int.
-int count_of(const OpContext& ctx, int64_t size) {
-  if (size > 30000) {
-    fail(ErrorCode::out_of_range, "[{}] a matrix has a dim of {}, but the largest supported one is 30000", ctx.op,
-         size);
-  }
-  return static_cast<int>(size);
-}
-
-/// Calls body(i), which returns whether it succeeds, for each matrix, and returns the first for
-/// which it does not, else -1. Loops of several threads must not throw.
-template <class Body>
-int64_t first_failure(int64_t count, int64_t cost, const Body& body) {
-  std::atomic<int64_t> first = count;
-  parallel_for(count, cost, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      if (body(i)) continue;
-      for (int64_t known = first; i < known && !first.compare_exchange_weak(known, i);) {}
-    }
-  });
-  return first < count ? first.load() : -1;
-}
-
-/// Throws unless `failure`, from first_failure, is -1. `problem` is what is wrong with the matrix of
-/// x, input 0.
-void check(const OpContext& ctx, const DenseTensor& x, int64_t failure, const char* problem) {
-  if (failure < 0) return;
-  const Box box = ctx.input_box(0, x);
-  const Dims& dims = x.dims();
-  Dims at;
-  for (int d = dims.rank() - 3; d >= 0; failure /= dims[d--]) at.insert(0, box.begin[d] + failure % dims[d]);
-  fail_check(ErrorCode::invalid_argument, "[{}] {} (x is {}{})", ctx.op, problem, global_text(ctx, 0, x),
-             at.rank() > 0 ? ", the matrix is at " + to_string(at) : "");
-}
 
 template <class T>
 void cholesky(const OpContext& ctx, const DenseTensor& x, bool upper, DenseTensor& out) {
@@ -77,14 +30,7 @@ void cholesky(const OpContext& ctx, const DenseTensor& x, bool upper, DenseTenso
     }
     return info == 0;
   });
-  check(ctx, x, failure, "a matrix of x is not positive definite; add a small multiple of the identity");
-}
-
-/// The dims before the last `matrix_dims` ones.
-Dims leading(const Dims& dims, int matrix_dims) {
-  Dims result;
-  for (int d = 0; d + matrix_dims < dims.rank(); ++d) result.push_back(dims[d]);
-  return result;
+  check_matrices(ctx, x, failure, "a matrix of x is not positive definite; add a small multiple of the identity");
 }
 
 /// The numbers of the matrices in a tensor of leading dims `from` that broadcast to those of `to`.
@@ -111,7 +57,7 @@ void triangular_solve(const OpContext& ctx, const DenseTensor& x, const DenseTen
     }
     return true;
   });
-  check(ctx, x, zero, "a matrix of x is singular: it has a 0 on its diagonal");
+  check_matrices(ctx, x, zero, "a matrix of x is singular: it has a 0 on its diagonal");
   if (out.numel() == 0) return;
   const Dims batch = leading(out.dims(), 2);
   const std::vector<int64_t> x_numbers = broadcast_numbers(leading(x.dims(), 2), batch),
@@ -182,7 +128,7 @@ constexpr const char* kSingular = "a matrix of x is singular";
 template <class T>
 void solve(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {
   Decompositions<T> decomposed(ctx, x);
-  check(ctx, x, decomposed.singular(), kSingular);
+  check_matrices(ctx, x, decomposed.singular(), kSingular);
   if (out.numel() == 0) return;
   const int matrix_dims = y.dims().rank() == 1 ? 1 : 2;
   const int64_t n = decomposed.matrices().rows, k = matrix_dims == 1 ? 1 : y.dims()[y.dims().rank() - 1];
@@ -207,7 +153,7 @@ void solve(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, Den
 template <class T>
 void inverse(const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
   Decompositions<T> decomposed(ctx, x);
-  check(ctx, x, decomposed.singular(), kSingular);
+  check_matrices(ctx, x, decomposed.singular(), kSingular);
   const Matrices& m = decomposed.matrices();
   parallel_for(m.count, m.cost(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) std::copy_n(decomposed.invert(i), m.size(), out.data<T>() + i * m.size());
@@ -270,7 +216,8 @@ void eigh(const OpContext& ctx, const DenseTensor& x, const std::string& uplo, D
       for (int64_t j = 0; j < n; ++j) to[row * n + j] = vectors[static_cast<size_t>(j * n + row)];
     return info == 0;
   });
-  check(ctx, x, failure, "the eigenvalues of a matrix of x do not converge, or it has elements that are not finite");
+  check_matrices(ctx, x, failure,
+                 "the eigenvalues of a matrix of x do not converge, or it has elements that are not finite");
 }
 
 template <class T>
@@ -308,8 +255,8 @@ void svd(const OpContext& ctx, const DenseTensor& x, bool full_matrices, DenseTe
                      ints.data(), &info);
     return info == 0;
   });
-  check(ctx, x, failure,
-        "the singular values of a matrix of x do not converge, or it has elements that are not finite");
+  check_matrices(ctx, x, failure,
+                 "the singular values of a matrix of x do not converge, or it has elements that are not finite");
 }
 
 }  // namespace

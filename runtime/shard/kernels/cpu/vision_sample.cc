@@ -1,0 +1,220 @@
+// CPU kernels of grid_sample and its gradient: sums of the elements around each place.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "shard/kernels/cpu/parallel.h"
+#include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/register_vision.h"
+#include "shard/kernels/cpu/value.h"
+#include "shard/meta/vision.h"
+
+namespace shard::cpu {
+namespace {
+
+using meta::Padding;
+using meta::Sampling;
+
+constexpr int64_t kBlock = 256;  // places whose elements are found together, for all channels
+
+/// A place along a dim of elements, and how fast it moves with the coordinate.
+struct Place {
+  double at, slope;
+};
+
+/// Turns a place back at 0 and at `size` elements, counted from `from` before the first.
+void reflect(Place& place, double size, double from) {
+  const double there = std::fabs(place.at + from), back = there - std::floor(there / (2 * size)) * 2 * size;
+  if (place.at + from < 0) place.slope = -place.slope;
+  if (back > 2 * size - back) place.slope = -place.slope;
+  place.at = std::min(back, 2 * size - back) - from;
+}
+
+Place place_of(const Sampling& how, double coordinate, int64_t size) {
+  const double last = static_cast<double>(size - 1), span = how.align_corners ? last : static_cast<double>(size);
+  Place place{(coordinate + 1) * span / 2 - (how.align_corners ? 0 : 0.5), span / 2};
+  if (how.padding == Padding::reflection && span > 0) reflect(place, span, how.align_corners ? 0 : 0.5);
+  if (std::isnan(place.at)) place = {how.padding == Padding::zeros ? -2.0 : 0.0, 0};
+  // Beyond these bounds all elements around a place are outside.
+  const double first = how.padding == Padding::zeros ? -2 : 0, end = how.padding == Padding::zeros ? last + 2 : last;
+  if (place.at >= first && place.at <= end) return place;
+  return {std::clamp(place.at, first, end), 0};
+}
+
+/// Images and the places in them; coordinates count dims from the last one.
+struct Images {
+  Images(const Sampling& how, const DenseTensor& x, const DenseTensor& grid)
+      : how(how), space(x.dims().rank() - 2), corners(how.nearest ? 1 : 1 << space), channels(x.dims()[1]) {
+    for (int i = 0; i < space; ++i) {
+      sizes[static_cast<size_t>(i)] = x.dims()[x.dims().rank() - 1 - i];
+      strides[static_cast<size_t>(i)] = elements;
+      elements *= sizes[static_cast<size_t>(i)];
+    }
+    places = grid.dims().numel(1, grid.dims().rank() - 1);
+    blocks = (places + kBlock - 1) / kBlock;
+  }
+
+  Sampling how;
+  int space, corners;
+  int64_t channels, elements = 1, places = 0, blocks = 0;
+  std::array<int64_t, 3> sizes{}, strides{};
+};
+
+/// The elements around one place.
+struct Around {
+  std::array<int64_t, 8> from;                   // in the image of a channel; -1 where one is outside
+  std::array<double, 8> weight;                  // of each of them
+  std::array<std::array<double, 3>, 8> slope{};  // of the weight in each coordinate
+};
+
+template <class T>
+Around around(const Images& images, const T* coordinates) {
+  std::array<int64_t, 3> first{};
+  std::array<double, 3> part{}, slope{};
+  for (size_t i = 0; i < static_cast<size_t>(images.space); ++i) {
+    const Place place =
+        place_of(images.how, static_cast<double>(static_cast<Compute<T>>(coordinates[i])), images.sizes[i]);
+    const double below = images.how.nearest ? std::nearbyint(place.at) : std::floor(place.at);
+    first[i] = static_cast<int64_t>(below);
+    part[i] = images.how.nearest ? 0 : place.at - below;
+    slope[i] = images.how.nearest ? 0 : place.slope;
+  }
+  Around found;
+  for (int k = 0; k < images.corners; ++k) {
+    const auto corner = static_cast<size_t>(k);
+    int64_t from = 0;
+    bool inside = true;
+    double weight = 1;
+    std::array<double, 3> slopes{slope};
+    for (size_t i = 0; i < static_cast<size_t>(images.space); ++i) {
+      const bool next = ((k >> i) & 1) != 0;
+      const int64_t index = first[i] + (next ? 1 : 0);
+      inside = inside && index >= 0 && index < images.sizes[i];
+      from += index * images.strides[i];
+      const double factor = next ? part[i] : 1 - part[i];
+      weight *= factor;
+      for (size_t j = 0; j < slopes.size(); ++j) slopes[j] *= j != i ? factor : next ? 1 : -1;
+    }
+    found.from[corner] = inside ? from : -1;
+    found.weight[corner] = weight;
+    found.slope[corner] = slopes;
+  }
+  return found;
+}
+
+/// Calls body(image, the first place, the end, the elements around each of them) for blocks of places.
+template <class T, class Body>
+void each_block(const Images& images, const DenseTensor& grid, const Body& body) {
+  const int64_t cost = kBlock * images.corners * (8 + images.channels);
+  parallel_for(grid.dims()[0] * images.blocks, cost, [&](int64_t begin, int64_t end) {
+    std::vector<Around> found(static_cast<size_t>(kBlock));
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t image = block / images.blocks, first = block % images.blocks * kBlock,
+                    last = std::min(first + kBlock, images.places);
+      const T* coordinates = grid.data<T>() + (image * images.places + first) * images.space;
+      for (int64_t p = first; p < last; ++p, coordinates += images.space)
+        found[static_cast<size_t>(p - first)] = around(images, coordinates);
+      body(image, first, last, found);
+    }
+  });
+}
+
+template <class T>
+void grid_sample(const OpContext& ctx, const DenseTensor& x, const DenseTensor& grid, const std::string& mode,
+                 const std::string& padding_mode, bool align_corners, DenseTensor& out) {
+  using C = Compute<T>;
+  if (out.numel() == 0) return;
+  const Images images(meta::sampling_of(ctx.op, mode, padding_mode, align_corners), x, grid);
+  each_block<T>(images, grid, [&](int64_t image, int64_t first, int64_t last, const std::vector<Around>& found) {
+    for (int64_t c = image * images.channels; c < (image + 1) * images.channels; ++c) {
+      const T* const from = x.data<T>() + c * images.elements;
+      T* const to = out.data<T>() + c * images.places;
+      for (int64_t p = first; p < last; ++p) {
+        const Around& one = found[static_cast<size_t>(p - first)];
+        C sum = 0;
+        for (size_t k = 0; k < static_cast<size_t>(images.corners); ++k) {
+          if (one.from[k] >= 0) sum += static_cast<C>(one.weight[k]) * static_cast<C>(from[one.from[k]]);
+        }
+        to[p] = static_cast<T>(sum);
+      }
+    }
+  });
+}
+
+/// The gradient of grid: each place adds up its channels, in their order.
+template <class T>
+void sample_grid_grad(const Images& images, const DenseTensor& x, const DenseTensor& grid, const DenseTensor& out_grad,
+                      DenseTensor& grid_grad) {
+  const auto space = static_cast<size_t>(images.space);
+  each_block<T>(images, grid, [&](int64_t image, int64_t first, int64_t last, const std::vector<Around>& found) {
+    std::vector<double> sums(static_cast<size_t>(last - first) * space);
+    for (int64_t c = image * images.channels; c < (image + 1) * images.channels; ++c) {
+      const T* const from = x.data<T>() + c * images.elements;
+      const T* const grad = out_grad.data<T>() + c * images.places;
+      double* sum = sums.data();
+      for (int64_t p = first; p < last; ++p, sum += space) {
+        const Around& one = found[static_cast<size_t>(p - first)];
+        const auto g = static_cast<double>(static_cast<Compute<T>>(grad[p]));
+        for (size_t k = 0; k < static_cast<size_t>(images.corners); ++k) {
+          if (one.from[k] < 0) continue;
+          const double value = g * static_cast<double>(static_cast<Compute<T>>(from[one.from[k]]));
+          for (size_t i = 0; i < space; ++i) sum[i] += one.slope[k][i] * value;
+        }
+      }
+    }
+    T* const to = grid_grad.data<T>() + (image * images.places + first) * images.space;
+    for (size_t i = 0; i < sums.size(); ++i) to[i] = static_cast<T>(static_cast<Compute<T>>(sums[i]));
+  });
+}
+
+/// The gradient of x: the places of an image add to its elements in their order, in double.
+template <class T>
+void sample_x_grad(const Images& images, const DenseTensor& grid, const DenseTensor& out_grad, DenseTensor& x_grad) {
+  std::vector<Around> found(static_cast<size_t>(images.places));
+  for (int64_t image = 0; image < grid.dims()[0]; ++image) {
+    const T* const coordinates = grid.data<T>() + image * images.places * images.space;
+    parallel_for(images.places, 16 * images.corners, [&](int64_t begin, int64_t end) {
+      for (int64_t p = begin; p < end; ++p)
+        found[static_cast<size_t>(p)] = around(images, coordinates + p * images.space);
+    });
+    const int64_t cost = images.elements + images.places * images.corners;
+    parallel_for(images.channels, cost, [&](int64_t begin, int64_t end) {
+      std::vector<double> sums(static_cast<size_t>(images.elements));
+      for (int64_t c = image * images.channels + begin; c < image * images.channels + end; ++c) {
+        std::fill(sums.begin(), sums.end(), 0.0);
+        const T* const grad = out_grad.data<T>() + c * images.places;
+        for (int64_t p = 0; p < images.places; ++p) {
+          const Around& one = found[static_cast<size_t>(p)];
+          const auto g = static_cast<double>(static_cast<Compute<T>>(grad[p]));
+          for (size_t k = 0; k < static_cast<size_t>(images.corners); ++k) {
+            if (one.from[k] >= 0) sums[static_cast<size_t>(one.from[k])] += one.weight[k] * g;
+          }
+        }
+        T* const to = x_grad.data<T>() + c * images.elements;
+        for (size_t i = 0; i < sums.size(); ++i) to[i] = static_cast<T>(static_cast<Compute<T>>(sums[i]));
+      }
+    });
+  }
+}
+
+template <class T>
+void grid_sample_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& grid, const DenseTensor& out_grad,
+                      const std::string& mode, const std::string& padding_mode, bool align_corners, DenseTensor& x_grad,
+                      DenseTensor& grid_grad) {
+  const Images images(meta::sampling_of(ctx.op, mode, padding_mode, align_corners), x, grid);
+  if (x_grad.numel() > 0) sample_x_grad<T>(images, grid, out_grad, x_grad);
+  if (grid_grad.numel() > 0) sample_grid_grad<T>(images, x, grid, out_grad, grid_grad);
+}
+
+}  // namespace
+
+void register_grid_sample() {
+  for_types(FloatTypes{}, []<class T>(TypeTag<T>) {
+    register_kernel("grid_sample", kBackend, dtype_of<T>, &grid_sample<T>);
+    register_kernel("grid_sample_grad", kBackend, dtype_of<T>, &grid_sample_grad<T>);
+  });
+}
+
+}  // namespace shard::cpu
