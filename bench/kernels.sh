@@ -4,6 +4,7 @@
 # usage: bench/kernels.sh [--build DIR] [--match TEXT ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source bench/torch.sh
 
 build=build-release
 options=()
@@ -18,20 +19,7 @@ done
 scripts/setup.sh
 cmake --preset release -B "$build" >/dev/null
 cmake --build "$build" -j"$(nproc)" --target kernel_bench
-
-# The CPU part of the wheel needs few of the packages that it names, beside the libraries of the CUDA toolkit.
-python=$build/torch/bin/python
-if [[ ! -x $python ]]; then
-  python3 -m venv "$build/torch"
-fi
-if ! "$python" -c 'import torch' 2>/dev/null; then
-  "$build/torch/bin/pip" install --quiet --no-deps torch typing_extensions sympy mpmath networkx filelock jinja2 markupsafe fsspec numpy \
-    nvidia-cufile nvidia-cusparselt-cu13 nvidia-nvshmem-cu13 nvidia-nccl-cu13 || true
-fi
-if ! reason=$("$python" -c 'import torch' 2>&1); then
-  echo "kernels: not measured, because PyTorch cannot be imported: ${reason##*$'\n'}"
-  exit 0
-fi
+make_torch "$build"
 
 for threads in 1 "$(nproc)"; do
   for mode in "" --backward; do

@@ -25,7 +25,7 @@ done
 if $make; then
   scripts/setup.sh
   cmake --preset release -B "$build" >/dev/null
-  cmake --build "$build" -j"$jobs" --target dispatch_bench dispatch_loop gpt_bench program_bench reshard_bench codegen_bench bench_report
+  cmake --build "$build" -j"$jobs" --target dispatch_bench dispatch_loop program_bench reshard_bench codegen_bench bench_report
 fi
 out=$build/bench
 
@@ -58,7 +58,6 @@ fi
 
 "$out/bench_report" "$out"
 echo
-"$out/gpt_bench"
 "$out/program_bench"
 
 # Collectives beside MPI's own, where MPI is there. Two processes have a core each on most machines; four may have to share.

@@ -1,5 +1,5 @@
 // A small GPT over characters, on a mesh with the axes "dp" and "tp"; train_gpt trains it and
-// bench/gpt_bench measures it.
+// bench/model_bench measures it.
 #pragma once
 
 #include <vector>

@@ -1,0 +1,126 @@
+// Trains models for bench/model_bench.py, which times their steps beside PyTorch's.
+// usage: model_bench [--threads N]
+// Each line of the standard input is a command, and is answered by one line:
+//   list                    the names of all models, separated by semicolons
+//   make MODE FILE MODEL    builds a model, whose steps are `eager` or `captured`, and writes its parameters and batches; answers ok
+//   step N                  makes N steps; answers the seconds of one and the loss of the last
+#include <fmt/format.h>
+#include <tbb/global_control.h>
+
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <optional>
+#include <sstream>
+
+#include <shard/program.h>
+#include <shard/shard.h>
+
+#include "models.h"
+
+namespace {
+
+using namespace shard;
+using Tensors = std::vector<Tensor>;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kBatches = 8;  // that steps take in turn
+
+/// A model in training.
+class Training {
+ public:
+  Training(model_bench::Model model, bool captured) : model_(std::move(model)), optimizer_(parameters(), 1e-3) {
+    for (const Tensor& parameter : parameters()) parameter.set_requires_grad(true);
+    for (size_t i = 0; i < kBatches; ++i) batches_.push_back(model_.run.batch());
+    if (captured) program_.emplace([this](const Tensors& in) { return Tensors{loss_of_step(in)}; }, CaptureOptions());
+  }
+
+  double step() {
+    const Tensors& batch = batches_[steps_++ % kBatches];
+    const Tensor loss = program_ ? (*program_)(batch)[0] : loss_of_step(batch);
+    return static_cast<double>(full_tensor(loss).to_vector<float>().front());
+  }
+
+  /// Parameters and then batches, as their elements one after the other.
+  void write(const std::string& path) const {
+    std::ofstream file(path, std::ios::binary);
+    const auto write = [&]<class T>(const std::vector<T>& elements) {
+      file.write(reinterpret_cast<const char*>(elements.data()),
+                 static_cast<std::streamsize>(elements.size() * sizeof(T)));
+    };
+    const auto append = [&](const Tensor& x) {
+      const Tensor whole = full_tensor(x.detach());
+      if (whole.dtype() == DType::int64) write(whole.to_vector<int64_t>());
+      else write(whole.to_vector<float>());
+    };
+    for (const Tensor& parameter : parameters()) append(parameter);
+    for (const Tensors& batch : batches_) {
+      for (const Tensor& x : batch) append(x);
+    }
+    if (!file) throw std::runtime_error(fmt::format("{} could not be written", path));
+  }
+
+ private:
+  const Tensors& parameters() const { return model_.run.parameters; }
+  Tensor loss_of_step(const Tensors& batch) {
+    // Those of the step before; the gradients of this one are results of the program, which has to compute them.
+    if (!model_.updates) {
+      for (const Tensor& parameter : parameters()) parameter.set_grad({});
+    }
+    const Tensor loss = model_.run.loss(batch);
+    loss.backward();
+    if (model_.updates) optimizer_.step();
+    return loss.detach();
+  }
+
+  model_bench::Model model_;
+  training::AdamW optimizer_;
+  std::vector<Tensors> batches_;
+  std::optional<CapturedFunction> program_;
+  size_t steps_ = 0;
+};
+
+class Server {
+ public:
+  std::string answer(const std::string& command, std::istringstream& rest) {
+    if (command == "list") {
+      std::string names;
+      for (const auto& [name, make] : models_) names += (names.empty() ? "" : ";") + name;
+      return names;
+    }
+    if (command == "make") {
+      std::string mode, path, name;
+      std::getline(rest >> mode >> path >> std::ws, name);
+      now_.reset();
+      now_.emplace(models_.at(name)(ProcessMesh::make({1, 1}, {}, {"dp", "tp"})), mode == "captured");
+      now_->write(path);
+      return "ok";
+    }
+    int steps = 0;
+    rest >> steps;
+    double loss = 0;
+    const auto begin = Clock::now();
+    for (int i = 0; i < steps; ++i) loss = now_.value().step();
+    return fmt::format("{:.9f} {:.9g}", std::chrono::duration<double>(Clock::now() - begin).count() / steps, loss);
+  }
+
+ private:
+  std::map<std::string, std::function<model_bench::Model(const ProcessMesh*)>> models_ = model_bench::models();
+  std::optional<Training> now_;
+};
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const size_t threads = count == 3 ? std::stoul(arguments[2]) : 1;
+  const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, threads);
+  World::local(1)->run([](Rank&) {
+    Server server;
+    for (std::string line; std::getline(std::cin, line);) {
+      std::istringstream rest(line);
+      std::string command;
+      rest >> command;
+      std::cout << server.answer(command, rest) << std::endl;
+    }
+  });
+}
