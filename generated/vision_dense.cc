@@ -14,11 +14,12 @@ Meta grid_sample(const OpContext& ctx, const Meta& x, const Meta& grid, const st
   return out_meta;
 }
 
-Meta unpool(const OpContext& ctx, const Meta& x, const Meta& indices, const IntArray& /*ksize*/,
-    const IntArray& /*strides*/, const IntArray& /*padding*/, const IntArray& /*output_size*/,
-    const std::string& /*data_format*/) {
+Meta unpool(const OpContext& ctx, const Meta& x, const Meta& indices, const IntArray& ksize,
+    const IntArray& strides, const IntArray& padding, const IntArray& output_size,
+    const std::string& data_format) {
   Meta out_meta;
-  meta::UnpoolInferMeta(ctx, x, indices, out_meta);
+  meta::UnpoolInferMeta(ctx, x, indices, ksize, strides, padding, output_size, data_format,
+      out_meta);
   return out_meta;
 }
 
@@ -32,9 +33,10 @@ Meta roi_align(const OpContext& ctx, const Meta& x, const Meta& boxes, const Met
 }
 
 std::tuple<Meta, Meta> roi_pool(const OpContext& ctx, const Meta& x, const Meta& boxes,
-    const Meta& boxes_num, int /*pooled_height*/, int /*pooled_width*/, float spatial_scale) {
+    const Meta& boxes_num, int pooled_height, int pooled_width, float spatial_scale) {
   Meta out_meta, arg_max_meta;
-  meta::RoiPoolInferMeta(ctx, x, boxes, boxes_num, spatial_scale, out_meta, arg_max_meta);
+  meta::RoiPoolInferMeta(ctx, x, boxes, boxes_num, pooled_height, pooled_width, spatial_scale,
+      out_meta, arg_max_meta);
   return {out_meta, arg_max_meta};
 }
 

@@ -16,12 +16,6 @@ Tensor unpool_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&, c
 Tensor roi_pool_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&);
 }  // namespace shard::external
 
-// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
-namespace shard::meta {
-void UnpoolInferMeta(const OpContext&, const Meta&, const Meta&, Meta&);
-void RoiPoolInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, float, Meta&, Meta&);
-}  // namespace shard::meta
-
 namespace shard::ops {
 inline constexpr OpDef grid_sample = {.name = "grid_sample", .location = "vision.yaml",
     .inputs = slots<"x", "grid">, .attrs = names<"mode", "padding_mode", "align_corners">,

@@ -68,6 +68,32 @@ def output_text(array):
     return " ".join([head] + [number(e) for e in array.ravel()])
 
 
+def earlier_rows(family):
+    """The rows of a family's file, by the op, the case and what identifies a draw."""
+    rows, case = {}, None
+    path = os.path.join(FOLDER, "expected_%s.txt" % family)
+    if os.path.exists(path):
+        for line in open(path).read().splitlines()[1:]:
+            if "\t" in line:
+                case = line
+            else:
+                rows[case, tuple(line.split(" ", 3)[:3])] = line
+    return rows
+
+
+def settled(earlier, row):
+    """The earlier row where the new one differs only by rounding, which is another one on another processor."""
+    if earlier is None or earlier == row:
+        return row
+    old, new = earlier.split(" ")[3:], row.split(" ")[3:]
+    if len(old) != len(new) or any(a != b for a, b in zip(old, new) if "[" in a + b or "-" in (a, b)):
+        return row
+    numbers = [np.array([float(each) for each in side if "[" not in each and each != "-"]) for side in (old, new)]
+    finite = np.isfinite(numbers[1])
+    largest = np.abs(numbers[1][finite]).max(initial=0)
+    return earlier if np.allclose(*numbers, rtol=1e-12, atol=1e-13 * largest, equal_nan=True) else row
+
+
 def load():
     """The functions of all families, and the family of each."""
     functions, families = {}, {}
@@ -82,6 +108,7 @@ def load():
 def main(inputs):
     functions, families = load()
     texts = {family: [] for family in families.values()}
+    earlier = {family: earlier_rows(family) for family in texts}
     missing, failed, last = set(), [], {}
     for line in open(inputs):
         op, case, draw, kind, checksum, out_dims, *tensors = line.rstrip("\n").split("\t")
@@ -102,7 +129,7 @@ def main(inputs):
         if last.get(families[op]) != (op, case):
             text.append("%s\t%s" % (op, case))
             last[families[op]] = (op, case)
-        text.append(row)
+        text.append(settled(earlier[families[op]].get(("%s\t%s" % (op, case), (draw, kind, checksum))), row))
     for family, text in texts.items():
         with open(os.path.join(FOLDER, "expected_%s.txt" % family), "w") as file:
             file.write("# Written by update.sh; do not edit.\n" + "\n".join(text) + "\n")

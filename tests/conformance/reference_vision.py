@@ -120,8 +120,8 @@ def unpool(call):
 @op("unpool_grad")
 def unpool_grad(call):
     _, indices, _, out_grad = call.inputs
-    flat = out_grad.reshape(out_grad.shape[:2] + (16,))
-    return np.take_along_axis(flat, indices.reshape(indices.shape[:2] + (-1,)), axis=2).reshape(indices.shape)
+    n, c, h, w = indices.shape
+    return np.take_along_axis(out_grad.reshape(n, c, 16), indices.reshape(n, c, h * w), axis=2).reshape(indices.shape)
 
 
 # Boxes.
