@@ -100,6 +100,26 @@ void gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index
   run(x.data<char>(), rows, view, bytes, out.data<char>());
 }
 
+/// Adds up the elements of each line of x, of `view`, by their rows in a line of the result, in their order.
+template <class T>
+void sum_lines(const AxisView& view, const T* x, const DenseTensor& index, int64_t size, T* out) {
+  using C = Compute<T>;
+  visit_index(index, [&](const auto* rows) {
+    parallel_for(view.outer, 2 * view.size + size, [&](int64_t first, int64_t last) {
+      std::vector<C> sums(static_cast<size_t>(size));
+      for (int64_t line = first; line < last; ++line) {
+        std::fill(sums.begin(), sums.end(), C(0));
+        const T* const from = x + line * view.size;
+        for (int64_t i = 0; i < view.size; ++i) {
+          C& sum = sums[static_cast<size_t>(rows[i] < 0 ? rows[i] + size : rows[i])];
+          sum = wrap_add(sum, static_cast<C>(from[i]));
+        }
+        for (int64_t row = 0; row < size; ++row) out[line * size + row] = T(sums[static_cast<size_t>(row)]);
+      }
+    });
+  });
+}
+
 /// A thread computes whole rows of the result, so that their sums are in the order of x, whatever
 /// the number of threads.
 template <class T>
@@ -107,6 +127,7 @@ void index_sum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& in
                DenseTensor& out) {
   check_indices(ctx, 1, "index", index, -size, size);
   const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
+  if (view.inner == 1) return sum_lines(view, x.data<T>(), index, size, out.data<T>());
   const Positions positions = positions_of(size, index.numel(), [&](int64_t i) {
     const int64_t at = index_at(index, i);
     return at < 0 ? at + size : at;

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "shard/kernels/cpu/data_check.h"
+#include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/value.h"
 
 namespace shard::cpu {
@@ -14,15 +16,47 @@ inline int64_t index_at(const DenseTensor& index, int64_t i) {
   return index.dtype() == DType::int64 ? index.data<int64_t>()[i] : index.data<int32_t>()[i];
 }
 
+/// Calls body with the elements of an index, as int32 or int64.
+template <class Body>
+auto visit_index(const DenseTensor& index, const Body& body) {
+  return index.dtype() == DType::int64 ? body(index.data<int64_t>()) : body(index.data<int32_t>());
+}
+
+/// The first of `count` indices that is below `low` or not below `high`, or `count` where there is none.
+template <class I>
+int64_t first_outside(const I* index, int64_t count, int64_t low, int64_t high) {
+  constexpr int64_t kBlock = 8192;
+  std::atomic<int64_t> first = count;
+  parallel_for((count + kBlock - 1) / kBlock, kBlock, [&](int64_t from, int64_t to) {
+    const int64_t end = std::min(to * kBlock, count);
+    for (int64_t begin = from * kBlock; begin < std::min(end, first.load()); begin += kBlock) {
+      const int64_t n = std::min(kBlock, end - begin);
+      // The sign of one of the differences is set for an index outside. Comparisons of 64 bits are slow where vectors
+      // have no instruction for them.
+      uint64_t outside = 0;
+      for (int64_t i = begin; i < begin + n; ++i) {
+        const auto value = static_cast<uint64_t>(static_cast<int64_t>(index[i]));
+        outside |= (value - static_cast<uint64_t>(low)) | (static_cast<uint64_t>(high - 1) - value);
+      }
+      if (outside >> 63 == 0) continue;
+      int64_t at = begin;
+      while (index[at] >= low && index[at] < high) ++at;
+      for (int64_t known = first; at < known && !first.compare_exchange_weak(known, at);) {}
+      return;
+    }
+  });
+  return first;
+}
+
 /// `index` is input `input` of the op, called `name`.
 inline void check_indices(const OpContext& ctx, size_t input, const char* name, const DenseTensor& index, int64_t low,
                           int64_t high) {
-  for (int64_t i = 0; i < index.numel(); ++i) {
-    const int64_t value = index_at(index, i);
-    if (value >= low && value < high) continue;
-    fail_check(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {} ({} is {})", ctx.op,
-               name, value, index_text(ctx, input, index, i), low, high - 1, name, global_text(ctx, input, index));
-  }
+  const int64_t at =
+      visit_index(index, [&](const auto* values) { return first_outside(values, index.numel(), low, high); });
+  if (at == index.numel()) return;
+  fail_check(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {} ({} is {})", ctx.op, name,
+             index_at(index, at), index_text(ctx, input, index, at), low, high - 1, name,
+             global_text(ctx, input, index));
 }
 
 /// The positions of each row in a list of rows, in consecutive lists: those of row r are from

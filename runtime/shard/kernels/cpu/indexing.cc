@@ -104,20 +104,36 @@ void index_add(const OpContext& ctx, const DenseTensor& x, const DenseTensor& in
 }
 
 /// Elements are copied as integers of their size.
-template <class T>
-void take_rows(const DenseTensor& arr, const DenseTensor& indices, int along, DenseTensor& out) {
-  const AxisView view = axis_view(arr.dims(), along);
-  const int64_t count = indices.dims()[along];
-  const T* from = arr.data<T>();
-  T* to = out.data<T>();
+template <class T, class I>
+void take_rows(const AxisView& view, int64_t count, const T* from, const I* indices, T* to) {
+  const int64_t size = view.size;
+  const auto place = [=](int64_t index) { return index < 0 ? index + size : index; };
+  if (view.inner == 1) {  // elements of one line
+    parallel_for(view.outer, 2 * count, [&](int64_t first, int64_t last) {
+      for (int64_t line = first; line < last; ++line) {
+        const T* const elements = from + line * view.size;
+        const I* const at = indices + line * count;
+        T* const out = to + line * count;
+        for (int64_t i = 0; i < count; ++i) out[i] = elements[place(at[i])];
+      }
+    });
+    return;
+  }
   parallel_for(view.outer * count, 2 * view.inner, [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {
-      const T* slab = from + row / count * view.size * view.inner;
+      const T* const slab = from + row / count * view.size * view.inner;
       for (int64_t c = 0; c < view.inner; ++c) {
-        const int64_t i = row * view.inner + c, at = index_at(indices, i);
-        to[i] = slab[(at < 0 ? at + view.size : at) * view.inner + c];
+        const int64_t i = row * view.inner + c;
+        to[i] = slab[place(indices[i]) * view.inner + c];
       }
     }
+  });
+}
+
+template <class T>
+void take_elements(const DenseTensor& arr, const DenseTensor& indices, int along, DenseTensor& out) {
+  visit_index(indices, [&](const auto* values) {
+    take_rows(axis_view(arr.dims(), along), indices.dims()[along], arr.data<T>(), values, out.data<T>());
   });
 }
 
@@ -127,10 +143,10 @@ void take_along_axis(const OpContext& ctx, const DenseTensor& arr, const DenseTe
   const int64_t size = ctx.input_box(0, arr).global[along];
   check_indices(ctx, 1, "indices", indices, -size, size);
   switch (size_of(arr.dtype())) {
-    case 1: return take_rows<uint8_t>(arr, indices, along, out);
-    case 2: return take_rows<uint16_t>(arr, indices, along, out);
-    case 4: return take_rows<uint32_t>(arr, indices, along, out);
-    default: return take_rows<uint64_t>(arr, indices, along, out);
+    case 1: return take_elements<uint8_t>(arr, indices, along, out);
+    case 2: return take_elements<uint16_t>(arr, indices, along, out);
+    case 4: return take_elements<uint32_t>(arr, indices, along, out);
+    default: return take_elements<uint64_t>(arr, indices, along, out);
   }
 }
 
