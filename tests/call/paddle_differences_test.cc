@@ -223,3 +223,16 @@ TEST_CASE("differences from Paddle: roi_align needs the numbers of boxes and has
   CHECK(of(x.grad()) == Values(4, 0.25));
   error_of([] { roi_align(zeros({1, 1, 2, 2}), zeros({1, 4}), {}); }, ErrorCode::undefined);
 }
+
+TEST_CASE("differences from Paddle: counting, medians and graphs") {
+  const auto [runs, index, counts] = unique_consecutive(ints({1, 1, 2}), true, true);
+  CHECK(index.dtype() == DType::int64);
+  CHECK(counts.dtype() == DType::int64);
+  const double largest = std::numeric_limits<double>::max();
+  CHECK(of(std::get<0>(nanmedian(reals({largest, largest})))) == Values{largest});
+  const Tensor x = reals({1, 2}), edges = ints({0, 1});
+  const auto [mean, arrived] = send_u_recv_intermediate(x, edges, edges, "MEAN");
+  CHECK(arrived.dtype() == DType::int64);
+  CHECK(std::get<1>(send_u_recv_intermediate(x, edges, edges)).dims() == Dims{0});
+  error_of([&] { send_u_recv(x, edges, ints({0, -1})); }, ErrorCode::out_of_range);
+}

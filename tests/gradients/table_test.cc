@@ -123,9 +123,11 @@ const std::vector<Constant> kConstantOutputs = {
     {"warpctc", {1}},  // what the gradient uses
 };
 /// Cases whose gradient is by definition another than that of the value, in `places` inputs: divided by a count, or also
-/// that of elements of which only the last is in the result.
+/// that of elements of which only the last is in the result, or several times that of an element which edges send several
+/// times.
 const std::vector<Constant> kScaledGradients = {{"warpctc", {0}, "the last class is blank, norm_by_times, int32"},
-                                                {"unpool", {0}, "several at one place"}};
+                                                {"unpool", {0}, "several at one place"},
+                                                {"send_u_recv", {0}, "MAX, int32"}};
 /// Inputs that must be positive: powers of them are real then, and roots have a derivative.
 const std::vector<Constant> kPositiveInputs = {{"elementwise_pow", {0}}, {"frobenius_norm", {0}}, {"sqrt", {0}}};
 

@@ -3,6 +3,7 @@
 
 #include "shard/ops/activation_ops.h"
 #include "shard/ops/elementary_ops.h"
+#include "shard/ops/graph_ops.h"
 #include "shard/ops/indexing_ops.h"
 #include "shard/ops/linalg_ops.h"
 #include "shard/ops/logic_ops.h"
@@ -203,9 +204,44 @@ TEST_CASE("selections and running functions: the axis is whole") {
       {ops::topk, {{d, "a, b"}}, {Scalar(2), int64_t{-1}, kYes, kYes}, {{6, 2}, {6, 2}}, "[a, -] -> [a, -], [a, -]"},
       {ops::argsort, {{d, "a, b"}}, {int64_t{0}, kNo, kNo}, {d, d}, "[-, b] -> [-, b], [-, b]"},
       {ops::kthvalue, {{d, "a, b"}}, {int64_t{1}, int64_t{1}, kNo}, {{6}, {6}}, "[a, -] -> [a], [a]"},
+      {ops::nanmedian, {{d, "a, b"}}, {IntArray{1}, kNo, std::string("avg")}, {{6}, {6, 2}}, "[a, -] -> [a], [a, -]"},
+      {ops::nanmedian,
+       {{d, "a, b"}},
+       {IntArray{0}, kYes, std::string("min")},
+       {{1, 4}, {1, 4}},
+       "[-, b] -> [-, b], [-, b]"},
       {ops::cummax, {{d, "a, b"}}, {int64_t{1}, DType::int64}, {d, d}, "[a, -] -> [a, -], [a, -]"},
       {ops::histogram, {{d, "a, b"}}, {int64_t{5}, int64_t{0}, int64_t{2}}, {{5}}, "[a, b] -> [-] sum(a) sum(b)"},
       {ops::histogram, {{d, "a, b"}}, {int64_t{5}, int64_t{0}, int64_t{0}}, {{5}}, "[-, -] -> [-]"},
+  });
+}
+
+TEST_CASE("messages along edges: nodes are whole, and sums over sharded edges are pending") {
+  const Dims x{6, 4}, y{12, 4}, edges{12};
+  const IntArray rows = {0};
+  const std::string sum = "SUM", mean = "MEAN", product = "MUL";
+  check_cases({
+      {ops::send_u_recv,
+       {{x, "a, b"}, {edges, "a"}, {edges, "-"}},
+       {sum, rows},
+       {x, {0}},
+       "[-, b], [a], [a] -> [-, b] sum(a), [-] sum(a)"},
+      {ops::send_u_recv,
+       {{x, "-, b"}, {edges, "a"}, {edges, "a"}},
+       {mean, rows},
+       {x, {6}},
+       "[-, b], [-], [-] -> [-, b], [-]"},
+      {ops::send_ue_recv,
+       {{x, "-, b"}, {y, "a, b"}, {edges, "a"}, {edges, "a"}},
+       {product, sum, rows},
+       {x, {0}},
+       "[-, b], [a, b], [a], [a] -> [-, b] sum(a), [-] sum(a)"},
+      {ops::send_uv,
+       {{x, "-, b"}, {x, "-, b"}, {edges, "a"}, {edges, "a"}},
+       {product},
+       {y},
+       "[-, b], [-, b], [a], [a] -> [a, b]"},
+      {ops::segment_pool, {{x, "a, b"}, {{6}, "a"}}, {sum}, {x, {0, 1}}, "[-, b], [-] -> [-, b], [-, -]"},
   });
 }
 

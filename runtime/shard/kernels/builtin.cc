@@ -1,6 +1,7 @@
 // Registers every kernel that the library is built with, by explicit calls. A new family of kernels
 // adds the call of its register function here.
 #include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/register_graph.h"
 #include "shard/kernels/cpu/register_image.h"
 #include "shard/kernels/cpu/register_linalg.h"
 #include "shard/kernels/cpu/register_sequence.h"
@@ -44,7 +45,9 @@ void register_builtin_kernels() {
   cpu::register_interpolate();
   cpu::register_image_norm();
   cpu::register_loss();
+  cpu::register_counting();
   cpu::register_sort();
+  cpu::register_nanmedian();
   cpu::register_running();
   cpu::register_linalg();
   cpu::register_linalg_factor();
@@ -53,6 +56,8 @@ void register_builtin_kernels() {
   cpu::register_roi_align();
   cpu::register_nms();
   cpu::register_roi_pool();
+  cpu::register_graph_send();
+  cpu::register_segment_pool();
   cpu::register_sequence();
   cpu::register_ctc();
   cpu::register_rnn();

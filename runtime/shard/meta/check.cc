@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace shard::meta {
 
@@ -21,6 +22,13 @@ void check_size(const OpContext& ctx, std::span<const int64_t> dims, DType dtype
          "[{}] the result {} of dtype {} would have more bytes than an int64 can count; make a dim smaller", ctx.op,
          to_string(IntArray(dims)), to_string(dtype));
   }
+}
+
+int64_t most_rows(DType indices, int64_t width, DType dtype) {
+  // 8 bytes at least, for kernels that list rows.
+  const int64_t bytes = std::max<int64_t>(width * static_cast<int64_t>(size_of(dtype)), 8);
+  const int64_t counted = indices == DType::int32 ? int64_t{1} << 31 : std::numeric_limits<int64_t>::max();
+  return std::min(counted, std::numeric_limits<int64_t>::max() / bytes);
 }
 
 void check_floating(const OpContext& ctx, std::string_view name, const Meta& x) {

@@ -15,6 +15,9 @@ inline const Dims& global_dims(const OpContext& ctx, size_t i, const Meta& x) {
 
 /// Throws out_of_range for a negative dim or when the bytes do not fit into int64.
 void check_size(const OpContext& ctx, std::span<const int64_t> dims, DType dtype);
+/// The largest number of rows, of `width` elements of `dtype`, of a result whose rows are those that indices name: as
+/// many as indices of that dtype can count, and bytes fit into int64.
+int64_t most_rows(DType indices, int64_t width, DType dtype);
 /// Throws dtype_mismatch unless `x` is of a float dtype.
 void check_floating(const OpContext& ctx, std::string_view name, const Meta& x);
 /// Throws dtype_mismatch unless `x` is int32 or int64.

@@ -96,6 +96,12 @@ SHARD_API void MaskedSelectInferMeta(const OpContext& ctx, const Meta& x, const 
 /// dtype: int32 or int64 (dtype_mismatch). Outputs that are not asked for are [0].
 SHARD_API void UniqueInferMeta(const OpContext& ctx, const Meta& x, bool return_index, bool return_inverse,
                                bool return_counts, DType dtype, Meta& out, Meta& indices, Meta& inverse, Meta& counts);
+/// x has a first dim (shape_mismatch); dtype as for unique.
+SHARD_API void UniqueConsecutiveRowsInferMeta(const OpContext& ctx, const Meta& x, bool return_inverse,
+                                              bool return_counts, DType dtype, Meta& out, Meta& index, Meta& counts);
+/// x: int32 or int64 [n], weights of its shape or absent. out: int64, or the float dtype in which weights are added up.
+SHARD_API void BincountInferMeta(const OpContext& ctx, const Meta& x, const Meta* weights, const Scalar& minlength,
+                                 Meta& out);
 
 // Shapes (shape.cc): ops that change the dims of one tensor and keep the dtype.
 // In `shape`, one -1 is inferred and a 0 keeps the dim of x. A local shape is explicit: its 0 is an
@@ -202,6 +208,9 @@ SHARD_API void SquaredL2NormInferMeta(const OpContext& ctx, const Meta& x, Meta&
 /// Float dtypes (dtype_mismatch). `reduce_all` names all axes.
 SHARD_API void FrobeniusNormInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keep_dim,
                                       bool reduce_all, Meta& out);
+/// mode: "avg" or "min"; over some elements (invalid_argument).
+SHARD_API void NanmedianInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim,
+                                  const std::string& mode, Meta& out, Meta& medians);
 /// size is a 0-d int64.
 SHARD_API void NumelInferMeta(const OpContext& ctx, const Meta& x, Meta& size);
 /// dtype: int32 or int64. Throws invalid_argument for an empty axis.
@@ -513,6 +522,20 @@ SHARD_API void RoiPoolInferMeta(const OpContext& ctx, const Meta& x, const Meta&
                                 int pooled_height, int pooled_width, float spatial_scale, Meta& out, Meta& arg_max);
 /// Boxes [r, 4] of a float dtype; the result has at most as many rows.
 SHARD_API void NmsInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+
+// Graphs (graph.cc): rows are along the first dim; indices are int32 or int64, of one dim.
+/// The result has out_size[0] rows if that is above 0, else those of x. dst_count is [rows] for MEAN, else [0].
+SHARD_API void SendURecvInferMeta(const OpContext& ctx, const Meta& x, const Meta& src_index, const Meta& dst_index,
+                                  const std::string& reduce_op, const IntArray& out_size, Meta& out, Meta& dst_count);
+/// y has a row for each edge; the rows of x and y broadcast against each other (shape_mismatch).
+SHARD_API void SendUERecvInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, const Meta& src_index,
+                                   const Meta& dst_index, const std::string& message_op, const std::string& reduce_op,
+                                   const IntArray& out_size, Meta& out, Meta& dst_count);
+SHARD_API void SendUVInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, const Meta& src_index,
+                               const Meta& dst_index, const std::string& message_op, Meta& out);
+/// The results have the largest possible number of rows.
+SHARD_API void SegmentPoolInferMeta(const OpContext& ctx, const Meta& x, const Meta& segment_ids,
+                                    const std::string& pooltype, Meta& out, Meta& summed_ids);
 
 // Sequences (sequence.cc): lengths are int32 or int64 [batch].
 /// Sizes of at least 1 and dropout_prob from 0 to 1 (invalid_argument); one float dtype. reserve is in the dtype of

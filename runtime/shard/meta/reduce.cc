@@ -86,6 +86,17 @@ void FrobeniusNormInferMeta(const OpContext& ctx, const Meta& x, const IntArray&
   reduce(ctx, x, reduce_all ? IntArray() : axis, keep_dim, x.dtype, out);
 }
 
+void NanmedianInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim,
+                        const std::string& mode, Meta& out, Meta& medians) {
+  if (x.dtype == DType::boolean)
+    fail(ErrorCode::dtype_mismatch, "[{}] x is {}, but must be numbers; cast it", ctx.op, to_string(x));
+  if (mode != "avg" && mode != "min")
+    fail(ErrorCode::invalid_argument, "[{}] mode is '{}', but must be avg or min", ctx.op, mode);
+  reduce_extreme(ctx, x, axis, keepdim, out);
+  medians = {out.dims, DType::int64};
+  if (mode == "avg") medians.dims.push_back(2);
+}
+
 void NumelInferMeta(const OpContext&, const Meta&, Meta& size) { size = {Dims(), DType::int64}; }
 
 void ArgMaxInferMeta(const OpContext& ctx, const Meta& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype,

@@ -14,5 +14,6 @@ void register_dynamic_rules();    // rules_dynamic.cc
 void register_attention_rules();  // rules_attention.cc
 void register_optim_rules();      // rules_optim.cc
 void register_conv_rules();       // rules_conv.cc
+void register_graph_rules();      // rules_graph.cc
 
 }  // namespace shard::spmd

@@ -215,6 +215,7 @@ void register_builtin_rules() {
   register_attention_rules();
   register_optim_rules();
   register_conv_rules();
+  register_graph_rules();
 }
 
 }  // namespace shard::spmd

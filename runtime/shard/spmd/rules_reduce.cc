@@ -1,5 +1,7 @@
-// Rules of allclose, argmax, cumsum, frobenius_norm, histogram and numel, and the names of the expressions of
+// Rules of allclose, argmax, cumsum, frobenius_norm, histogram, nanmedian and numel, and the names of the expressions of
 // reductions. Rules that move dims are in rules_shape.cc.
+#include <string>
+
 #include "shard/spmd/builtin_rules.h"
 #include "shard/spmd/notation.h"
 
@@ -85,6 +87,27 @@ RuleResult frobenius_norm(const RuleArgs& args) {
   return solve(args, n);
 }
 
+/// The reduced dims are whole. The places of the two elements in the middle are in a last dim.
+RuleResult nanmedian(const RuleArgs& args) {
+  Notation n;
+  const Dims& dims = args.tensors[0].meta.dims;
+  const IntArray axes = args.integers("axis");
+  n.inputs = {fresh_letters(n, dims, axes.empty() ? Letter::Role::whole : Letter::Role::map)};
+  if (dims.rank() > 0) {
+    for (const int64_t axis : axes)
+      n.letters[static_cast<size_t>(normalize_axis(args.op.name, "axis", axis, dims.rank()))].role =
+          Letter::Role::whole;
+  }
+  n.outputs = {{}};
+  for (const int letter : n.inputs[0]) {
+    if (n.letters[static_cast<size_t>(letter)].role == Letter::Role::map) n.outputs[0].push_back(letter);
+    else if (args.flag("keepdim")) n.outputs[0].push_back(kNoLetter);
+  }
+  n.outputs.push_back(n.outputs[0]);
+  if (std::get<std::string>(args.attr("mode")) == "avg") n.outputs[1].push_back(kNoLetter);
+  return solve(args, n);
+}
+
 /// No element is read: x keeps its layout, including pending reductions, and every rank knows the
 /// global shape.
 RuleResult numel(const RuleArgs& args) {
@@ -110,6 +133,7 @@ void register_reduction_rules() {
   register_rule("CumsumInferSpmd", cumsum);
   register_rule("FrobeniusNormInferSpmd", frobenius_norm);
   register_rule("HistogramInferSpmd", histogram);
+  register_rule("NanmedianInferSpmd", nanmedian);
   register_rule("NumelInferSpmd", numel);
 }
 

@@ -130,6 +130,7 @@ SHARD_API void add_loss_cases(OpCases& cases);        // op_cases_loss.cc
 SHARD_API void add_optim_cases(OpCases& cases);       // op_cases_optim.cc
 SHARD_API void add_sort_cases(OpCases& cases);        // op_cases_sort.cc
 SHARD_API void add_linalg_cases(OpCases& cases);      // op_cases_linalg.cc
+SHARD_API void add_graph_cases(OpCases& cases);       // op_cases_graph.cc
 SHARD_API void add_vision_cases(OpCases& cases);      // op_cases_vision.cc
 SHARD_API void add_sequence_cases(OpCases& cases);    // op_cases_sequence.cc
 SHARD_API void add_dynamic_cases(OpCases& cases);     // op_cases_dynamic.cc

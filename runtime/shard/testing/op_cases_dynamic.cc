@@ -6,6 +6,37 @@
 #include "shard/testing/op_cases.h"
 
 namespace shard::testing {
+namespace {
+
+void add_counting(OpCases& cases) {
+  const auto add_runs = [&](const char* op, const std::string& name, const auto& run) {
+    cases.push_back({op, name, kAnyDType, [=](Draw& draw) {
+                       return CaseCall{{draw.input(draw.dims(2)).between(0, 1)}, [=](Tensors& t) {
+                                         const auto [out, index, counts] = run(t[0]);
+                                         return Tensors{out, index, counts};
+                                       }};
+                     }});
+  };
+  add_runs("unique_consecutive", "elements",
+           [](const Tensor& x) { return unique_consecutive(x, true, true, {}, DType::int64); });
+  add_runs("unique_consecutive", "columns",
+           [](const Tensor& x) { return unique_consecutive(x, true, true, {1}, DType::int32); });
+  add_runs("unique_consecutive_rows", "rows alone", [](const Tensor& x) { return unique_consecutive_rows(x); });
+  add_runs("unique_consecutive_rows", "with index and counts",
+           [](const Tensor& x) { return unique_consecutive_rows(x, true, true, DType::int32); });
+  // Not int32: the checker also runs ops on contributions, and that to a minimum may be its largest number.
+  cases.push_back({"bincount", "at least 4", {DType::int64}, [](Draw& draw) {
+                     return CaseCall{{draw.input(draw.dims(1)).between(0, 6)},
+                                     [](Tensors& t) { return Tensors{bincount(t[0], {}, 4)}; }};
+                   }});
+  cases.push_back({"bincount", "weights", {DType::float32, DType::float64, DType::int32}, [](Draw& draw) {
+                     const CaseInput weights = draw.input(draw.dims(1));
+                     return CaseCall{{weights.of(DType::int64).between(0, 4), weights},
+                                     [](Tensors& t) { return Tensors{bincount(t[0], t[1])}; }};
+                   }});
+}
+
+}  // namespace
 
 void add_dynamic_cases(OpCases& cases) {
   for (const int rank : {0, 1, 2, 3}) {
@@ -31,6 +62,7 @@ void add_dynamic_cases(OpCases& cases) {
                                        return Tensors{out, indices, inverse, counts};
                                      }};
                    }});
+  add_counting(cases);
 }
 
 void add_random_cases(OpCases& cases) {

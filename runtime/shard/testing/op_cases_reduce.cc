@@ -129,6 +129,22 @@ void add_norms(OpCases& cases) {
                    }});
 }
 
+void add_nanmedian(OpCases& cases) {
+  const auto add = [&](const std::string& name, const IntArray& axis, bool keepdim, const std::string& mode) {
+    cases.push_back({"nanmedian", name, kNumbers, [=](Draw& draw) {
+                       return CaseCall{{draw.input(draw.dims_above_0(3))}, [=](Tensors& t) {
+                                         const auto [out, medians] = nanmedian(t[0], axis, keepdim, mode);
+                                         return Tensors{out, medians};
+                                       }};
+                     }});
+  };
+  add("all axes, keepdim, avg", {}, true, "avg");
+  add("all axes, min", {}, false, "min");
+  add("axis 1, avg", {1}, false, "avg");
+  add("axes -1 and 0, avg", {-1, 0}, false, "avg");
+  add("axis 0, keepdim, min", {0}, true, "min");
+}
+
 }  // namespace
 
 void add_reduce_cases(OpCases& cases) {
@@ -153,6 +169,7 @@ void add_reduce_cases(OpCases& cases) {
   add_argmaxes(cases, "argmin", argmin);
   add_composites(cases);
   add_norms(cases);
+  add_nanmedian(cases);
 }
 
 }  // namespace shard::testing

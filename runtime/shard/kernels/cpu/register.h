@@ -41,7 +41,9 @@ void register_distributions();
 void register_optim();
 void register_creation();
 void register_dynamic();
+void register_counting();
 void register_sort();
+void register_nanmedian();
 void register_running();
 void register_linalg();
 
