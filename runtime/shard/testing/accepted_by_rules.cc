@@ -226,10 +226,26 @@ std::vector<Accepted> accepted_by_rules() {
       "those of whole numbers of some functions; a rule knows neither");
   std::vector<std::string> any_state = kPending;
   any_state.push_back("shard");
-  add({"conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad", "conv2d_transpose_grad", "conv3d_transpose_grad",
-       "pool2d_grad", "pool3d_grad", "pool2d_double_grad", "pool3d_double_grad", "max_pool2d_with_index_grad",
-       "max_pool3d_with_index_grad", "max_pool2d_with_index_double_grad", "max_pool3d_with_index_double_grad",
-       "group_norm_grad", "instance_norm_grad", "bce_loss_grad", "log_loss_grad", "huber_loss_grad", "nll_loss_grad"},
+  add({"conv2d_grad",
+       "depthwise_conv2d_grad",
+       "conv3d_grad",
+       "conv2d_transpose_grad",
+       "conv3d_transpose_grad",
+       "pool2d_grad",
+       "pool3d_grad",
+       "pool2d_double_grad",
+       "pool3d_double_grad",
+       "max_pool2d_with_index_grad",
+       "max_pool3d_with_index_grad",
+       "max_pool2d_with_index_double_grad",
+       "max_pool3d_with_index_double_grad",
+       "group_norm_grad",
+       "instance_norm_grad",
+       "bce_loss_grad",
+       "log_loss_grad",
+       "huber_loss_grad",
+       "nll_loss_grad",
+       "margin_cross_entropy_grad"},
       kPending, "a pending gradient beside replicated arguments: no kind states which arguments are only read");
   add({"pool2d", "pool3d", "max_pool2d_with_index", "max_pool3d_with_index"}, kPending,
       "linear or monotone by pooling_type, for which an op declares one kind");
@@ -264,10 +280,12 @@ std::vector<Accepted> accepted_by_rules() {
   add({"searchsorted"}, kPending,
       "linear or monotone in one argument beside a replicated one: no kind states which arguments are only read");
   add({"cumprod", "kron"}, {"prod"}, "products are exact only where nothing overflows");
-  add({"triangular_solve", "solve", "cholesky_solve"}, any_state,
+  add({"lu_unpack"}, kPending,
+      "a selection of elements beside constants and replicated pivots: no kind states which arguments are only read");
+  add({"triangular_solve", "solve", "cholesky_solve", "lstsq"}, any_state,
       "linear in the right side alone, beside a replicated matrix: no kind states which arguments are only read");
   add({"matrix_rank"}, any_state, "matrices of cases are regular, which a rule does not know");
-  add({"logsumexp", "p_norm", "l1_norm", "reduce_as"}, kPending,
+  add({"dist", "logsumexp", "p_norm", "l1_norm", "reduce_as"}, kPending,
       "composites of ops that commute less than they do together, for the few different numbers of their cases");
   return all;
 }
