@@ -4,7 +4,7 @@ import numpy as np
 from scipy import special
 
 from reference_elementwise import gelu_tanh_argument, silu
-from reference_nn import EPSILON_2, normalised_grad
+from reference_nn import EPSILON_2, log_softmax_of, normalised_grad
 
 OPS = {}
 HALF = 0.5  # the epsilon of log_loss and the delta of huber_loss, of type float
@@ -170,8 +170,8 @@ def margin_cross_entropy(call):
     chosen = at_labels(label, x.shape[1])
     turned = np.cos(factor * np.arccos(x) + angle) if (factor, angle) != (1, 0) else x
     scaled = MARGIN_SCALE * np.where(chosen == 1, turned - cosine, x)
-    logarithms = special.log_softmax(scaled, axis=1)
-    return [np.exp(logarithms), -np.sum(np.where(chosen == 1, logarithms, 0), axis=1, keepdims=True)]
+    logarithms = np.where(chosen == 1, log_softmax_of(scaled, 1), 0)
+    return [special.softmax(scaled, axis=1), -np.sum(logarithms, axis=1, keepdims=True)]
 
 
 @op("margin_cross_entropy_grad")

@@ -226,27 +226,13 @@ std::vector<Accepted> accepted_by_rules() {
       "those of whole numbers of some functions; a rule knows neither");
   std::vector<std::string> any_state = kPending;
   any_state.push_back("shard");
-  add({"conv2d_grad",
-       "depthwise_conv2d_grad",
-       "conv3d_grad",
-       "conv2d_transpose_grad",
-       "conv3d_transpose_grad",
-       "pool2d_grad",
-       "pool3d_grad",
-       "pool2d_double_grad",
-       "pool3d_double_grad",
-       "max_pool2d_with_index_grad",
-       "max_pool3d_with_index_grad",
-       "max_pool2d_with_index_double_grad",
-       "max_pool3d_with_index_double_grad",
-       "group_norm_grad",
-       "instance_norm_grad",
-       "bce_loss_grad",
-       "log_loss_grad",
-       "huber_loss_grad",
-       "nll_loss_grad",
-       "margin_cross_entropy_grad"},
+  add({"conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad", "conv2d_transpose_grad", "conv3d_transpose_grad",
+       "pool2d_grad", "pool3d_grad", "pool2d_double_grad", "pool3d_double_grad", "max_pool2d_with_index_grad",
+       "max_pool3d_with_index_grad", "max_pool2d_with_index_double_grad", "max_pool3d_with_index_double_grad",
+       "group_norm_grad", "instance_norm_grad", "bce_loss_grad", "log_loss_grad", "huber_loss_grad", "nll_loss_grad"},
       kPending, "a pending gradient beside replicated arguments: no kind states which arguments are only read");
+  add({"margin_cross_entropy_grad"}, kPending,
+      "linear in the gradient, and affine in softmax: no kind states which arguments are only read");
   add({"pool2d", "pool3d", "max_pool2d_with_index", "max_pool3d_with_index"}, kPending,
       "linear or monotone by pooling_type, for which an op declares one kind");
   add({"linear_interp", "bilinear_interp", "trilinear_interp", "bicubic_interp", "nearest_interp", "linear_interp_grad",
