@@ -271,7 +271,7 @@ std::vector<Accepted> accepted_by_rules() {
   add({"triangular_solve", "solve", "cholesky_solve", "lstsq"}, any_state,
       "linear in the right side alone, beside a replicated matrix: no kind states which arguments are only read");
   add({"matrix_rank"}, any_state, "matrices of cases are regular, which a rule does not know");
-  add({"dist", "logsumexp", "p_norm", "l1_norm", "reduce_as"}, kPending,
+  add({"logsumexp", "p_norm", "l1_norm", "reduce_as"}, kPending,
       "composites of ops that commute less than they do together, for the few different numbers of their cases");
   return all;
 }
