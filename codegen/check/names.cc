@@ -124,11 +124,6 @@ void check_names(const Op& op, const Runtime& runtime, DiagnosticSink& sink) {
                              op.name.text, function));
   }
   check_op_name({function, op.name.at}, runtime, sink);
-  if (is_runtime_namespace(op.name.text)) {
-    sink.warning(
-        op.name.at, "bad-name",
-        fmt::format("'{0}' is a namespace of the runtime: the functions of the op are called '{0}_op'.", op.name.text));
-  }
   std::vector<const Name*> args;
   for (const ArgRef arg : op.signature.args) args.push_back(&name_of(op.signature, arg));
   for (const Name* name : args) check_name(*name, "an argument", sink);

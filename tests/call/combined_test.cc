@@ -67,6 +67,7 @@ TEST_CASE("a sharded line is combined by what is sent for it and not gathered") 
     sends("softmax", 16, [&] { return softmax(x, -1); });
     sends("log_softmax", 16, [&] { return log_softmax(x, -1); });
     sends("cross_entropy_with_softmax", 24, [&] { return std::get<1>(cross_entropy_with_softmax(x, label)); });
+    sends("margin_cross_entropy", 24, [&] { return std::get<1>(margin_cross_entropy(x, label)); });
     const Tensor scale = ones({width}, DistSpec::parse(mesh, "a"));
     sends("rms_norm", 8, [&] { return std::get<0>(rms_norm(x, scale)); });
     sends("layer_norm", 16, [&] { return layer_norm(x, {}, {}, 1e-5f, 1); });

@@ -154,6 +154,7 @@ TEST_CASE("12, 19: a dry rank sends what the real one sends: lines whose parts a
     const Tensor soft = softmax(x, -1), log_soft = log_softmax(x, 0);
     const auto [probabilities, loss] = cross_entropy_with_softmax(x, label);
     const auto [soft_probabilities, soft_loss] = cross_entropy_with_softmax(x, soft, true);
+    const auto [margin_probabilities, margin_loss] = margin_cross_entropy(x, label, false, 0, 0, 1, 1, 0, 0.5f, 1);
     const auto [normal, mean_of, variance] = layer_norm_intermediate(x, whole, whole, 1e-5f, 1);
     const auto [rms, inverse] = rms_norm(x, scale);
     const auto [x_grad, scale_grad, bias_grad] = layer_norm_grad(x, whole, whole, mean_of, variance, normal, 1e-5f, 1);
@@ -165,6 +166,8 @@ TEST_CASE("12, 19: a dry rank sends what the real one sends: lines whose parts a
                                probabilities,
                                loss,
                                soft_loss,
+                               margin_probabilities,
+                               margin_loss,
                                cross_entropy_with_softmax_grad(label, probabilities, loss),
                                cross_entropy_with_softmax_grad(soft, soft_probabilities, soft_loss, true),
                                normal,

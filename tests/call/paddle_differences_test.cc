@@ -202,6 +202,27 @@ TEST_CASE("differences from Paddle: factors of matrices") {
   error_of([&] { sum(std::get<1>(qr(wide))).backward(); }, ErrorCode::invalid_argument);
 }
 
+TEST_CASE("differences from Paddle: what lu and least squares leave out") {
+  const Tensor x = full({3, 1}, 1);
+  const auto [out, pivots, infos] = lu(x);
+  CHECK(infos.dims() == Dims{});
+  CHECK(std::get<0>(lu_unpack(out, pivots, true, false)).dims() == Dims{3, 0});
+  CHECK(std::get<1>(lu_unpack(out, pivots, false, true)).dims() == Dims{3, 0});
+  CHECK(std::get<2>(lu_unpack(out, pivots, false, true)).dims() == Dims{0, 1});
+  const auto [solution, residuals, rank, values] = lstsq(reshape(x, {1, 1, 3}), full({1, 1, 2}, 1));
+  CHECK(residuals.dims() == Dims{1, 0});
+  CHECK(rank.to_vector<int32_t>() == std::vector<int32_t>{1});
+  CHECK(values.dims() == Dims{1, 0});
+}
+
+TEST_CASE("differences from Paddle: margin_cross_entropy is sharded by a mesh, and its softmax has a gradient") {
+  const Tensor logits = full({1, 2}, 0).set_requires_grad(true), label = zeros({1}, DType::int64);
+  error_of([&] { margin_cross_entropy(logits, label, false, 0, 0, 2); }, ErrorCode::invalid_argument);
+  const Tensor softmax = std::get<0>(margin_cross_entropy(logits, label, true, 0, 0, 1, 1, 0, 0, 1));
+  softmax.backward(Tensor::from_data(std::vector<float>{1, 0}, {1, 2}));
+  CHECK(of(logits.grad()) == Values{0.25, -0.25});
+}
+
 TEST_CASE("differences from Paddle: a grid of one element is at 0") {
   const Tensor one = Tensor::from_data(std::vector<double>{1, 0, 0, 0, 1, 0}, {1, 2, 3});
   CHECK(of(affine_grid(one, {1, 1, 1, 2})) == Values{-1, 0, 1, 0});

@@ -60,6 +60,8 @@ const std::vector<Exception>& exceptions() {
       {"eigh", "", "E", "LAPACK decides what becomes of elements that are not finite"},
       {"eigvalsh", "", "E", "LAPACK decides what becomes of elements that are not finite"},
       {"inverse", "", "E", "LAPACK decides what becomes of elements that are not finite"},
+      {"lstsq", "", "E", "LAPACK decides what becomes of elements that are not finite"},
+      {"lu", "", "E", "LAPACK decides what becomes of elements that are not finite"},
       {"matrix_power", "", "E", "LAPACK decides what becomes of elements that are not finite"},
       {"matrix_rank", "", "E", "LAPACK decides what becomes of elements that are not finite"},
       {"qr", "", "E", "LAPACK decides what becomes of elements that are not finite"},

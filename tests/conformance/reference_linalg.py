@@ -187,6 +187,62 @@ def qr(call):
     return list(np.linalg.qr(regular(call.inputs[0], 32), mode="complete" if call.case == "complete, square" else "reduced"))
 
 
+@op("lu")
+def lu(call):
+    """Gaussian elimination, in which the row with the largest element is exchanged first."""
+    pivot = call.case != "without pivots"
+    x = call.inputs[0]
+    out = regular(x, 32) if not pivot else x + 32 * np.eye(*x.shape[-2:])[::-1]
+    k = min(x.shape[-2:])
+    pivots = np.zeros((len(x), k), dtype=np.int64)
+    for a, exchanged in zip(out, pivots):
+        for i in range(k):
+            best = i + int(np.argmax(np.abs(a[i:, i]))) if pivot else i
+            a[[i, best]] = a[[best, i]]
+            exchanged[i] = best + 1
+            a[i + 1 :, i] /= a[i, i]
+            a[i + 1 :, i + 1 :] -= np.outer(a[i + 1 :, i], a[i, i + 1 :])
+    return [out, pivots, np.zeros(len(x), dtype=np.int64)]
+
+
+@op("lu_unpack")
+def lu_unpack(call):
+    x, y = call.inputs
+    b, m, n = x.shape
+    k = min(m, n)
+    pmat = np.zeros((b, m, m))
+    for p, exchanged in zip(pmat, y):
+        rows = np.eye(m)
+        for i, other in enumerate(exchanged - 1):
+            rows[[i, other]] = rows[[other, i]]
+        p[...] = rows.T
+    return [pmat, np.tril(x, -1)[..., :k] + np.eye(m, k), np.triu(x)[..., :k, :]]
+
+
+@op("lstsq")
+def lstsq(call):
+    driver, shape = call.case.split(", ")
+    x, y = regular(call.inputs[0], 32), call.inputs[1]
+    b, m, n = x.shape
+    sides, k = y.shape[-1], min(m, n)
+    solution = np.linalg.pinv(x) @ y if k > 0 else np.zeros((b, n, sides))
+    has_residuals = m > n and driver != "gelsy"
+    residuals = np.sum((y - x @ solution) ** 2, axis=1) if has_residuals else np.zeros((b, 0))
+    values = np.linalg.svd(x, compute_uv=False) if driver in ("gelsd", "gelss") else np.zeros((b, 0))
+    return [solution, residuals, np.full(b, k), values]
+
+
+@op("dist")
+def dist(call):
+    size = np.abs(call.inputs[0] - call.inputs[1])
+    order = float(call.case[len("of order ") :])
+    if order == 0:
+        return np.sum(size != 0).astype(np.float64)
+    if np.isinf(order):
+        return np.max(size, initial=0)
+    return np.sum(size**order) ** (1 / order)
+
+
 @op("matrix_rank")
 def matrix_rank(call):
     x = call.inputs[0]

@@ -29,6 +29,8 @@ TEST_CASE("gradients of composites are those of central differences") {
       {"cross", {{3, 2}, {3, 2}}, [](const Tensors& t) { return cross(t[0], t[1]); }},
       {"kron", {{2, 3}, {2}}, [](const Tensors& t) { return kron(t[0], t[1]); }},
       {"multi_dot", {{3}, {3, 2}, {2, 4}}, [](const Tensors& t) { return multi_dot(t); }},
+      {"dist", {{3, 4}, {4}}, [](const Tensors& t) { return dist_op(t[0], t[1]); }},
+      {"dist of order 3", {{3, 1}, {2, 1, 4}}, [](const Tensors& t) { return dist_op(t[0], t[1], 3); }},
       {"cholesky_solve", {{3, 2}, {3, 3}}, [](const Tensors& t) { return cholesky_solve(t[0], factor(t[1]), false); }},
       {"eigvalsh",
        {{3, 3}},

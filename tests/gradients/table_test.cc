@@ -118,6 +118,7 @@ const std::vector<Constant> kConstantOutputs = {
     {"huber_loss", {1}},        // what the gradient uses
     {"instance_norm", {1, 2}},
     {"layer_norm", {1, 2}},  // statistics
+    {"lu_unpack", {0}},      // the permutation
     {"nll_loss", {1}},       // the weights of the labels
     {"rms_norm", {1}},
     {"warpctc", {1}},  // what the gradient uses

@@ -253,6 +253,17 @@ TEST_CASE("linear algebra: matrices are whole, and leading dims may be sharded")
       {ops::slogdet, {{d, "a, -, b"}}, {}, {{2, 6}}, "[a, -, -] -> [-, a]"},
       {ops::svd, {{d, "a, b, -"}}, {kNo}, {d, {6, 4}, d}, "[a, -, -] -> [a, -, -], [a, -], [a, -, -]"},
       {ops::qr, {{d, "a, -, b"}}, {std::string("reduced")}, {d, d}, "[a, -, -] -> [a, -, -], [a, -, -]"},
+      {ops::lu, {{d, "a, b, -"}}, {kYes}, {d, {6, 4}, {6}}, "[a, -, -] -> [a, -, -], [a, -], [a]"},
+      {ops::lu_unpack,
+       {{d, "a, b, -"}, {{6, 4}, "a, b", DType::int32}},
+       {kYes, kYes},
+       {d, d, d},
+       "[a, -, -], [a, -] -> [a, -, -], [a, -, -], [a, -, -]"},
+      {ops::lstsq,
+       {{d, "a, b, -"}, {{6, 4, 2}, "-, -, b"}},
+       {Scalar(0), std::string("gels")},
+       {{6, 4, 2}, {6, 0}, {6}, {6, 0}},
+       "[a, -, -], [a, -, -] -> [a, -, -], [a, -], [a], [a, -]"},
   });
 }
 
@@ -305,6 +316,11 @@ TEST_CASE("layers: what is normalised or looked up decides what may be sharded")
        {kNo, kYes, kYes, int64_t{-100}, int64_t{-1}},
        {{6, 4}, {6, 1}},
        "[a, b], [a, -] -> [a, b], [a, -]"},
+      {ops::margin_cross_entropy,
+       {{{6, 4}, "a, b"}, {{6}, "-", DType::int64}},
+       {kNo, int64_t{0}, int64_t{0}, int64_t{1}, 1.0, 0.5, 0.0, 64.0},
+       {{6, 4}, {6, 1}},
+       "[a, b], [a] -> [a, b], [a, -]"},
   });
 }
 

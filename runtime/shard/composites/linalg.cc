@@ -62,6 +62,23 @@ Tensor dot(const Tensor& x, const Tensor& y) {
   return squeeze(matmul(unsqueeze(x, {1}), unsqueeze(y, {2}), false, false), {1, 2});
 }
 
+Tensor dist(const Tensor& x, const Tensor& y, float p) {
+  if (x.dtype() != y.dtype() || !is_floating(x.dtype())) {
+    fail(ErrorCode::dtype_mismatch, "[dist] x is {} and y is {}, but both must be of one float dtype; cast them",
+         to_string(x.meta()), to_string(y.meta()));
+  }
+  bool fits = true;
+  for (int d = 1; d <= std::min(x.dims().rank(), y.dims().rank()); ++d) {
+    const int64_t a = x.dims()[x.dims().rank() - d], b = y.dims()[y.dims().rank() - d];
+    fits = fits && (a == b || a == 1 || b == 1);
+  }
+  if (!fits) {
+    fail(ErrorCode::shape_mismatch, "[dist] x is {} and y is {}, but their shapes must broadcast", to_string(x.dims()),
+         to_string(y.dims()));
+  }
+  return p_norm(subtract(x, y), p, -1, 0, /*keepdim=*/false, /*asvector=*/true);
+}
+
 Tensor addmm(const Tensor& input, const Tensor& x, const Tensor& y, float beta, float alpha) {
   check_rank("addmm", "x", x, 2);
   check_rank("addmm", "y", y, 2);

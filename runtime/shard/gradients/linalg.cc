@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "shard/gradients/common.h"
 #include "shard/ops/api.h"
@@ -49,6 +50,12 @@ Tensor scaled_columns(const Tensor& x, const Tensor& factors) { return multiply(
 Tensor first_of(const Tensor& x, int axis, int64_t count) {
   const int at = axis + x.dims().rank();
   return x.dims()[at] == count ? x : slice(x, {at}, {0}, {count});
+}
+
+/// Those of the matrices of x in rows from `top` to before `bottom` and columns from `left` to before `right`.
+Tensor block(const Tensor& x, int64_t top, int64_t bottom, int64_t left, int64_t right) {
+  const int rank = x.dims().rank();
+  return slice(x, {rank - 2, rank - 1}, {top, left}, {bottom, right});
 }
 
 }  // namespace
@@ -138,6 +145,42 @@ Tensor qr_grad(const Tensor& x, const Tensor& q, const Tensor& r, const Tensor& 
   const Tensor mirrored = add(tril(product, 0), transposed(tril(product, -1)));
   const Tensor side = add(q_grad, matmul(q, mirrored));
   return transposed(triangular_solve(r, transposed(side)));
+}
+
+Tensor lu_grad(const Tensor& out, const Tensor& pivots, const Tensor& out_grad, bool pivot) {
+  const int rank = out.dims().rank();
+  const int64_t m = out.dims()[rank - 2], n = out.dims()[rank - 1], k = std::min(m, n);
+  if (k == 0) return out_grad;
+  const Tensor factors = block(out, 0, k, 0, k), grad = block(out_grad, 0, k, 0, k);
+  const Tensor lower_grad = tril(grad, -1), upper_grad = triu(grad, 0);
+  // The products of the transposed lower factor, which has a diagonal of ones, and with the transposed upper one.
+  Tensor of_lower = add(lower_grad, transposed_times(tril(factors, -1), lower_grad));
+  Tensor of_upper = times_transposed(upper_grad, triu(factors, 0));
+  const auto by_lower = [&](const Tensor& y) { return triangular_solve(factors, y, false, /*transpose=*/true, true); };
+  const auto by_upper = [&](const Tensor& y) { return transposed(triangular_solve(factors, transposed(y))); };
+  std::vector<Tensor> parts;
+  if (n > k) {
+    const Tensor right_grad = block(out_grad, 0, k, k, n);
+    of_lower = subtract(of_lower, times_transposed(right_grad, block(out, 0, k, k, n)));
+    parts.push_back(by_lower(right_grad));
+  } else if (m > k) {
+    const Tensor below_grad = block(out_grad, k, m, 0, k);
+    of_upper = subtract(of_upper, transposed_times(block(out, k, m, 0, k), below_grad));
+    parts.push_back(by_upper(below_grad));
+  }
+  parts.insert(parts.begin(), by_upper(by_lower(add(tril(of_lower, -1), triu(of_upper, 0)))));
+  const Tensor in_order = parts.size() == 1 ? parts[0] : concat(parts, n > k ? rank - 1 : rank - 2);
+  return pivot ? matmul(std::get<0>(lu_unpack(out.detach(), pivots, false, true)), in_order) : in_order;
+}
+
+Tensor lu_unpack_grad(const Tensor& x, const Tensor& l_grad, const Tensor& u_grad, bool unpack_ludata) {
+  if (!unpack_ludata) return full_like(x, 0);
+  const int rank = x.dims().rank();
+  const int64_t m = x.dims()[rank - 2], n = x.dims()[rank - 1], k = std::min(m, n);
+  Tensor lower = tril(l_grad, -1), upper = triu(u_grad, 0);
+  if (n > k) lower = concat({lower, full_like(block(u_grad, 0, k, k, n), 0)}, rank - 1);
+  if (m > k) upper = concat({upper, full_like(block(l_grad, k, m, 0, k), 0)}, rank - 2);
+  return add(lower, upper);
 }
 
 }  // namespace shard::external

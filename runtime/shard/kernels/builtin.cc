@@ -51,6 +51,8 @@ void register_builtin_kernels() {
   cpu::register_running();
   cpu::register_linalg();
   cpu::register_linalg_factor();
+  cpu::register_linalg_lu();
+  cpu::register_lstsq();
   cpu::register_grid_sample();
   cpu::register_unpool();
   cpu::register_roi_align();

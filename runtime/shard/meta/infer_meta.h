@@ -256,6 +256,15 @@ SHARD_API void EighInferMeta(const OpContext& ctx, const Meta& x, const std::str
 SHARD_API void SvdInferMeta(const OpContext& ctx, const Meta& x, bool full_matrices, Meta& u, Meta& s, Meta& vh);
 /// Matrices of any shape; mode: "reduced", "complete" or "r" (invalid_argument).
 SHARD_API void QrInferMeta(const OpContext& ctx, const Meta& x, const std::string& mode, Meta& q, Meta& r);
+/// Matrices of any shape.
+SHARD_API void LUInferMeta(const OpContext& ctx, const Meta& x, Meta& out, Meta& pivots, Meta& infos);
+/// Results of lu: y are its pivots, int32 (dtype_mismatch).
+SHARD_API void LUUnpackInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, bool unpack_ludata,
+                                 bool unpack_pivots, Meta& pmat, Meta& l, Meta& u);
+/// Matrices of any shape with as many rows and equal leading dims (shape_mismatch); driver: "gels", "gelsy", "gelsd" or
+/// "gelss" (invalid_argument).
+SHARD_API void LstsqInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, const std::string& driver,
+                              Meta& solution, Meta& residuals, Meta& rank, Meta& singular_values);
 
 // Neural networks (nn.cc).
 // 1-D arguments are treated as a row (x) or column (y). Equal dtypes, broadcasting leading dims,
@@ -493,6 +502,12 @@ SHARD_API void HuberLossInferMeta(const OpContext& ctx, const Meta& input, const
                                   Meta& residual);
 SHARD_API void NllLossRawInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, const Meta* weight,
                                    const std::string& reduction, Meta& out, Meta& total_weight);
+/// logits [n, c], label [n] or [n, 1] of integers; nranks: 1 (invalid_argument).
+SHARD_API void MarginCrossEntropyInferMeta(const OpContext& ctx, const Meta& logits, const Meta& label, int nranks,
+                                           Meta& softmax, Meta& loss);
+SHARD_API void MarginCrossEntropyGradInferMeta(const OpContext& ctx, const Meta& logits, const Meta& label,
+                                               const Meta& softmax, const Meta& loss_grad, int nranks,
+                                               Meta& logits_grad);
 SHARD_API void LossGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, const Meta& out_grad,
                                  Meta& input_grad);
 SHARD_API void HuberLossGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, const Meta& out_grad,

@@ -104,4 +104,52 @@ void QrInferMeta(const OpContext& ctx, const Meta& x, const std::string& mode, M
   r = {with(leading, {k, n}), x.dtype};
 }
 
+void LUInferMeta(const OpContext& ctx, const Meta& x, Meta& out, Meta& pivots, Meta& infos) {
+  check_matrices(ctx, "x", x, /*square=*/false);
+  const Dims leading = batch(x.dims);
+  out = x;
+  pivots = {with(leading, {std::min(x.dims[x.dims.rank() - 2], x.dims[x.dims.rank() - 1])}), DType::int32};
+  infos = {leading, DType::int32};
+}
+
+void LUUnpackInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, bool unpack_ludata, bool unpack_pivots,
+                       Meta& pmat, Meta& l, Meta& u) {
+  Meta out, pivots, infos;
+  LUInferMeta(ctx, x, out, pivots, infos);
+  if (y.dtype != pivots.dtype || y.dims != pivots.dims) {
+    fail(y.dtype == pivots.dtype ? ErrorCode::shape_mismatch : ErrorCode::dtype_mismatch,
+         "[{}] argument 'y' is {}, but the pivots of an x of {} are {}; pass what lu returned", ctx.op, to_string(y),
+         to_string(x), to_string(pivots));
+  }
+  const Dims leading = batch(x.dims);
+  const int64_t m = x.dims[x.dims.rank() - 2], n = x.dims[x.dims.rank() - 1], k = std::min(m, n);
+  pmat = {with(leading, {m, unpack_pivots ? m : 0}), x.dtype};
+  l = {with(leading, {m, unpack_ludata ? k : 0}), x.dtype};
+  u = {with(leading, {unpack_ludata ? k : 0, n}), x.dtype};
+}
+
+void LstsqInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, const std::string& driver, Meta& solution,
+                    Meta& residuals, Meta& rank, Meta& singular_values) {
+  check_matrices(ctx, "x", x, /*square=*/false);
+  check_matrices(ctx, "y", y, /*square=*/false);
+  check_same_dtype(ctx, "x", x, "y", y);
+  const bool decomposes = driver == "gelsd" || driver == "gelss";
+  if (!decomposes && driver != "gels" && driver != "gelsy") {
+    fail(ErrorCode::invalid_argument, "[{}] driver is '{}', but must be 'gels', 'gelsy', 'gelsd' or 'gelss'", ctx.op,
+         driver);
+  }
+  const Dims leading = batch(x.dims);
+  const int64_t m = x.dims[x.dims.rank() - 2], n = x.dims[x.dims.rank() - 1], columns = y.dims[y.dims.rank() - 1];
+  if (y.dims != with(leading, {m, columns})) {
+    fail(ErrorCode::shape_mismatch,
+         "[{}] argument 'x' is {} and 'y' is {}, but both must have the same leading dims and as many rows; unsqueeze "
+         "a vector y, and expand leading dims",
+         ctx.op, to_string(x), to_string(y));
+  }
+  solution = {with(leading, {n, columns}), x.dtype};
+  residuals = {with(leading, {m > n && driver != "gelsy" ? columns : 0}), x.dtype};
+  rank = {leading, DType::int32};
+  singular_values = {with(leading, {decomposes ? std::min(m, n) : 0}), x.dtype};
+}
+
 }  // namespace shard::meta

@@ -58,6 +58,31 @@ void NllLossRawInferMeta(const OpContext& ctx, const Meta& input, const Meta& la
   total_weight = {Dims{}, statistics_dtype(input.dtype)};
 }
 
+void MarginCrossEntropyInferMeta(const OpContext& ctx, const Meta& logits, const Meta& label, int nranks, Meta& softmax,
+                                 Meta& loss) {
+  check_floating(ctx, "logits", logits);
+  check_index(ctx, "label", label);
+  if (nranks != 1) {
+    fail(ErrorCode::invalid_argument, "[{}] nranks is {}, but must be 1; shard the classes of logits over a mesh",
+         ctx.op, nranks);
+  }
+  const bool is_matrix = logits.dims.rank() == 2;
+  if (!is_matrix || (label.dims != Dims{logits.dims[0]} && label.dims != Dims{logits.dims[0], 1})) {
+    fail(ErrorCode::shape_mismatch, "[{}] logits is {} and label is {}, but they must be [n, c] and [n] or [n, 1]",
+         ctx.op, to_string(logits), to_string(label));
+  }
+  softmax = logits;
+  loss = {Dims{logits.dims[0], 1}, logits.dtype};
+}
+
+void MarginCrossEntropyGradInferMeta(const OpContext& ctx, const Meta& logits, const Meta& label, const Meta& softmax,
+                                     const Meta& loss_grad, int nranks, Meta& logits_grad) {
+  Meta loss;
+  MarginCrossEntropyInferMeta(ctx, logits, label, nranks, logits_grad, loss);
+  check_like_forward(ctx, "softmax", softmax, logits);
+  check_like_forward(ctx, "loss_grad", loss_grad, loss);
+}
+
 void LossGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, const Meta& out_grad,
                        Meta& input_grad) {
   check_alike(ctx, "input", input, "label", label);

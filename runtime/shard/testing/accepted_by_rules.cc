@@ -241,6 +241,8 @@ std::vector<Accepted> accepted_by_rules() {
        "max_pool3d_with_index_grad", "max_pool2d_with_index_double_grad", "max_pool3d_with_index_double_grad",
        "group_norm_grad", "instance_norm_grad", "bce_loss_grad", "log_loss_grad", "huber_loss_grad", "nll_loss_grad"},
       kPending, "a pending gradient beside replicated arguments: no kind states which arguments are only read");
+  add({"margin_cross_entropy_grad"}, kPending,
+      "linear in the gradient, and affine in softmax: no kind states which arguments are only read");
   add({"pool2d", "pool3d", "max_pool2d_with_index", "max_pool3d_with_index"}, kPending,
       "linear or monotone by pooling_type, for which an op declares one kind");
   add({"linear_interp", "bilinear_interp", "trilinear_interp", "bicubic_interp", "nearest_interp", "linear_interp_grad",
@@ -274,7 +276,9 @@ std::vector<Accepted> accepted_by_rules() {
   add({"searchsorted"}, kPending,
       "linear or monotone in one argument beside a replicated one: no kind states which arguments are only read");
   add({"cumprod", "kron"}, {"prod"}, "products are exact only where nothing overflows");
-  add({"triangular_solve", "solve", "cholesky_solve"}, any_state,
+  add({"lu_unpack"}, kPending,
+      "a selection of elements beside constants and replicated pivots: no kind states which arguments are only read");
+  add({"triangular_solve", "solve", "cholesky_solve", "lstsq"}, any_state,
       "linear in the right side alone, beside a replicated matrix: no kind states which arguments are only read");
   add({"matrix_rank"}, any_state, "matrices of cases are regular, which a rule does not know");
   add({"logsumexp", "p_norm", "l1_norm", "reduce_as"}, kPending,

@@ -1,10 +1,17 @@
 // Cases of the ops of linalg.yaml. Matrices are made of the inputs so that they have what the op
 // needs: an inverse, positive eigenvalues, or different ones.
+#include <limits>
+
 #include "shard/ops/api.h"
 #include "shard/testing/op_cases.h"
 
 namespace shard::testing {
 namespace {
+
+template <class... T>
+Tensors all(std::tuple<T...> values) {
+  return std::apply([](auto&... tensors) { return Tensors{tensors...}; }, values);
+}
 
 /// Matrices plus `factor` times the identity, which have an inverse for a large one.
 Tensor regular(const Tensor& x, double factor) { return add(x, tril(triu(full_like(x, factor), 0), 0)); }
@@ -116,6 +123,68 @@ void add_factors(OpCases& cases) {
                    kUlps, kZeros});
 }
 
+/// What makes matrices [b, m, n] regular with their rows in another order.
+Tensor exchanges(const Tensor& x) { return flip(tril(triu(full_like(x, 32), 0), 0), {1}); }
+
+void add_lus(OpCases& cases) {
+  const auto add = [&](const char* op, const char* name, bool tall, int64_t more,
+                       const std::function<Tensors(Tensor&)>& run) {
+    cases.push_back({op, name, kFloats,
+                     [=](Draw& draw) {
+                       const int64_t k = draw.size();
+                       const Dims dims = {draw.size(), tall ? k + more : k, tall ? k : k + more};
+                       return CaseCall{{draw.input(dims)}, [=](Tensors& t) { return run(t[0]); }};
+                     },
+                     kUlps, kZeros});
+  };
+  const auto lu_of = [](const Tensor& x) { return all(lu(shard::add(x, exchanges(x)))); };
+  add("lu", "square", true, 0, lu_of);
+  add("lu", "tall", true, 2, lu_of);
+  add("lu", "wide", false, 2, lu_of);
+  add("lu", "without pivots", true, 1, [](const Tensor& x) { return all(lu(regular(x, 32), false)); });
+  add("lu_", "square", true, 0, [](Tensor& x) {
+    add_(x, exchanges(x));
+    return all(lu_(x));
+  });
+  for (const bool tall : {true, false}) {
+    cases.push_back(
+        {"lu_unpack", tall ? "tall" : "wide", kFloats, [=](Draw& draw) {
+           const int64_t k = draw.size(), more = draw.size(), b = draw.size();
+           const int64_t m = tall ? k + more : k, n = tall ? k : k + more;
+           const CaseInput pivots = draw.input({b, k}).of(DType::int32).between(1, std::max<int64_t>(m, 1));
+           return CaseCall{{draw.input({b, m, n}), pivots}, [](Tensors& t) { return all(lu_unpack(t[0], t[1])); }};
+         }});
+  }
+}
+
+void add_least_squares(OpCases& cases) {
+  const auto add_lstsq = [&](const char* driver, bool tall) {
+    cases.push_back({"lstsq", std::string(driver) + (tall ? ", tall" : ", wide"), kFloats,
+                     [=](Draw& draw) {
+                       const int64_t k = draw.size(), more = draw.size(), b = draw.size();
+                       const Dims dims = {b, tall ? k + more : k, tall ? k : k + more};
+                       return CaseCall{{draw.input(dims), draw.input({b, dims[1], draw.size()})},
+                                       [=](Tensors& t) { return all(lstsq(regular(t[0], 32), t[1], 1e-3, driver)); }};
+                     },
+                     kUlps, kZeros});
+  };
+  add_lstsq("gels", true);
+  add_lstsq("gels", false);
+  add_lstsq("gelsy", true);
+  add_lstsq("gelsd", true);
+  add_lstsq("gelsd", false);
+  add_lstsq("gelss", false);
+  for (const float order : {0.0f, 1.0f, 2.0f, 3.0f, std::numeric_limits<float>::infinity()}) {
+    cases.push_back({"dist", "of order " + std::to_string(order), kFloats,
+                     [=](Draw& draw) {
+                       const CaseInput x = draw.input(draw.dims_above_0(2));
+                       return CaseCall{{x, draw.input({x.dims[1]})},
+                                       [=](Tensors& t) { return Tensors{dist_op(t[0], t[1], order)}; }};
+                     },
+                     kUlps, "sums are combined over ranks in another order"});
+  }
+}
+
 void add_products(OpCases& cases) {
   cases.push_back({"bmm", "[b, m, k] and [b, k, n]", kNumbers, [](Draw& draw) {
                      const int64_t b = draw.size(), k = draw.size();
@@ -184,6 +253,8 @@ void add_linalg_cases(OpCases& cases) {
   add_solutions(cases);
   add_svds(cases);
   add_factors(cases);
+  add_lus(cases);
+  add_least_squares(cases);
   add_products(cases);
   add_composites(cases);
 }

@@ -1,6 +1,7 @@
 // Cases of the ops of loss.yaml and fused.yaml, of normalisations of images, and of their gradients.
 #include "shard/ops/fused.h"
 #include "shard/ops/loss.h"
+#include "shard/ops/math.h"
 #include "shard/ops/nn.h"
 #include "shard/testing/op_cases.h"
 
@@ -130,6 +131,48 @@ void add_nll_losses(OpCases& cases) {
   }
 }
 
+constexpr double kMarginUlps = 16;
+const char* const kMargin = "sums are combined over ranks in another order";
+
+void add_margin_cross_entropies(OpCases& cases) {
+  const auto add = [&](const char* name, bool column, float margin1, float margin2, float margin3) {
+    const auto make = [=](bool grad, const std::function<Tensors(Tensors&)>& run) {
+      return [=](Draw& draw) {
+        const int64_t n = draw.size(), c = draw.size_above_0();
+        const Dims dims = column ? Dims{n, 1} : Dims{n};
+        std::vector<CaseInput> inputs = {draw.input({n, c}), draw.input(dims).of(DType::int64).between(0, c - 1)};
+        if (grad) inputs.insert(inputs.end(), {draw.input({n, c}), draw.input({n, 1})});
+        return CaseCall{inputs, run};
+      };
+    };
+    // Cosines are in [-1, 1].
+    cases.push_back(
+        {"margin_cross_entropy", name, kFloats,
+         make(false,
+              [=](Tensors& t) {
+                return all(margin_cross_entropy(scale(t[0], 0.25), t[1], false, 0, 0, 1, margin1, margin2, margin3, 4));
+              }),
+         kMarginUlps, kMargin});
+    cases.push_back({"margin_cross_entropy_grad", name, kFloats,
+                     make(true,
+                          [=](Tensors& t) {
+                            return Tensors{margin_cross_entropy_grad(scale(t[0], 0.25), t[1], t[2], t[3], false, 0, 0,
+                                                                     1, margin1, margin2, margin3, 4)};
+                          }),
+                     kMarginUlps, kMargin});
+    cases.push_back({"margin_cross_entropy_grad_", name, kFloats,
+                     make(true,
+                          [=](Tensors& t) {
+                            return Tensors{margin_cross_entropy_grad_(scale(t[0], 0.25), t[1], t[2], t[3], false, 0, 0,
+                                                                      1, margin1, margin2, margin3, 4)};
+                          }),
+                     kMarginUlps, kMargin});
+  };
+  add("an angle is added", true, 1, 0.5f, 0);
+  add("all margins", false, 1.25f, 0.25f, 0.125f);
+  add("a cosine is subtracted", false, 1, 0, 0.5f);
+}
+
 void add_fused(OpCases& cases) {
   const double ulps = 64;
   const char* inexact = "contributions are rounded before they are added";
@@ -198,6 +241,7 @@ void add_loss_cases(OpCases& cases) {
   add_image_norms(cases);
   add_losses_of_elements(cases);
   add_nll_losses(cases);
+  add_margin_cross_entropies(cases);
   add_fused(cases);
 }
 

@@ -17,6 +17,14 @@
   void prefix##geqrf_(const int* m, const int* n, T* a, const int* lda, T* tau, T* work, const int* lwork, int* info); \
   void prefix##orgqr_(const int* m, const int* n, const int* k, T* a, const int* lda, const T* tau, T* work,           \
                       const int* lwork, int* info);                                                                    \
+  void prefix##gels_(const char* trans, const int* m, const int* n, const int* nrhs, T* a, const int* lda, T* b,       \
+                     const int* ldb, T* work, const int* lwork, int* info);                                            \
+  void prefix##gelsy_(const int* m, const int* n, const int* nrhs, T* a, const int* lda, T* b, const int* ldb,         \
+                      int* pivots, const T* rcond, int* rank, T* work, const int* lwork, int* info);                   \
+  void prefix##gelsd_(const int* m, const int* n, const int* nrhs, T* a, const int* lda, T* b, const int* ldb, T* s,   \
+                      const T* rcond, int* rank, T* work, const int* lwork, int* iwork, int* info);                    \
+  void prefix##gelss_(const int* m, const int* n, const int* nrhs, T* a, const int* lda, T* b, const int* ldb, T* s,   \
+                      const T* rcond, int* rank, T* work, const int* lwork, int* info);                                \
   void prefix##gesdd_(const char* jobz, const int* m, const int* n, T* a, const int* lda, T* s, T* u, const int* ldu,  \
                       T* vt, const int* ldvt, T* work, const int* lwork, int* iwork, int* info);
 extern "C" {
@@ -40,6 +48,10 @@ struct Lapack {
   static constexpr auto getrs = pick(&sgetrs_, &dgetrs_);
   static constexpr auto getri = pick(&sgetri_, &dgetri_);
   static constexpr auto syevd = pick(&ssyevd_, &dsyevd_);
+  static constexpr auto gels = pick(&sgels_, &dgels_);
+  static constexpr auto gelsy = pick(&sgelsy_, &dgelsy_);
+  static constexpr auto gelsd = pick(&sgelsd_, &dgelsd_);
+  static constexpr auto gelss = pick(&sgelss_, &dgelss_);
   static constexpr auto gesdd = pick(&sgesdd_, &dgesdd_);
   static constexpr auto geqrf = pick(&sgeqrf_, &dgeqrf_);
   static constexpr auto orgqr = pick(&sorgqr_, &dorgqr_);

@@ -17,6 +17,7 @@
 #include "shard/kernels/cpu/data_check.h"
 #include "shard/kernels/cpu/fold.h"
 #include "shard/kernels/cpu/functions.h"
+#include "shard/kernels/cpu/index.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/transpose.h"
@@ -268,10 +269,6 @@ void label_smooth(const OpContext& ctx, const DenseTensor& label, const DenseTen
   });
 }
 
-int64_t index_at(const DenseTensor& index, int64_t i) {
-  return index.dtype() == DType::int64 ? index.data<int64_t>()[i] : index.data<int32_t>()[i];
-}
-
 /// `label` is input `input` of the op.
 void check_labels(const OpContext& ctx, size_t input, const DenseTensor& label, int64_t classes, int ignore_index) {
   for (int64_t i = 0; i < label.numel(); ++i) {
@@ -385,6 +382,86 @@ void cross_entropy_grad(const OpContext& ctx, const DenseTensor& label, const De
   else for_lines<T, 1>(view, {softmax_in.data<T>()}, input_grad.data<T>(), line_grad);
 }
 
+/// The angles of the cosines at label, and what becomes of them.
+struct Margins {
+  double factor, angle, cosine;
+
+  bool turns() const { return factor != 1 || angle != 0; }
+  double with(double x) const { return (turns() ? std::cos(factor * std::acos(x) + angle) : x) - cosine; }
+  double slope(double x) const {
+    return turns() ? factor * std::sin(factor * std::acos(x) + angle) / std::sqrt((1 - x) * (1 + x)) : 1;
+  }
+};
+
+/// The classes may be sharded, as in cross_entropy, which computes in the type of arithmetic here: what scale multiplies
+/// must not be rounded.
+template <class T>
+void margin_cross_entropy(const OpContext& ctx, const DenseTensor& logits, const DenseTensor& label, bool, int, int,
+                          int, float margin1, float margin2, float margin3, float scale, DenseTensor& softmax_out,
+                          DenseTensor& loss) {
+  using C = Compute<T>;
+  const Box box = ctx.input_box(0, logits);
+  check_indices(ctx, 1, "label", label, 0, box.global[1]);
+  const Margins margins{margin1, margin2, margin3};
+  const int64_t rows = logits.dims()[0], classes = logits.dims()[1];
+  const C factor = static_cast<C>(scale);
+  DenseTensor scaled = DenseTensor::allocate(kCpu, {logits.dims(), dtype_of<C>});
+  parallel_for(rows, classes, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const T* from = logits.data<T>() + i * classes;
+      C* to = scaled.data<C>() + i * classes;
+      for (int64_t k = 0; k < classes; ++k) to[k] = factor * static_cast<C>(from[k]);
+      if (const int64_t mine = index_at(label, i) - box.begin[1]; mine >= 0 && mine < classes)
+        to[mine] = factor * static_cast<C>(margins.with(static_cast<double>(static_cast<C>(from[mine]))));
+    }
+  });
+  const auto compute = [&](DenseTensor& to_softmax, DenseTensor& to_loss) {
+    cross_entropy<C>(ctx, scaled, label, false, true, true, -1, 1, to_softmax, to_loss);
+  };
+  if constexpr (!is_half<T>) return compute(softmax_out, loss);
+  DenseTensor wide_softmax = DenseTensor::allocate(kCpu, scaled.meta());
+  DenseTensor wide_loss = DenseTensor::allocate(kCpu, {loss.dims(), dtype_of<C>});
+  compute(wide_softmax, wide_loss);
+  const auto narrow = [](const DenseTensor& wide, DenseTensor& out) {
+    parallel_for(out.numel(), 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) out.data<T>()[i] = T(wide.data<C>()[i]);
+    });
+  };
+  narrow(wide_softmax, softmax_out);
+  narrow(wide_loss, loss);
+}
+
+void margin_cross_entropy_dry(const OpContext& ctx, const DenseTensor& logits, const DenseTensor& label, bool, int, int,
+                              int, float, float, float, float, DenseTensor& softmax_out, DenseTensor& loss) {
+  cross_entropy_dry(ctx, logits, label, false, true, true, -1, 1, softmax_out, loss);
+}
+
+/// Each class has an independent gradient. logits_grad may be softmax.
+template <class T>
+void margin_cross_entropy_grad(const OpContext& ctx, const DenseTensor& logits, const DenseTensor& label,
+                               const DenseTensor& softmax_in, const DenseTensor& loss_grad, bool, int, int, int,
+                               float margin1, float margin2, float margin3, float scale, DenseTensor& logits_grad) {
+  using C = Compute<T>;
+  const Box box = ctx.input_box(0, logits);
+  check_indices(ctx, 1, "label", label, 0, box.global[1]);
+  const Margins margins{margin1, margin2, margin3};
+  const int64_t rows = logits.dims()[0], classes = logits.dims()[1];
+  parallel_for(rows, classes, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const T* p = softmax_in.data<T>() + i * classes;
+      T* to = logits_grad.data<T>() + i * classes;
+      const C factor = static_cast<C>(scale) * static_cast<C>(loss_grad.data<T>()[i]);
+      const int64_t mine = index_at(label, i) - box.begin[1];
+      const bool has_label = mine >= 0 && mine < classes;
+      const C at_label = has_label ? static_cast<C>(p[mine]) : C(0);
+      for (int64_t k = 0; k < classes; ++k) to[k] = T(static_cast<C>(p[k]) * factor);
+      if (!has_label) continue;
+      const double x = static_cast<double>(static_cast<C>(logits.data<T>()[i * classes + mine]));
+      to[mine] = T(static_cast<C>(margins.slope(x)) * (at_label - 1) * factor);
+    }
+  });
+}
+
 void softmax_dry(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor&) {
   combined_dry(ctx, x, axis, ReduceType::max);
   combined_dry(ctx, x, axis, ReduceType::sum);
@@ -404,6 +481,7 @@ void register_softmax_for_target() {
   for (const char* op : {"softmax_grad", "log_softmax_grad"}) register_dry_kernel(op, &softmax_grad_dry);
   register_dry_kernel("cross_entropy_with_softmax", &cross_entropy_dry);
   register_dry_kernel("cross_entropy_with_softmax_grad", &cross_entropy_grad_dry);
+  register_dry_kernel("margin_cross_entropy", &margin_cross_entropy_dry);
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("softmax", kBackend, dtype_of<T>, &softmax<T>);
     register_kernel("log_softmax", kBackend, dtype_of<T>, &log_softmax<T>);
@@ -412,6 +490,8 @@ void register_softmax_for_target() {
     register_kernel("softmax_grad", kBackend, dtype_of<T>, &softmax_grad<T>);
     register_kernel("log_softmax_grad", kBackend, dtype_of<T>, &log_softmax_grad<T>);
     register_kernel("cross_entropy_with_softmax_grad", kBackend, dtype_of<T>, &cross_entropy_grad<T>);
+    register_kernel("margin_cross_entropy", kBackend, dtype_of<T>, &margin_cross_entropy<T>);
+    register_kernel("margin_cross_entropy_grad", kBackend, dtype_of<T>, &margin_cross_entropy_grad<T>);
   });
 }
 
