@@ -8,6 +8,7 @@
 #include "dynamic.h"
 #include "elementary.h"
 #include "fused.h"
+#include "graph.h"
 #include "image.h"
 #include "indexing.h"
 #include "linalg.h"
@@ -36,6 +37,7 @@ SHARD_API void register_api_creation(OpTable& table);
 SHARD_API void register_api_dynamic(OpTable& table);
 SHARD_API void register_api_elementary(OpTable& table);
 SHARD_API void register_api_fused(OpTable& table);
+SHARD_API void register_api_graph(OpTable& table);
 SHARD_API void register_api_image(OpTable& table);
 SHARD_API void register_api_indexing(OpTable& table);
 SHARD_API void register_api_linalg(OpTable& table);
@@ -58,6 +60,7 @@ inline void register_api(OpTable& table) {
   register_api_dynamic(table);
   register_api_elementary(table);
   register_api_fused(table);
+  register_api_graph(table);
   register_api_image(table);
   register_api_indexing(table);
   register_api_linalg(table);

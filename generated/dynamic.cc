@@ -29,6 +29,24 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> unique(const Tensor& x, bool return_i
       return_inverse, return_counts, dtype), x);
 }
 
+std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& x, bool return_inverse,
+    bool return_counts, const IntArray& axis, DType dtype) {
+  return external::unique_consecutive(x, return_inverse, return_counts, axis, dtype);
+}
+
+std::tuple<Tensor, Tensor, Tensor> unique_consecutive_rows(const Tensor& x, bool return_inverse,
+    bool return_counts, DType dtype) {
+  return autograd::unlinked(ops::unique_consecutive_rows,
+      call::dispatch(ops::unique_consecutive_rows, dist::unique_consecutive_rows,
+      infer::unique_consecutive_rows, dense::unique_consecutive_rows, x, return_inverse,
+      return_counts, dtype), x);
+}
+
+Tensor bincount(const Tensor& x, const Tensor& weights, const Scalar& minlength) {
+  return call::dispatch(ops::bincount, dist::bincount, infer::bincount, dense::bincount, x, weights,
+      minlength);
+}
+
 Tensor masked_select_grad(const Tensor& x, const Tensor& mask, const Tensor& out_grad) {
   return external::masked_select_grad(x, mask, out_grad);
 }

@@ -19,6 +19,23 @@ SHARD_API Tensor masked_select(const Tensor& x, const Tensor& mask,
 SHARD_API std::tuple<Tensor, Tensor, Tensor, Tensor> unique(const Tensor& x,
     bool return_index = false, bool return_inverse = false, bool return_counts = false,
     DType dtype = DType::int64);
+/// x without the slices along axis that equal the one before them, or without axis the elements of
+/// x in row-major order, [count], without those that equal the one before them. 0 and -0 are equal,
+/// NaN equals nothing. Where asked for: index, the place in out of each slice (or element) of x,
+/// and counts, how many are at each place of out; both in dtype (int32 or int64). What is not asked
+/// for is [0]. More than one axis is an invalid_argument error.
+SHARD_API std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& x,
+    bool return_inverse = false, bool return_counts = false, const IntArray& axis = {},
+    DType dtype = DType::int64);
+/// unique_consecutive along axis 0: the rows of x [n, ...] that differ from the row before them.
+SHARD_API std::tuple<Tensor, Tensor, Tensor> unique_consecutive_rows(const Tensor& x,
+    bool return_inverse = false, bool return_counts = false, DType dtype = DType::int64);
+/// How often each number from 0 to the largest is in x (int32 or int64, [n]), as int64 [the largest
+/// + 1], or zeros up to minlength where that is longer. With weights [n] (float32, float64, int32
+/// or int64) the sums of the weights of each number, added up in float64: as float32 for float32,
+/// else as float64. A negative number is an out_of_range error, a negative minlength an
+/// invalid_argument error.
+SHARD_API Tensor bincount(const Tensor& x, const Tensor& weights, const Scalar& minlength = 0);
 /// The gradient of masked_select: the elements of out_grad, in their order, where mask is true,
 /// else 0.
 SHARD_API Tensor masked_select_grad(const Tensor& x, const Tensor& mask, const Tensor& out_grad);

@@ -29,6 +29,22 @@ std::tuple<call::DynamicMeta, call::DynamicMeta, Meta, call::DynamicMeta> unique
   return {out_meta, indices_meta, inverse_meta, counts_meta};
 }
 
+std::tuple<call::DynamicMeta, Meta, call::DynamicMeta> unique_consecutive_rows(const OpContext& ctx,
+    const Meta& x, bool return_inverse, bool return_counts, DType dtype) {
+  Meta index_meta;
+  call::DynamicMeta out_meta, counts_meta;
+  meta::UniqueConsecutiveRowsInferMeta(ctx, x, return_inverse, return_counts, dtype, out_meta,
+      index_meta, counts_meta);
+  return {out_meta, index_meta, counts_meta};
+}
+
+call::DynamicMeta bincount(const OpContext& ctx, const Meta& x, const Meta* weights,
+    const Scalar& minlength) {
+  call::DynamicMeta out_meta;
+  meta::BincountInferMeta(ctx, x, weights, minlength, out_meta);
+  return out_meta;
+}
+
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -50,6 +66,18 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> unique(const OpCo
   return call::compute(ctx, kernels<"unique">(), x.dtype(),
       std::tie(out_meta, indices_meta, inverse_meta, counts_meta), x, return_index, return_inverse,
       return_counts, dtype);
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor> unique_consecutive_rows(const OpContext& ctx,
+    const call::DynamicMeta& out_meta, const Meta& index_meta, const call::DynamicMeta& counts_meta,
+    const DenseTensor& x, bool return_inverse, bool return_counts, DType dtype) {
+  return call::compute(ctx, kernels<"unique_consecutive_rows">(), x.dtype(),
+      std::tie(out_meta, index_meta, counts_meta), x, return_inverse, return_counts, dtype);
+}
+
+DenseTensor bincount(const OpContext& ctx, const call::DynamicMeta& out_meta, const DenseTensor& x,
+    const DenseTensor& weights, const Scalar& minlength) {
+  return call::compute(ctx, kernels<"bincount">(), x.dtype(), out_meta, x, weights, minlength);
 }
 
 }  // namespace shard::dense

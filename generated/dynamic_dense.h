@@ -9,6 +9,10 @@ call::DynamicMeta masked_select(const OpContext& ctx, const Meta& x, const Meta&
 std::tuple<call::DynamicMeta, call::DynamicMeta, Meta, call::DynamicMeta> unique(
     const OpContext& ctx, const Meta& x, bool return_index, bool return_inverse, bool return_counts,
     DType dtype);
+std::tuple<call::DynamicMeta, Meta, call::DynamicMeta> unique_consecutive_rows(const OpContext& ctx,
+    const Meta& x, bool return_inverse, bool return_counts, DType dtype);
+call::DynamicMeta bincount(const OpContext& ctx, const Meta& x, const Meta* weights,
+    const Scalar& minlength);
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -20,4 +24,9 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> unique(const OpCo
     const call::DynamicMeta& out_meta, const call::DynamicMeta& indices_meta,
     const Meta& inverse_meta, const call::DynamicMeta& counts_meta, const DenseTensor& x,
     bool return_index, bool return_inverse, bool return_counts, DType dtype);
+std::tuple<DenseTensor, DenseTensor, DenseTensor> unique_consecutive_rows(const OpContext& ctx,
+    const call::DynamicMeta& out_meta, const Meta& index_meta, const call::DynamicMeta& counts_meta,
+    const DenseTensor& x, bool return_inverse, bool return_counts, DType dtype);
+DenseTensor bincount(const OpContext& ctx, const call::DynamicMeta& out_meta, const DenseTensor& x,
+    const DenseTensor& weights, const Scalar& minlength);
 }  // namespace shard::dense

@@ -35,4 +35,20 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> unique(const Tensor& x, bool return_i
   });
 }
 
+std::tuple<Tensor, Tensor, Tensor> unique_consecutive_rows(const Tensor& x, bool return_inverse,
+    bool return_counts, DType dtype) {
+  call::DistCall call(ops::unique_consecutive_rows, x, return_inverse, return_counts, dtype);
+  return call.run(infer::unique_consecutive_rows, [&] {
+    return dense::unique_consecutive_rows(call, call.dynamic_meta(0), call.meta(1),
+        call.dynamic_meta(2), call[0], return_inverse, return_counts, call.local_dtype(dtype));
+  });
+}
+
+Tensor bincount(const Tensor& x, const Tensor& weights, const Scalar& minlength) {
+  call::DistCall call(ops::bincount, x, weights, minlength);
+  return call.run(infer::bincount, [&] {
+    return dense::bincount(call, call.dynamic_meta(0), call[0], call[1], minlength);
+  });
+}
+
 }  // namespace shard::dist

@@ -8,4 +8,6 @@ namespace shard::dist {
 decltype(shard::nonzero) nonzero;
 Tensor masked_select(const Tensor& x, const Tensor& mask);
 decltype(shard::unique) unique;
+decltype(shard::unique_consecutive_rows) unique_consecutive_rows;
+decltype(shard::bincount) bincount;
 }  // namespace shard::dist

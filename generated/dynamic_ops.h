@@ -8,6 +8,8 @@ static_assert(shard::kCodegenAbi == 8, "not this runtime; run cmake --build BUIL
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::external {
+std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor&, bool, bool, const IntArray&,
+    DType);
 Tensor masked_select_grad(const Tensor&, const Tensor&, const Tensor&);
 }  // namespace shard::external
 
@@ -23,4 +25,14 @@ inline constexpr OpDef unique = {.name = "unique", .location = "dynamic.yaml", .
     .attrs = names<"return_index", "return_inverse", "return_counts", "dtype">,
     .outputs = slots<"out", "indices", "inverse", "counts">, .rule = "UniqueInferSpmd",
     .kernel = "unique", .kernel_dtypes = dtype_sources<input_dtype(0)>, .dynamic_outputs = 0xb};
+inline constexpr OpDef unique_consecutive_rows = {.name = "unique_consecutive_rows",
+    .location = "dynamic.yaml", .inputs = slots<"x">,
+    .attrs = names<"return_inverse", "return_counts", "dtype">,
+    .outputs = slots<"out", "index", "counts">, .rule = "UniqueInferSpmd",
+    .kernel = "unique_consecutive_rows", .kernel_dtypes = dtype_sources<input_dtype(0)>,
+    .dynamic_outputs = 0x5};
+inline constexpr OpDef bincount = {.name = "bincount", .location = "dynamic.yaml",
+    .inputs = slots<"x", "weights?">, .attrs = names<"minlength">, .outputs = slots<"out">,
+    .rule = "UniqueInferSpmd", .kernel = "bincount", .kernel_dtypes = dtype_sources<input_dtype(0)>,
+    .dynamic_outputs = 0x1};
 }  // namespace shard::ops

@@ -9,6 +9,10 @@ void register_api_dynamic([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::nonzero, infer::nonzero, dense::nonzero));
   table.add(op_entry(ops::masked_select, infer::masked_select, dense::masked_select));
   table.add(op_entry(ops::unique, infer::unique, dense::unique));
+  table.add(
+      op_entry(ops::unique_consecutive_rows, infer::unique_consecutive_rows,
+      dense::unique_consecutive_rows));
+  table.add(op_entry(ops::bincount, infer::bincount, dense::bincount));
 }
 
 }  // namespace shard::program

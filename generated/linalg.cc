@@ -13,6 +13,7 @@ namespace shard {
 Tensor bmm(const Tensor& x, const Tensor& y) { return external::bmm(x, y); }
 Tensor mv(const Tensor& x, const Tensor& vec) { return external::mv(x, vec); }
 Tensor dot(const Tensor& x, const Tensor& y) { return external::dot(x, y); }
+Tensor dist_op(const Tensor& x, const Tensor& y, float p) { return external::dist(x, y, p); }
 
 Tensor addmm(const Tensor& input, const Tensor& x, const Tensor& y, float beta, float alpha) {
   return external::addmm(input, x, y, beta, alpha);
@@ -84,6 +85,33 @@ std::tuple<Tensor, Tensor> qr(const Tensor& x, const std::string& mode, CallSite
   return call::dispatch(ops::qr, dist::qr, infer::qr, dense::qr, x, mode);
 }
 
+std::tuple<Tensor, Tensor, Tensor> lu(const Tensor& x, bool pivot, CallSite site) {
+  if (autograd::records(x)) return autograd::lu(x, pivot, site);
+  return call::dispatch(ops::lu, dist::lu, infer::lu, dense::lu, x, pivot);
+}
+
+std::tuple<Tensor&, Tensor, Tensor> lu_(Tensor& x, bool pivot, CallSite site) {
+  const Writing writing(site, x);
+  const autograd::UnlinkedWrite write(ops::lu, x);
+  auto [pivots, infos] =
+      call::dispatch_inplace(ops::lu, dist::lu_, infer::lu, dense::lu_, x, pivot);
+  return {x, std::move(pivots), std::move(infos)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> lu_unpack(const Tensor& x, const Tensor& y, bool unpack_ludata,
+    bool unpack_pivots, CallSite site) {
+  if (autograd::records(x, y)) return autograd::lu_unpack(x, y, unpack_ludata, unpack_pivots, site);
+  return call::dispatch(ops::lu_unpack, dist::lu_unpack, infer::lu_unpack, dense::lu_unpack, x, y,
+      unpack_ludata, unpack_pivots);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> lstsq(const Tensor& x, const Tensor& y,
+    const Scalar& rcond, const std::string& driver) {
+  return autograd::unlinked(ops::lstsq,
+      call::dispatch(ops::lstsq, dist::lstsq, infer::lstsq, dense::lstsq, x, y, rcond, driver), x,
+      y);
+}
+
 Tensor matrix_power(const Tensor& x, int n) { return external::matrix_power(x, n); }
 
 Tensor matrix_rank(const Tensor& x, float tol, bool use_default_tol, bool hermitian) {
@@ -131,6 +159,17 @@ Tensor svd_grad(const Tensor& u, const Tensor& s, const Tensor& vh, const Tensor
 Tensor qr_grad(const Tensor& x, const Tensor& q, const Tensor& r, const Tensor& q_grad,
     const Tensor& r_grad, const std::string& mode) {
   return external::qr_grad(x, q, r, q_grad, r_grad, mode);
+}
+
+Tensor lu_grad(const Tensor& /*x*/, const Tensor& out, const Tensor& pivots, const Tensor& out_grad,
+    bool pivot) {
+  return external::lu_grad(out, pivots, out_grad, pivot);
+}
+
+Tensor lu_unpack_grad(const Tensor& x, const Tensor& /*y*/, const Tensor& /*l*/,
+    const Tensor& /*u*/, const Tensor& /*pmat*/, const Tensor& l_grad, const Tensor& u_grad,
+    bool unpack_ludata, bool /*unpack_pivots*/) {
+  return external::lu_unpack_grad(x, l_grad, u_grad, unpack_ludata);
 }
 
 }  // namespace shard

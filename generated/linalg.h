@@ -12,6 +12,11 @@ SHARD_API Tensor mv(const Tensor& x, const Tensor& vec);
 /// The sum of x * y over the last dim, for two vectors [n] or two batches [b, n] of them: without
 /// that dim. Equal shapes and dtypes; integers keep their dtype and wrap, as in matmul.
 SHARD_API Tensor dot(const Tensor& x, const Tensor& y);
+/// The p-norm of x - y, without dims: (the sum of |x - y|^p)^(1 / p), the number of elements that
+/// differ for a p of 0, and the largest, or smallest, |x - y| for an infinite one. x and y
+/// broadcast. The gradient where the norm is 0 is 0. Equal float dtypes. Its functions in C++ are
+/// called dist_op, because dist is a namespace.
+SHARD_API Tensor dist_op(const Tensor& x, const Tensor& y, float p = 2.0);
 /// beta * input + alpha * the matrix product of x [m, k] and y [k, n]. input broadcasts to [m, n].
 /// Equal dtypes, every one but bool; factors of integers are whole numbers.
 SHARD_API Tensor addmm(const Tensor& input, const Tensor& x, const Tensor& y, float beta = 1.0,
@@ -75,6 +80,34 @@ SHARD_API std::tuple<Tensor, Tensor, Tensor> svd(const Tensor& x, bool full_matr
 /// where m = n (else invalid_argument). float32 and float64.
 SHARD_API std::tuple<Tensor, Tensor> qr(const Tensor& x, const std::string& mode = "reduced",
     CallSite site = CallSite::here());
+/// The decomposition x = P L U of x [.., m, n], with k = min(m, n): out has U in its upper triangle
+/// and L, whose diagonal of ones is left out, below it; lu_unpack unpacks it. pivots [.., k],
+/// int32, are the rows from 1 with which the rows 1, 2, .., k were exchanged, in this order;
+/// without pivot none are. infos [..], int32, are 0, or the number from 1 of the first element of
+/// the diagonal of U that is 0; without pivot elements below it are infinite or NaN then. Such a
+/// matrix has no gradient (invalid_argument). float32 and float64.
+SHARD_API std::tuple<Tensor, Tensor, Tensor> lu(const Tensor& x, bool pivot = true,
+    CallSite site = CallSite::here());
+SHARD_API std::tuple<Tensor&, Tensor, Tensor> lu_(Tensor& x, bool pivot = true,
+    CallSite site = CallSite::here());
+/// The factors pmat [.., m, m], l [.., m, k] and u [.., k, n] of the decomposition that lu returned
+/// as x [.., m, n], out, and y [.., k], pivots, with k = min(m, n). Without unpack_pivots pmat is
+/// [.., m, 0], and without unpack_ludata l is [.., m, 0] and u [.., 0, n]. A pivot that is no row
+/// is an out_of_range error. float32 and float64.
+SHARD_API std::tuple<Tensor, Tensor, Tensor> lu_unpack(const Tensor& x, const Tensor& y,
+    bool unpack_ludata = true, bool unpack_pivots = true, CallSite site = CallSite::here());
+/// The solutions [.., n, r] for which the sum of the squares of y - x solution is the least, for x
+/// [.., m, n] and y [.., m, r]; where there are several, the shortest. The driver is a function of
+/// LAPACK: gels takes matrices of full rank (a 0 on the diagonal of the triangular factor is an
+/// invalid_argument error), gelsy, gelsd and gelss also others. For gelsd and gelss singular values
+/// of at most rcond times the largest count as 0, and with a negative rcond the machine epsilon
+/// takes its place; gelsy uses columns for which the estimated condition is below 1 / rcond.
+/// residuals [.., r] are the least sums where m > n and the driver is not gelsy, else [.., 0]; rank
+/// [..] is int32, for gels min(m, n), or 0 for an x of zeros; singular_values [.., k], with k =
+/// min(m, n), are those of x in falling order for gelsd and gelss, which take finite matrices
+/// (invalid_argument), else [.., 0]. Leading dims are equal. No gradients. float32 and float64.
+SHARD_API std::tuple<Tensor, Tensor, Tensor, Tensor> lstsq(const Tensor& x, const Tensor& y,
+    const Scalar& rcond = 0.0f, const std::string& driver = "gels");
 /// The matrices of x [.., m, m] to the power n: repeated products, of the inverse for a negative n,
 /// and the identity for 0. Float dtypes; float32 and float64 for a negative n.
 SHARD_API Tensor matrix_power(const Tensor& x, int n);
@@ -100,4 +133,9 @@ SHARD_API Tensor svd_grad(const Tensor& u, const Tensor& s, const Tensor& vh, co
     const Tensor& s_grad, const Tensor& vh_grad);
 SHARD_API Tensor qr_grad(const Tensor& x, const Tensor& q, const Tensor& r, const Tensor& q_grad,
     const Tensor& r_grad, const std::string& mode);
+SHARD_API Tensor lu_grad(const Tensor& x, const Tensor& out, const Tensor& pivots,
+    const Tensor& out_grad, bool pivot);
+SHARD_API Tensor lu_unpack_grad(const Tensor& x, const Tensor& y, const Tensor& l, const Tensor& u,
+    const Tensor& pmat, const Tensor& l_grad, const Tensor& u_grad, bool unpack_ludata,
+    bool unpack_pivots);
 }  // namespace shard

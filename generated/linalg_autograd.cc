@@ -116,4 +116,35 @@ std::tuple<Tensor, Tensor> qr(const Tensor& x, const std::string& mode, CallSite
       call::dispatch(ops::qr, dist::qr, infer::qr, dense::qr, x, mode));
 }
 
+std::tuple<Tensor, Tensor, Tensor> lu(const Tensor& x, bool pivot, CallSite site) {
+  autograd::Recording record(site, ops::lu, x);
+  record.keep(0);
+  record.keep(1);
+  auto backward = [x = record.save_shape(x), pivot](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::lu_grad(x.input(context, 0), context.output(0), context.output(1), context.grad(0),
+        pivot));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::lu, dist::lu, infer::lu, dense::lu, x, pivot));
+}
+
+std::tuple<Tensor, Tensor, Tensor> lu_unpack(const Tensor& x, const Tensor& y, bool unpack_ludata,
+    bool unpack_pivots, CallSite site) {
+  autograd::Recording record(site, ops::lu_unpack, x, y);
+  record.keep_shape(1);
+  record.keep_shape(2);
+  record.keep_shape(0);
+  auto backward = [x = record.save_shape(x), y = record.save_shape(y), unpack_ludata,
+      unpack_pivots](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::lu_unpack_grad(x.input(context, 0), y.input(context, 1), context.output(1),
+        context.output(2), context.output(0), context.grad(1), context.grad(2), unpack_ludata,
+        unpack_pivots));
+  };
+  return record.link<1, 2>(std::move(backward),
+      call::dispatch(ops::lu_unpack, dist::lu_unpack, infer::lu_unpack, dense::lu_unpack, x, y,
+          unpack_ludata, unpack_pivots));
+}
+
 }  // namespace shard::autograd

@@ -14,4 +14,6 @@ decltype(shard::slogdet) slogdet;
 decltype(shard::eigh) eigh;
 decltype(shard::svd) svd;
 decltype(shard::qr) qr;
+decltype(shard::lu) lu;
+decltype(shard::lu_unpack) lu_unpack;
 }  // namespace shard::autograd

@@ -62,6 +62,27 @@ std::tuple<Meta, Meta> qr(const OpContext& ctx, const Meta& x, const std::string
   return {q_meta, r_meta};
 }
 
+std::tuple<Meta, Meta, Meta> lu(const OpContext& ctx, const Meta& x, bool /*pivot*/) {
+  Meta out_meta, pivots_meta, infos_meta;
+  meta::LUInferMeta(ctx, x, out_meta, pivots_meta, infos_meta);
+  return {out_meta, pivots_meta, infos_meta};
+}
+
+std::tuple<Meta, Meta, Meta> lu_unpack(const OpContext& ctx, const Meta& x, const Meta& y,
+    bool unpack_ludata, bool unpack_pivots) {
+  Meta pmat_meta, l_meta, u_meta;
+  meta::LUUnpackInferMeta(ctx, x, y, unpack_ludata, unpack_pivots, pmat_meta, l_meta, u_meta);
+  return {pmat_meta, l_meta, u_meta};
+}
+
+std::tuple<Meta, Meta, Meta, Meta> lstsq(const OpContext& ctx, const Meta& x, const Meta& y,
+    const Scalar& /*rcond*/, const std::string& driver) {
+  Meta solution_meta, residuals_meta, rank_meta, singular_values_meta;
+  meta::LstsqInferMeta(ctx, x, y, driver, solution_meta, residuals_meta, rank_meta,
+      singular_values_meta);
+  return {solution_meta, residuals_meta, rank_meta, singular_values_meta};
+}
+
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -108,6 +129,46 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> svd(const OpContext& ctx, cons
 std::tuple<DenseTensor, DenseTensor> qr(const OpContext& ctx, const Meta& q_meta,
     const Meta& r_meta, const DenseTensor& x, const std::string& mode) {
   return call::compute(ctx, kernels<"qr">(), x.dtype(), std::tie(q_meta, r_meta), x, mode);
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor> lu(const OpContext& ctx, const Meta& out_meta,
+    const Meta& pivots_meta, const Meta& infos_meta, const DenseTensor& x, bool pivot) {
+  return call::compute(ctx, kernels<"lu">(), x.dtype(), std::tie(out_meta, pivots_meta, infos_meta),
+      x, pivot);
+}
+
+std::tuple<DenseTensor, DenseTensor> lu_(const OpContext& ctx, const Meta& out_meta,
+    const Meta& pivots_meta, const Meta& infos_meta, DenseTensor& x, bool pivot) {
+  // 1. choose the kernel
+  const Device device = call::common_device(ctx, x);
+  static const KernelTable& kernels = kernel_table("lu");
+  using Kernel =
+      void(const OpContext&, const DenseTensor&, bool, DenseTensor&, DenseTensor&, DenseTensor&);
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  // 2. the targets, and arguments that do not overlap them
+  call::InplaceWrite write(ctx, ops::lu);
+  DenseTensor out = write.target(x, out_meta);
+  DenseTensor pivots = call::allocate(ctx, device, pivots_meta);
+  DenseTensor infos = call::allocate(ctx, device, infos_meta);
+  // 3. run, then bump versions
+  write.run(kernel, ctx, x, pivot, out, pivots, infos);
+  return {std::move(pivots), std::move(infos)};
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor> lu_unpack(const OpContext& ctx,
+    const Meta& pmat_meta, const Meta& l_meta, const Meta& u_meta, const DenseTensor& x,
+    const DenseTensor& y, bool unpack_ludata, bool unpack_pivots) {
+  return call::compute(ctx, kernels<"lu_unpack">(), x.dtype(), std::tie(pmat_meta, l_meta, u_meta),
+      x, y, unpack_ludata, unpack_pivots);
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> lstsq(const OpContext& ctx,
+    const Meta& solution_meta, const Meta& residuals_meta, const Meta& rank_meta,
+    const Meta& singular_values_meta, const DenseTensor& x, const DenseTensor& y,
+    const Scalar& rcond, const std::string& driver) {
+  return call::compute(ctx, kernels<"lstsq">(), x.dtype(),
+      std::tie(solution_meta, residuals_meta, rank_meta, singular_values_meta), x, y, rcond,
+      driver);
 }
 
 }  // namespace shard::dense

@@ -14,6 +14,11 @@ Meta slogdet(const OpContext& ctx, const Meta& x);
 std::tuple<Meta, Meta> eigh(const OpContext& ctx, const Meta& x, const std::string& UPLO);
 std::tuple<Meta, Meta, Meta> svd(const OpContext& ctx, const Meta& x, bool full_matrices);
 std::tuple<Meta, Meta> qr(const OpContext& ctx, const Meta& x, const std::string& mode);
+std::tuple<Meta, Meta, Meta> lu(const OpContext& ctx, const Meta& x, bool pivot);
+std::tuple<Meta, Meta, Meta> lu_unpack(const OpContext& ctx, const Meta& x, const Meta& y,
+    bool unpack_ludata, bool unpack_pivots);
+std::tuple<Meta, Meta, Meta, Meta> lstsq(const OpContext& ctx, const Meta& x, const Meta& y,
+    const Scalar& rcond, const std::string& driver);
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -31,4 +36,15 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> svd(const OpContext& ctx, cons
     const Meta& s_meta, const Meta& vh_meta, const DenseTensor& x, bool full_matrices);
 std::tuple<DenseTensor, DenseTensor> qr(const OpContext& ctx, const Meta& q_meta,
     const Meta& r_meta, const DenseTensor& x, const std::string& mode);
+std::tuple<DenseTensor, DenseTensor, DenseTensor> lu(const OpContext& ctx, const Meta& out_meta,
+    const Meta& pivots_meta, const Meta& infos_meta, const DenseTensor& x, bool pivot);
+std::tuple<DenseTensor, DenseTensor> lu_(const OpContext& ctx, const Meta& out_meta,
+    const Meta& pivots_meta, const Meta& infos_meta, DenseTensor& x, bool pivot);
+std::tuple<DenseTensor, DenseTensor, DenseTensor> lu_unpack(const OpContext& ctx,
+    const Meta& pmat_meta, const Meta& l_meta, const Meta& u_meta, const DenseTensor& x,
+    const DenseTensor& y, bool unpack_ludata, bool unpack_pivots);
+std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> lstsq(const OpContext& ctx,
+    const Meta& solution_meta, const Meta& residuals_meta, const Meta& rank_meta,
+    const Meta& singular_values_meta, const DenseTensor& x, const DenseTensor& y,
+    const Scalar& rcond, const std::string& driver);
 }  // namespace shard::dense

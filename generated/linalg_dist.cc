@@ -68,4 +68,40 @@ std::tuple<Tensor, Tensor> qr(const Tensor& x, const std::string& mode) {
   });
 }
 
+std::tuple<Tensor, Tensor, Tensor> lu(const Tensor& x, bool pivot) {
+  call::DistCall call(ops::lu, x, pivot);
+  return call.run(infer::lu, [&] {
+    return dense::lu(call, call.meta(0), call.meta(1), call.meta(2), call[0], pivot);
+  });
+}
+
+std::tuple<Tensor&, Tensor, Tensor> lu_(Tensor& x, bool pivot) {
+  call::DistCall call(call::inplace, ops::lu, x, pivot);
+  call.run(infer::lu, [&] {
+    auto [pivots, infos] =
+        dense::lu_(call, call.meta(0), call.meta(1), call.meta(2), call.target(0), pivot);
+    call.set(1, std::move(pivots));
+    call.set(2, std::move(infos));
+  });
+  return {x, call.output(1), call.output(2)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> lu_unpack(const Tensor& x, const Tensor& y, bool unpack_ludata,
+    bool unpack_pivots) {
+  call::DistCall call(ops::lu_unpack, x, y, unpack_ludata, unpack_pivots);
+  return call.run(infer::lu_unpack, [&] {
+    return dense::lu_unpack(call, call.meta(0), call.meta(1), call.meta(2), call[0], call[1],
+        unpack_ludata, unpack_pivots);
+  });
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> lstsq(const Tensor& x, const Tensor& y,
+    const Scalar& rcond, const std::string& driver) {
+  call::DistCall call(ops::lstsq, x, y, rcond, driver);
+  return call.run(infer::lstsq, [&] {
+    return dense::lstsq(call, call.meta(0), call.meta(1), call.meta(2), call.meta(3), call[0],
+        call[1], rcond, driver);
+  });
+}
+
 }  // namespace shard::dist

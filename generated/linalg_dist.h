@@ -15,4 +15,9 @@ Tensor slogdet(const Tensor& x);
 std::tuple<Tensor, Tensor> eigh(const Tensor& x, const std::string& UPLO);
 std::tuple<Tensor, Tensor, Tensor> svd(const Tensor& x, bool full_matrices);
 std::tuple<Tensor, Tensor> qr(const Tensor& x, const std::string& mode);
+std::tuple<Tensor, Tensor, Tensor> lu(const Tensor& x, bool pivot);
+std::tuple<Tensor&, Tensor, Tensor> lu_(Tensor& x, bool pivot);
+std::tuple<Tensor, Tensor, Tensor> lu_unpack(const Tensor& x, const Tensor& y, bool unpack_ludata,
+    bool unpack_pivots);
+decltype(shard::lstsq) lstsq;
 }  // namespace shard::dist

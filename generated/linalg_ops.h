@@ -11,6 +11,7 @@ namespace shard::external {
 Tensor bmm(const Tensor&, const Tensor&);
 Tensor mv(const Tensor&, const Tensor&);
 Tensor dot(const Tensor&, const Tensor&);
+Tensor dist(const Tensor&, const Tensor&, float);
 Tensor addmm(const Tensor&, const Tensor&, const Tensor&, float, float);
 Tensor cross(const Tensor&, const Tensor&, int);
 Tensor kron(const Tensor&, const Tensor&);
@@ -31,6 +32,8 @@ Tensor svd_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&, cons
     const Tensor&);
 Tensor qr_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
     const std::string&);
+Tensor lu_grad(const Tensor&, const Tensor&, const Tensor&, bool);
+Tensor lu_unpack_grad(const Tensor&, const Tensor&, const Tensor&, bool);
 }  // namespace shard::external
 
 namespace shard::ops {
@@ -65,4 +68,17 @@ inline constexpr OpDef svd = {.name = "svd", .location = "linalg.yaml", .inputs 
 inline constexpr OpDef qr = {.name = "qr", .location = "linalg.yaml", .inputs = slots<"x">,
     .attrs = names<"mode">, .outputs = slots<"q", "r">, .rule = "... 1 1 -> ... 1 1, ... 1 1",
     .kernel = "qr", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef lu = {.name = "lu", .inplace_name = "lu_", .location = "linalg.yaml",
+    .inputs = slots<"x">, .attrs = names<"pivot">, .outputs = slots<"out", "pivots", "infos">,
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "... 1 1 -> ... 1 1, ... 1, ...",
+    .kernel = "lu", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef lu_unpack = {.name = "lu_unpack", .location = "linalg.yaml",
+    .inputs = slots<"x", "y">, .attrs = names<"unpack_ludata", "unpack_pivots">,
+    .outputs = slots<"pmat", "l", "u">, .rule = "... 1 1, ... 1 -> ... 1 1, ... 1 1, ... 1 1",
+    .kernel = "lu_unpack", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef lstsq = {.name = "lstsq", .location = "linalg.yaml",
+    .inputs = slots<"x", "y">, .attrs = names<"rcond", "driver">,
+    .outputs = slots<"solution", "residuals", "rank", "singular_values">,
+    .rule = "... 1 1, ... 1 1 -> ... 1 1, ... 1, ..., ... 1", .kernel = "lstsq",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

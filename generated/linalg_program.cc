@@ -15,6 +15,9 @@ void register_api_linalg([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::eigh, infer::eigh, dense::eigh));
   table.add(op_entry(ops::svd, infer::svd, dense::svd));
   table.add(op_entry(ops::qr, infer::qr, dense::qr));
+  table.add(op_entry(ops::lu, infer::lu, dense::lu, dense::lu_));
+  table.add(op_entry(ops::lu_unpack, infer::lu_unpack, dense::lu_unpack));
+  table.add(op_entry(ops::lstsq, infer::lstsq, dense::lstsq));
 }
 
 }  // namespace shard::program

@@ -62,9 +62,52 @@ std::tuple<Tensor, Tensor> nll_loss(const Tensor& input, const Tensor& label, co
       label, weight, ignore_index, reduction);
 }
 
+std::tuple<Tensor, Tensor> margin_cross_entropy(const Tensor& logits, const Tensor& label,
+    bool return_softmax, int ring_id, int rank, int nranks, float margin1, float margin2,
+    float margin3, float scale, CallSite site) {
+  if (autograd::records(logits, label)) {
+    return autograd::margin_cross_entropy(logits, label, return_softmax, ring_id, rank, nranks,
+        margin1, margin2, margin3, scale, site);
+  }
+  return call::dispatch(ops::margin_cross_entropy, dist::margin_cross_entropy,
+      infer::margin_cross_entropy, dense::margin_cross_entropy, logits, label, return_softmax,
+      ring_id, rank, nranks, margin1, margin2, margin3, scale);
+}
+
 std::tuple<Tensor, Tensor, Tensor> accuracy(const Tensor& x, const Tensor& indices,
     const Tensor& label) {
   return external::accuracy(x, indices, label);
+}
+
+Tensor margin_cross_entropy_grad(const Tensor& logits, const Tensor& label, const Tensor& softmax,
+    const Tensor& loss_grad, bool return_softmax, int ring_id, int rank, int nranks, float margin1,
+    float margin2, float margin3, float scale) {
+  if (autograd::records(logits, label, softmax, loss_grad)) {
+    return external::margin_cross_entropy_grad(logits, label, softmax, loss_grad, margin1, margin2,
+        scale);
+  }
+  return call::dispatch(ops::margin_cross_entropy_grad, dist::margin_cross_entropy_grad,
+      infer::margin_cross_entropy_grad, dense::margin_cross_entropy_grad, logits, label, softmax,
+      loss_grad, return_softmax, ring_id, rank, nranks, margin1, margin2, margin3, scale);
+}
+
+Tensor& margin_cross_entropy_grad_(const Tensor& logits, const Tensor& label, Tensor& softmax,
+    const Tensor& loss_grad, bool return_softmax, int ring_id, int rank, int nranks, float margin1,
+    float margin2, float margin3, float scale, CallSite site) {
+  const Writing writing(site, softmax);
+  const autograd::UnlinkedWrite write(ops::margin_cross_entropy_grad, logits, label, softmax,
+      loss_grad);
+  call::dispatch_inplace(ops::margin_cross_entropy_grad, dist::margin_cross_entropy_grad_,
+      infer::margin_cross_entropy_grad, dense::margin_cross_entropy_grad_, logits, label, softmax,
+      loss_grad, return_softmax, ring_id, rank, nranks, margin1, margin2, margin3, scale);
+  return softmax;
+}
+
+Tensor margin_cross_entropy_and_softmax_grad(const Tensor& logits, const Tensor& label,
+    const Tensor& softmax, const Tensor& softmax_grad, const Tensor& loss_grad, bool return_softmax,
+    int ring_id, int rank, int nranks, float margin1, float margin2, float margin3, float scale) {
+  return external::margin_cross_entropy_and_softmax_grad(logits, label, softmax, softmax_grad,
+      loss_grad, return_softmax, ring_id, rank, nranks, margin1, margin2, margin3, scale);
 }
 
 Tensor bce_loss_grad(const Tensor& input, const Tensor& label, const Tensor& out_grad) {

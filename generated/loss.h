@@ -40,11 +40,34 @@ SHARD_API Tensor kldiv_loss(const Tensor& x, const Tensor& label,
 SHARD_API std::tuple<Tensor, Tensor> nll_loss(const Tensor& input, const Tensor& label,
     const Tensor& weight, int64_t ignore_index = -100, const std::string& reduction = "mean",
     CallSite site = CallSite::here());
+/// softmax of scale * logits [n, c] and loss = -log(softmax at label), [n, 1], where the cosine
+/// cos(t) of the class that label names is first replaced by cos(margin1 * t + margin2) - margin3;
+/// label [n] or [n, 1], int32 or int64 (one outside of the classes is an out_of_range error). A
+/// cosine outside of [-1, 1] at label gives NaN, and 1 and -1 have no finite slope, unless margin1
+/// is 1 and margin2 is 0. Shards of the classes are those of a mesh, so nranks must be 1
+/// (invalid_argument), and ring_id, rank and return_softmax have no effect. Float dtypes.
+SHARD_API std::tuple<Tensor, Tensor> margin_cross_entropy(const Tensor& logits, const Tensor& label,
+    bool return_softmax = false, int ring_id = 0, int rank = 0, int nranks = 1,
+    float margin1 = 1.0f, float margin2 = 0.5f, float margin3 = 0.0f, float scale = 64.0f,
+    CallSite site = CallSite::here());
 /// Of the rows of indices [n, k], the classes that a topk with the values x [n, k] has chosen,
 /// those that have their label [n, 1]: their share as float32, their number, and n, as int32; none
 /// has dims. indices and label have one integer dtype. Without rows the share is 0.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> accuracy(const Tensor& x, const Tensor& indices,
     const Tensor& label);
+/// The gradient of the loss alone: scale * softmax * loss_grad, and at label scale * (softmax - 1)
+/// * loss_grad times the slope of the margins, margin1 * sin(margin1 * t + margin2) / sin(t).
+SHARD_API Tensor margin_cross_entropy_grad(const Tensor& logits, const Tensor& label,
+    const Tensor& softmax, const Tensor& loss_grad, bool return_softmax, int ring_id, int rank,
+    int nranks, float margin1, float margin2, float margin3, float scale);
+SHARD_API Tensor& margin_cross_entropy_grad_(const Tensor& logits, const Tensor& label,
+    Tensor& softmax, const Tensor& loss_grad, bool return_softmax, int ring_id, int rank,
+    int nranks, float margin1, float margin2, float margin3, float scale,
+    CallSite site = CallSite::here());
+/// The sum of margin_cross_entropy_grad and, where the softmax was used too, of its gradient.
+SHARD_API Tensor margin_cross_entropy_and_softmax_grad(const Tensor& logits, const Tensor& label,
+    const Tensor& softmax, const Tensor& softmax_grad, const Tensor& loss_grad, bool return_softmax,
+    int ring_id, int rank, int nranks, float margin1, float margin2, float margin3, float scale);
 /// out_grad * (input - label) / (input * (1 - input)), where the divisor is at least 1e-12. label
 /// gets no gradient.
 SHARD_API Tensor bce_loss_grad(const Tensor& input, const Tensor& label, const Tensor& out_grad);

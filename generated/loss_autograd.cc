@@ -77,6 +77,25 @@ std::tuple<Tensor, Tensor> nll_loss(const Tensor& input, const Tensor& label, co
           weight, ignore_index, reduction));
 }
 
+std::tuple<Tensor, Tensor> margin_cross_entropy(const Tensor& logits, const Tensor& label,
+    bool return_softmax, int ring_id, int rank, int nranks, float margin1, float margin2,
+    float margin3, float scale, CallSite site) {
+  autograd::Recording record(site, ops::margin_cross_entropy, logits, label);
+  record.keep(0);
+  auto backward = [logits = record.save(logits), label = record.save(label), return_softmax,
+      ring_id, rank, nranks, margin1, margin2, margin3, scale](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::margin_cross_entropy_and_softmax_grad(logits.input(context, 0),
+        label.input(context, 1), context.output(0), context.grad_or_none(0),
+        context.grad_or_none(1), return_softmax, ring_id, rank, nranks, margin1, margin2, margin3,
+        scale));
+  };
+  return record.link<0, 1>(std::move(backward),
+      call::dispatch(ops::margin_cross_entropy, dist::margin_cross_entropy,
+          infer::margin_cross_entropy, dense::margin_cross_entropy, logits, label, return_softmax,
+          ring_id, rank, nranks, margin1, margin2, margin3, scale));
+}
+
 Tensor nll_loss_grad(const Tensor& input, const Tensor& label, const Tensor& weight,
     const Tensor& total_weight, const Tensor& out_grad, int64_t ignore_index,
     const std::string& reduction, CallSite site) {

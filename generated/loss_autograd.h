@@ -10,5 +10,6 @@ decltype(shard::bce_loss_) bce_loss_;
 decltype(shard::log_loss) log_loss;
 decltype(shard::huber_loss_intermediate) huber_loss_intermediate;
 decltype(shard::nll_loss) nll_loss;
+decltype(shard::margin_cross_entropy) margin_cross_entropy;
 decltype(shard::nll_loss_grad) nll_loss_grad;
 }  // namespace shard::autograd

@@ -33,6 +33,24 @@ std::tuple<Meta, Meta> nll_loss(const OpContext& ctx, const Meta& input, const M
   return {out_meta, total_weight_meta};
 }
 
+std::tuple<Meta, Meta> margin_cross_entropy(const OpContext& ctx, const Meta& logits,
+    const Meta& label, bool /*return_softmax*/, int /*ring_id*/, int /*rank*/, int nranks,
+    float /*margin1*/, float /*margin2*/, float /*margin3*/, float /*scale*/) {
+  Meta softmax_meta, loss_meta;
+  meta::MarginCrossEntropyInferMeta(ctx, logits, label, nranks, softmax_meta, loss_meta);
+  return {softmax_meta, loss_meta};
+}
+
+Meta margin_cross_entropy_grad(const OpContext& ctx, const Meta& logits, const Meta& label,
+    const Meta& softmax, const Meta& loss_grad, bool /*return_softmax*/, int /*ring_id*/,
+    int /*rank*/, int nranks, float /*margin1*/, float /*margin2*/, float /*margin3*/,
+    float /*scale*/) {
+  Meta logits_grad_meta;
+  meta::MarginCrossEntropyGradInferMeta(ctx, logits, label, softmax, loss_grad, nranks,
+      logits_grad_meta);
+  return logits_grad_meta;
+}
+
 Meta bce_loss_grad(const OpContext& ctx, const Meta& input, const Meta& label,
     const Meta& out_grad) {
   Meta input_grad_meta;
@@ -94,6 +112,33 @@ std::tuple<DenseTensor, DenseTensor> nll_loss(const OpContext& ctx, const Meta& 
     const DenseTensor& weight, int64_t ignore_index, const std::string& reduction) {
   return call::compute(ctx, kernels<"nll_loss">(), input.dtype(),
       std::tie(out_meta, total_weight_meta), input, label, weight, ignore_index, reduction);
+}
+
+std::tuple<DenseTensor, DenseTensor> margin_cross_entropy(const OpContext& ctx,
+    const Meta& softmax_meta, const Meta& loss_meta, const DenseTensor& logits,
+    const DenseTensor& label, bool return_softmax, int ring_id, int rank, int nranks, float margin1,
+    float margin2, float margin3, float scale) {
+  return call::compute(ctx, kernels<"margin_cross_entropy">(), logits.dtype(),
+      std::tie(softmax_meta, loss_meta), logits, label, return_softmax, ring_id, rank, nranks,
+      margin1, margin2, margin3, scale);
+}
+
+DenseTensor margin_cross_entropy_grad(const OpContext& ctx, const Meta& logits_grad_meta,
+    const DenseTensor& logits, const DenseTensor& label, const DenseTensor& softmax,
+    const DenseTensor& loss_grad, bool return_softmax, int ring_id, int rank, int nranks,
+    float margin1, float margin2, float margin3, float scale) {
+  return call::compute(ctx, kernels<"margin_cross_entropy_grad">(), softmax.dtype(),
+      logits_grad_meta, logits, label, softmax, loss_grad, return_softmax, ring_id, rank, nranks,
+      margin1, margin2, margin3, scale);
+}
+
+void margin_cross_entropy_grad_(const OpContext& ctx, const Meta& logits_grad_meta,
+    const DenseTensor& logits, const DenseTensor& label, DenseTensor& softmax,
+    const DenseTensor& loss_grad, bool return_softmax, int ring_id, int rank, int nranks,
+    float margin1, float margin2, float margin3, float scale) {
+  call::compute_inplace(ctx, ops::margin_cross_entropy_grad, kernels<"margin_cross_entropy_grad">(),
+      softmax.dtype(), softmax, logits_grad_meta, logits, label, softmax, loss_grad, return_softmax,
+      ring_id, rank, nranks, margin1, margin2, margin3, scale);
 }
 
 DenseTensor bce_loss_grad(const OpContext& ctx, const Meta& input_grad_meta,

@@ -10,6 +10,12 @@ std::tuple<Meta, Meta> huber_loss(const OpContext& ctx, const Meta& input, const
     float delta);
 std::tuple<Meta, Meta> nll_loss(const OpContext& ctx, const Meta& input, const Meta& label,
     const Meta* weight, int64_t ignore_index, const std::string& reduction);
+std::tuple<Meta, Meta> margin_cross_entropy(const OpContext& ctx, const Meta& logits,
+    const Meta& label, bool return_softmax, int ring_id, int rank, int nranks, float margin1,
+    float margin2, float margin3, float scale);
+Meta margin_cross_entropy_grad(const OpContext& ctx, const Meta& logits, const Meta& label,
+    const Meta& softmax, const Meta& loss_grad, bool return_softmax, int ring_id, int rank,
+    int nranks, float margin1, float margin2, float margin3, float scale);
 Meta bce_loss_grad(const OpContext& ctx, const Meta& input, const Meta& label,
     const Meta& out_grad);
 Meta log_loss_grad(const OpContext& ctx, const Meta& input, const Meta& label, const Meta& out_grad,
@@ -33,6 +39,18 @@ std::tuple<DenseTensor, DenseTensor> huber_loss(const OpContext& ctx, const Meta
 std::tuple<DenseTensor, DenseTensor> nll_loss(const OpContext& ctx, const Meta& out_meta,
     const Meta& total_weight_meta, const DenseTensor& input, const DenseTensor& label,
     const DenseTensor& weight, int64_t ignore_index, const std::string& reduction);
+std::tuple<DenseTensor, DenseTensor> margin_cross_entropy(const OpContext& ctx,
+    const Meta& softmax_meta, const Meta& loss_meta, const DenseTensor& logits,
+    const DenseTensor& label, bool return_softmax, int ring_id, int rank, int nranks, float margin1,
+    float margin2, float margin3, float scale);
+DenseTensor margin_cross_entropy_grad(const OpContext& ctx, const Meta& logits_grad_meta,
+    const DenseTensor& logits, const DenseTensor& label, const DenseTensor& softmax,
+    const DenseTensor& loss_grad, bool return_softmax, int ring_id, int rank, int nranks,
+    float margin1, float margin2, float margin3, float scale);
+void margin_cross_entropy_grad_(const OpContext& ctx, const Meta& logits_grad_meta,
+    const DenseTensor& logits, const DenseTensor& label, DenseTensor& softmax,
+    const DenseTensor& loss_grad, bool return_softmax, int ring_id, int rank, int nranks,
+    float margin1, float margin2, float margin3, float scale);
 DenseTensor bce_loss_grad(const OpContext& ctx, const Meta& input_grad_meta,
     const DenseTensor& input, const DenseTensor& label, const DenseTensor& out_grad);
 void bce_loss_grad_(const OpContext& ctx, const Meta& input_grad_meta, const DenseTensor& input,

@@ -47,6 +47,40 @@ std::tuple<Tensor, Tensor> nll_loss(const Tensor& input, const Tensor& label, co
   });
 }
 
+std::tuple<Tensor, Tensor> margin_cross_entropy(const Tensor& logits, const Tensor& label,
+    bool return_softmax, int ring_id, int rank, int nranks, float margin1, float margin2,
+    float margin3, float scale) {
+  call::DistCall call(ops::margin_cross_entropy, logits, label, return_softmax, ring_id, rank,
+      nranks, margin1, margin2, margin3, scale);
+  return call.run(infer::margin_cross_entropy, [&] {
+    return dense::margin_cross_entropy(call, call.meta(0), call.meta(1), call[0], call[1],
+        return_softmax, ring_id, rank, nranks, margin1, margin2, margin3, scale);
+  });
+}
+
+Tensor margin_cross_entropy_grad(const Tensor& logits, const Tensor& label, const Tensor& softmax,
+    const Tensor& loss_grad, bool return_softmax, int ring_id, int rank, int nranks, float margin1,
+    float margin2, float margin3, float scale) {
+  call::DistCall call(ops::margin_cross_entropy_grad, logits, label, softmax, loss_grad,
+      return_softmax, ring_id, rank, nranks, margin1, margin2, margin3, scale);
+  return call.run(infer::margin_cross_entropy_grad, [&] {
+    return dense::margin_cross_entropy_grad(call, call.meta(0), call[0], call[1], call[2], call[3],
+        return_softmax, ring_id, rank, nranks, margin1, margin2, margin3, scale);
+  });
+}
+
+Tensor& margin_cross_entropy_grad_(const Tensor& logits, const Tensor& label, Tensor& softmax,
+    const Tensor& loss_grad, bool return_softmax, int ring_id, int rank, int nranks, float margin1,
+    float margin2, float margin3, float scale) {
+  call::DistCall call(call::inplace, ops::margin_cross_entropy_grad, logits, label, softmax,
+      loss_grad, return_softmax, ring_id, rank, nranks, margin1, margin2, margin3, scale);
+  call.run(infer::margin_cross_entropy_grad, [&] {
+    dense::margin_cross_entropy_grad_(call, call.meta(0), call[0], call[1], call.target(2), call[3],
+        return_softmax, ring_id, rank, nranks, margin1, margin2, margin3, scale);
+  });
+  return softmax;
+}
+
 Tensor bce_loss_grad(const Tensor& input, const Tensor& label, const Tensor& out_grad) {
   call::DistCall call(ops::bce_loss_grad, input, label, out_grad);
   return call.run(infer::bce_loss_grad, [&] {

@@ -11,6 +11,10 @@ namespace shard::external {
 Tensor sigmoid_cross_entropy_with_logits(const Tensor&, const Tensor&, const Tensor&, bool, int);
 Tensor kldiv_loss(const Tensor&, const Tensor&, const std::string&, bool);
 std::tuple<Tensor, Tensor, Tensor> accuracy(const Tensor&, const Tensor&, const Tensor&);
+Tensor margin_cross_entropy_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&, float,
+    float, float);
+Tensor margin_cross_entropy_and_softmax_grad(const Tensor&, const Tensor&, const Tensor&,
+    const Tensor&, const Tensor&, bool, int, int, int, float, float, float, float);
 Tensor bce_loss_grad(const Tensor&, const Tensor&, const Tensor&);
 Tensor log_loss_grad(const Tensor&, const Tensor&, const Tensor&, float);
 std::tuple<Tensor, Tensor> huber_loss_grad(const Tensor&, const Tensor&, const Tensor&, float);
@@ -35,6 +39,18 @@ inline constexpr OpDef nll_loss = {.name = "nll_loss", .location = "loss.yaml",
     .inputs = slots<"input", "label", "weight?">, .attrs = names<"ignore_index", "reduction">,
     .outputs = slots<"out", "total_weight">, .rule = "NllLossInferSpmd", .kernel = "nll_loss",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef margin_cross_entropy = {.name = "margin_cross_entropy",
+    .location = "loss.yaml", .inputs = slots<"logits", "label">,
+    .attrs = names<"return_softmax", "ring_id", "rank", "nranks", "margin1", "margin2", "margin3",
+    "scale">, .outputs = slots<"softmax", "loss">, .rule = "n *c, n !o? -> n *c, n 1",
+    .kernel = "margin_cross_entropy", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef margin_cross_entropy_grad = {.name = "margin_cross_entropy_grad",
+    .inplace_name = "margin_cross_entropy_grad_", .location = "loss.yaml",
+    .inputs = slots<"logits", "label", "softmax", "loss_grad">,
+    .attrs = names<"return_softmax", "ring_id", "rank", "nranks", "margin1", "margin2", "margin3",
+    "scale">, .outputs = slots<"logits_grad">, .aliases = aliases<inplace_alias(0, 2)>,
+    .rule = "n c, n !o?, n c, n 1 -> n c", .kernel = "margin_cross_entropy_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(2)>};
 inline constexpr OpDef bce_loss_grad = {.name = "bce_loss_grad", .inplace_name = "bce_loss_grad_",
     .location = "loss.yaml", .inputs = slots<"input", "label", "out_grad">,
     .outputs = slots<"input_grad">, .aliases = aliases<inplace_alias(0, 2)>,

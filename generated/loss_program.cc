@@ -11,6 +11,12 @@ void register_api_loss([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::huber_loss, infer::huber_loss, dense::huber_loss));
   table.add(op_entry(ops::nll_loss, infer::nll_loss, dense::nll_loss));
   table.add(
+      op_entry(ops::margin_cross_entropy, infer::margin_cross_entropy,
+      dense::margin_cross_entropy));
+  table.add(
+      op_entry(ops::margin_cross_entropy_grad, infer::margin_cross_entropy_grad,
+      dense::margin_cross_entropy_grad, dense::margin_cross_entropy_grad_));
+  table.add(
       op_entry(ops::bce_loss_grad, infer::bce_loss_grad, dense::bce_loss_grad,
       dense::bce_loss_grad_));
   table.add(op_entry(ops::log_loss_grad, infer::log_loss_grad, dense::log_loss_grad));

@@ -120,6 +120,13 @@ Tensor logsumexp(const Tensor& x, const IntArray& axis, bool keepdim, bool reduc
   return external::logsumexp(x, axis, keepdim, reduce_all);
 }
 
+std::tuple<Tensor, Tensor> nanmedian(const Tensor& x, const IntArray& axis, bool keepdim,
+    const std::string& mode, CallSite site) {
+  if (autograd::records(x)) return autograd::nanmedian(x, axis, keepdim, mode, site);
+  return call::dispatch(ops::nanmedian, dist::nanmedian, infer::nanmedian, dense::nanmedian, x,
+      axis, keepdim, mode);
+}
+
 Tensor p_norm(const Tensor& x, float porder, int axis, float epsilon, bool keepdim, bool asvector) {
   return external::p_norm(x, porder, axis, epsilon, keepdim, asvector);
 }
@@ -171,6 +178,11 @@ Tensor squared_l2_norm_grad(const Tensor& x, const Tensor& out_grad) {
 Tensor frobenius_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
     const IntArray& axis, bool keep_dim, bool reduce_all) {
   return external::frobenius_norm_grad(x, out, out_grad, axis, keep_dim, reduce_all);
+}
+
+Tensor nanmedian_grad(const Tensor& x, const Tensor& medians, const Tensor& out_grad,
+    const IntArray& axis, bool keepdim, const std::string& mode) {
+  return external::nanmedian_grad(x, medians, out_grad, axis, keepdim, mode);
 }
 
 Tensor cumprod_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, int dim) {

@@ -80,6 +80,15 @@ SHARD_API Tensor logcumsumexp(const Tensor& x, int axis = -1, bool flatten = fal
 /// dropped or, with keepdim, kept as 1. It is computed without overflow. Float dtypes; over no
 /// elements it is an invalid_argument error.
 SHARD_API Tensor logsumexp(const Tensor& x, const IntArray& axis, bool keepdim, bool reduce_all);
+/// The median over axis (empty: over all dims) of the elements that are not NaN, NaN where all are.
+/// Of an even number of elements mode avg takes the mean of the two in the middle (of integers
+/// rounded towards zero), min the smaller one. medians (int64) are the places of these elements
+/// among those that are reduced together, in row-major order, -1 where there is none: of the shape
+/// of out, for avg with a last dim of 2, twice the same place for an odd number. Equal elements are
+/// in the order of their places. Every dtype but bool. Another mode, an axis that is named twice,
+/// and the median of no elements are invalid_argument errors.
+SHARD_API std::tuple<Tensor, Tensor> nanmedian(const Tensor& x, const IntArray& axis = {},
+    bool keepdim = true, const std::string& mode = "avg", CallSite site = CallSite::here());
 /// (the sum of |x|^porder)^(1 / porder) along axis (asvector: over all elements), which is dropped
 /// or, with keepdim, kept as 1. A porder of 0 counts the elements that are not 0, and an infinite
 /// one is the largest, or smallest, |x|. The gradient where the norm is 0 is 0, so `epsilon` has no
@@ -125,6 +134,9 @@ SHARD_API Tensor squared_l2_norm_grad(const Tensor& x, const Tensor& out_grad);
 /// The gradient of frobenius_norm: out_grad / out * x, and 0 where out is 0.
 SHARD_API Tensor frobenius_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
     const IntArray& axis, bool keep_dim, bool reduce_all);
+/// out_grad at the places medians, half of it at each of two; 0 elsewhere.
+SHARD_API Tensor nanmedian_grad(const Tensor& x, const Tensor& medians, const Tensor& out_grad,
+    const IntArray& axis, bool keepdim, const std::string& mode);
 SHARD_API Tensor cumprod_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, int dim);
 SHARD_API Tensor cummax_grad(const Tensor& x, const Tensor& indices, const Tensor& out_grad,
     int axis, DType dtype);

@@ -166,4 +166,19 @@ Tensor logcumsumexp(const Tensor& x, int axis, bool flatten, bool exclusive, boo
           dense::logcumsumexp, x, axis, flatten, exclusive, reverse));
 }
 
+std::tuple<Tensor, Tensor> nanmedian(const Tensor& x, const IntArray& axis, bool keepdim,
+    const std::string& mode, CallSite site) {
+  autograd::Recording record(site, ops::nanmedian, x);
+  record.keep(1);
+  auto backward =
+      [x = record.save_shape(x), axis, keepdim, mode](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::nanmedian_grad(x.input(context, 0), context.output(1), context.grad(0), axis,
+        keepdim, mode));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::nanmedian, dist::nanmedian, infer::nanmedian, dense::nanmedian, x, axis,
+          keepdim, mode));
+}
+
 }  // namespace shard::autograd

@@ -19,4 +19,5 @@ decltype(shard::cumprod_) cumprod_;
 decltype(shard::cummax) cummax;
 decltype(shard::cummin) cummin;
 decltype(shard::logcumsumexp) logcumsumexp;
+decltype(shard::nanmedian) nanmedian;
 }  // namespace shard::autograd

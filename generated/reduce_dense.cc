@@ -119,6 +119,13 @@ Meta logcumsumexp(const OpContext& ctx, const Meta& x, int axis, bool flatten, b
   return out_meta;
 }
 
+std::tuple<Meta, Meta> nanmedian(const OpContext& ctx, const Meta& x, const IntArray& axis,
+    bool keepdim, const std::string& mode) {
+  Meta out_meta, medians_meta;
+  meta::NanmedianInferMeta(ctx, x, axis, keepdim, mode, out_meta, medians_meta);
+  return {out_meta, medians_meta};
+}
+
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -216,6 +223,13 @@ DenseTensor logcumsumexp(const OpContext& ctx, const Meta& out_meta, const Dense
     bool flatten, bool exclusive, bool reverse) {
   return call::compute(ctx, kernels<"logcumsumexp">(), x.dtype(), out_meta, x, axis, flatten,
       exclusive, reverse);
+}
+
+std::tuple<DenseTensor, DenseTensor> nanmedian(const OpContext& ctx, const Meta& out_meta,
+    const Meta& medians_meta, const DenseTensor& x, const IntArray& axis, bool /*keepdim*/,
+    const std::string& mode) {
+  return call::compute(ctx, kernels<"nanmedian">(), x.dtype(), std::tie(out_meta, medians_meta), x,
+      axis, mode);
 }
 
 }  // namespace shard::dense

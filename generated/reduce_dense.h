@@ -26,6 +26,8 @@ std::tuple<Meta, Meta> cummax(const OpContext& ctx, const Meta& x, int axis, DTy
 std::tuple<Meta, Meta> cummin(const OpContext& ctx, const Meta& x, int axis, DType dtype);
 Meta logcumsumexp(const OpContext& ctx, const Meta& x, int axis, bool flatten, bool exclusive,
     bool reverse);
+std::tuple<Meta, Meta> nanmedian(const OpContext& ctx, const Meta& x, const IntArray& axis,
+    bool keepdim, const std::string& mode);
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -63,4 +65,7 @@ std::tuple<DenseTensor, DenseTensor> cummin(const OpContext& ctx, const Meta& ou
     const Meta& indices_meta, const DenseTensor& x, int axis, DType dtype);
 DenseTensor logcumsumexp(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, int axis,
     bool flatten, bool exclusive, bool reverse);
+std::tuple<DenseTensor, DenseTensor> nanmedian(const OpContext& ctx, const Meta& out_meta,
+    const Meta& medians_meta, const DenseTensor& x, const IntArray& axis, bool keepdim,
+    const std::string& mode);
 }  // namespace shard::dense

@@ -141,4 +141,12 @@ Tensor logcumsumexp(const Tensor& x, int axis, bool flatten, bool exclusive, boo
   });
 }
 
+std::tuple<Tensor, Tensor> nanmedian(const Tensor& x, const IntArray& axis, bool keepdim,
+    const std::string& mode) {
+  call::DistCall call(ops::nanmedian, x, axis, keepdim, mode);
+  return call.run(infer::nanmedian, [&] {
+    return dense::nanmedian(call, call.meta(0), call.meta(1), call[0], axis, keepdim, mode);
+  });
+}
+
 }  // namespace shard::dist

@@ -24,4 +24,6 @@ Tensor& cumprod_(Tensor& x, int dim);
 std::tuple<Tensor, Tensor> cummax(const Tensor& x, int axis, DType dtype);
 std::tuple<Tensor, Tensor> cummin(const Tensor& x, int axis, DType dtype);
 Tensor logcumsumexp(const Tensor& x, int axis, bool flatten, bool exclusive, bool reverse);
+std::tuple<Tensor, Tensor> nanmedian(const Tensor& x, const IntArray& axis, bool keepdim,
+    const std::string& mode);
 }  // namespace shard::dist

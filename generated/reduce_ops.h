@@ -24,6 +24,8 @@ Tensor amin_grad(const Tensor&, const Tensor&, const Tensor&, const IntArray&, b
 Tensor squared_l2_norm_grad(const Tensor&, const Tensor&);
 Tensor frobenius_norm_grad(const Tensor&, const Tensor&, const Tensor&, const IntArray&, bool,
     bool);
+Tensor nanmedian_grad(const Tensor&, const Tensor&, const Tensor&, const IntArray&, bool,
+    const std::string&);
 Tensor cumprod_grad(const Tensor&, const Tensor&, const Tensor&, int);
 Tensor cummax_grad(const Tensor&, const Tensor&, const Tensor&, int, DType);
 Tensor cummin_grad(const Tensor&, const Tensor&, const Tensor&, int, DType);
@@ -101,5 +103,9 @@ inline constexpr OpDef cummin = {.name = "cummin", .location = "reduce.yaml", .i
 inline constexpr OpDef logcumsumexp = {.name = "logcumsumexp", .location = "reduce.yaml",
     .inputs = slots<"x">, .attrs = names<"axis", "flatten", "exclusive", "reverse">,
     .outputs = slots<"out">, .rule = "CumsumInferSpmd", .kernel = "logcumsumexp",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef nanmedian = {.name = "nanmedian", .location = "reduce.yaml",
+    .inputs = slots<"x">, .attrs = names<"axis", "keepdim", "mode">,
+    .outputs = slots<"out", "medians">, .rule = "NanmedianInferSpmd", .kernel = "nanmedian",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

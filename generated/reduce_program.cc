@@ -24,6 +24,7 @@ void register_api_reduce([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::cummax, infer::cummax, dense::cummax));
   table.add(op_entry(ops::cummin, infer::cummin, dense::cummin));
   table.add(op_entry(ops::logcumsumexp, infer::logcumsumexp, dense::logcumsumexp));
+  table.add(op_entry(ops::nanmedian, infer::nanmedian, dense::nanmedian));
 }
 
 }  // namespace shard::program

@@ -15,35 +15,79 @@ namespace {
 using Memory = dnnl::memory;
 using Format = Memory::desc;
 
+/// What one job computes: some of the images and of the channels of the result, or of the filter's gradient. (The channels
+/// of the pass `input` are those of the input, else they are those of the output.)
+struct Part {
+  int64_t first_image, images, first_channel, channels;
+};
+
+int64_t written_channels(ConvPass pass, const Convolution& conv) {
+  return pass == ConvPass::input ? conv.in : conv.out;
+}
+
+/// The parts of a pass: `images` times `channels` of them.
+struct Parts {
+  int64_t images, channels;
+
+  Part at(ConvPass pass, const Convolution& conv, int64_t i) const {
+    const int64_t b = i / channels, c = i % channels, all = written_channels(pass, conv);
+    const auto image = [&](int64_t part) { return conv.batch * part / images; };
+    // In steps of channels that vectors hold, but for the last part.
+    const auto channel = [&](int64_t part) { return part == channels ? all : all / 16 * part / channels * 16; };
+    return {image(b), image(b + 1) - image(b), channel(c), channel(c + 1) - channel(c)};
+  }
+};
+
+/// As many parts as threads can use, by the shapes alone, so that results do not depend on threads. Each part of the
+/// images copies the filter into oneDNN's format, and each part of the channels copies the images.
+Parts parts_of(ConvPass pass, const Convolution& conv) {
+  const int64_t work = conv.batch * conv.out_places() * conv.filter_numel();
+  const int64_t wanted = std::clamp<int64_t>(work >> 24, 1, 16);
+  const int64_t image = pass == ConvPass::input ? conv.out * conv.out_places() : conv.in * conv.in_places();
+  const int64_t most = conv.groups > 1 ? 1 : std::clamp<int64_t>(written_channels(pass, conv) / 64, 1, 16);
+  Parts best{std::min(conv.batch, wanted), 1};
+  const auto copied = [&](const Parts& p) { return p.images * conv.filter_numel() + p.channels * conv.batch * image; };
+  const auto count = [&](const Parts& p) { return std::min(p.images * p.channels, wanted); };
+  for (int64_t channels = 2; channels <= most; ++channels) {
+    const Parts each{std::min((wanted + channels - 1) / channels, conv.batch), channels};
+    if (count(each) > count(best) || (count(each) == count(best) && copied(each) < copied(best))) best = each;
+  }
+  return best;
+}
+
 /// The memory of the library's tensors, and what describes the windows to oneDNN.
 struct Description {
   Format input, filter, output;
   Memory::dims strides, dilations, before, after;
 };
 
-Memory::dims image_strides(const meta::Image& image, const Memory::dims& dims) {
+/// The strides of images with these dims in a tensor of `channels` channels.
+Memory::dims image_strides(const meta::Image& image, const Memory::dims& dims, int64_t channels) {
   Memory::dims strides(dims.size());
   int64_t step = 1;
-  if (image.channels_last) strides[1] = 1, step = dims[1];
+  if (image.channels_last) strides[1] = 1, step = channels;
   for (size_t d = dims.size() - 1; d >= 2; --d) {
     strides[d] = step;
     step *= dims[d];
   }
-  if (!image.channels_last) strides[1] = step, step *= dims[1];
+  if (!image.channels_last) strides[1] = step, step *= channels;
   strides[0] = step;
   return strides;
 }
 
-Description describe(const Convolution& conv, int64_t batch, Memory::data_type filter_type) {
+Description describe(ConvPass pass, const Convolution& conv, const Part& part, Memory::data_type filter_type) {
   Description d;
-  Memory::dims in{batch, conv.in}, out{batch, conv.out}, filter;
-  if (conv.groups > 1) filter = {conv.groups, conv.out / conv.groups, conv.in / conv.groups};
-  else filter = {conv.out, conv.in};
+  const int64_t in_channels = pass == ConvPass::input ? part.channels : conv.in,
+                out_channels = pass == ConvPass::input ? conv.out : part.channels;
+  Memory::dims in{part.images, in_channels}, out{part.images, out_channels}, filter, whole;
+  if (conv.groups > 1) filter = whole = {conv.groups, conv.out / conv.groups, conv.in / conv.groups};
+  else filter = {out_channels, in_channels}, whole = {conv.out, conv.in};
   for (size_t i = static_cast<size_t>(3 - conv.image.space); i < 3; ++i) {
     const meta::Window& window = conv.windows[i];
     in.push_back(window.in);
     out.push_back(window.out);
     filter.push_back(window.size);
+    whole.push_back(window.size);
     d.strides.push_back(window.stride);
     d.dilations.push_back(window.dilation - 1);
     d.before.push_back(window.before);
@@ -51,12 +95,12 @@ Description describe(const Convolution& conv, int64_t batch, Memory::data_type f
   }
   Memory::dims steps(filter.size());
   int64_t step = 1;
-  for (size_t i = filter.size(); i-- > 0;) {
+  for (size_t i = whole.size(); i-- > 0;) {
     steps[i] = step;
-    step *= filter[i];
+    step *= whole[i];
   }
-  d.input = Format(in, onednn_type(conv.dtype), image_strides(conv.image, in));
-  d.output = Format(out, onednn_type(conv.dtype), image_strides(conv.image, out));
+  d.input = Format(in, onednn_type(conv.dtype), image_strides(conv.image, in, conv.in));
+  d.output = Format(out, onednn_type(conv.dtype), image_strides(conv.image, out, conv.out));
   d.filter = Format(filter, filter_type, steps);
   return d;
 }
@@ -130,23 +174,23 @@ struct Thread {
   Plan plan;
 };
 
-std::vector<int64_t> key_of(ConvPass pass, const Convolution& conv, int64_t batch) {
-  std::vector<int64_t> key = {int64_t(pass),    int64_t(conv.dtype),     batch, conv.in, conv.out, conv.groups,
-                              conv.image.space, conv.image.channels_last};
+std::vector<int64_t> key_of(ConvPass pass, const Convolution& conv, const Part& part) {
+  std::vector<int64_t> key = {int64_t(pass), int64_t(conv.dtype), part.images,      part.channels,           conv.in,
+                              conv.out,      conv.groups,         conv.image.space, conv.image.channels_last};
   for (const meta::Window& w : conv.windows)
     key.insert(key.end(), {w.in, w.size, w.stride, w.before, w.after, w.dilation, w.out});
   return key;
 }
 
-/// The plan of this thread for `batch` images. Throws dnnl::error where oneDNN has no code.
-Thread& planned(ConvPass pass, const Convolution& conv, int64_t batch) {
+/// The plan of this thread for a part of this size. Throws dnnl::error where oneDNN has no code.
+Thread& planned(ConvPass pass, const Convolution& conv, const Part& part) {
   thread_local Thread thread;
-  std::vector<int64_t> key = key_of(pass, conv, batch);
+  std::vector<int64_t> key = key_of(pass, conv, part);
   if (key == thread.key) return thread;
   thread.key.clear();
   // The gradient of the filter is a sum over jobs, which is rounded once.
   const Memory::data_type type = pass == ConvPass::filter ? Memory::data_type::f32 : onednn_type(conv.dtype);
-  thread.plan = make_plan(pass, describe(conv, batch, type), thread.engine);
+  thread.plan = make_plan(pass, describe(pass, conv, part, type), thread.engine);
   thread.key = std::move(key);
   return thread;
 }
@@ -203,6 +247,21 @@ void* advanced(void* data, DType dtype, int64_t elements) {
   return static_cast<char*>(data) + elements * static_cast<int64_t>(size_of(dtype));
 }
 
+/// Where a part begins in the tensors. Elements of the filter's gradient have the dtype `filter`.
+ConvTensors part_of(ConvPass pass, const Convolution& conv, const ConvTensors& whole, const Part& part, DType filter) {
+  const int64_t step = conv.image.channels_last ? 1 : pass == ConvPass::input ? conv.in_places() : conv.out_places();
+  const int64_t skipped = part.first_channel * step, kernel = conv.kernel_places();
+  const int64_t input = part.first_image * conv.in * conv.in_places(),
+                output = part.first_image * conv.out * conv.out_places();
+  if (pass == ConvPass::input) {
+    return {advanced(whole.input, conv.dtype, input + skipped),
+            advanced(whole.filter, filter, part.first_channel * kernel), advanced(whole.output, conv.dtype, output)};
+  }
+  return {advanced(whole.input, conv.dtype, input),
+          advanced(whole.filter, filter, part.first_channel * (conv.in / conv.groups) * kernel),
+          advanced(whole.output, conv.dtype, output + skipped)};
+}
+
 /// Writes the sums of `parts` filters of float32 in the dtype of the convolution.
 void write_sums(const Convolution& conv, const std::vector<float>& filters, int64_t parts, void* out) {
   const int64_t count = conv.filter_numel();
@@ -220,30 +279,27 @@ void write_sums(const Convolution& conv, const std::vector<float>& filters, int6
 }  // namespace
 
 bool convolve_by_onednn(ConvPass pass, const Convolution& conv, const ConvTensors& tensors) {
-  // Jobs are parts of the batch whose sizes depend on the shapes alone, so that results do not depend on threads.
-  const int64_t limit = pass == ConvPass::filter ? std::clamp<int64_t>((1 << 22) / conv.filter_numel(), 1, 16) : 16;
-  const int64_t parts = std::min(conv.batch, limit);
-  const auto begin = [&](int64_t part) { return conv.batch * part / parts; };
+  const Parts parts = parts_of(pass, conv);
+  const int64_t count = parts.images * parts.channels;
   try {
     const OneThread alone;
-    for (int64_t part = 0; part < parts; ++part) planned(pass, conv, begin(part + 1) - begin(part));
+    for (int64_t i = 0; i < count; ++i) planned(pass, conv, parts.at(pass, conv, i));
   } catch (const dnnl::error&) { return false; }
-  const int64_t in = conv.in * conv.in_places(), out = conv.out * conv.out_places();
-  std::vector<float> filters(pass == ConvPass::filter ? static_cast<size_t>(parts * conv.filter_numel()) : 0);
+  // Gradients of the filter are added up over parts of the images, and rounded once.
+  const bool adds = pass == ConvPass::filter && (parts.images > 1 || conv.dtype != DType::float32);
+  std::vector<float> filters(adds ? static_cast<size_t>(parts.images * conv.filter_numel()) : 0);
   std::atomic<bool> failed = false;  // as for want of memory; jobs must not throw
-  run_each(parts, [&](int64_t part) {
+  run_each(count, [&](int64_t i) {
     try {
       const OneThread alone;
-      const int64_t first = begin(part);
-      Thread& thread = planned(pass, conv, begin(part + 1) - first);
-      void* const filter = pass == ConvPass::filter ? filters.data() + part * conv.filter_numel() : tensors.filter;
-      execute(
-          thread, pass,
-          {advanced(tensors.input, conv.dtype, first * in), filter, advanced(tensors.output, conv.dtype, first * out)});
+      const Part part = parts.at(pass, conv, i);
+      ConvTensors whole = tensors;
+      if (adds) whole.filter = filters.data() + i / parts.channels * conv.filter_numel();
+      execute(planned(pass, conv, part), pass, part_of(pass, conv, whole, part, adds ? DType::float32 : conv.dtype));
     } catch (const dnnl::error&) { failed = true; }
   });
   if (failed) return false;
-  if (pass == ConvPass::filter) write_sums(conv, filters, parts, tensors.filter);
+  if (adds) write_sums(conv, filters, parts.images, tensors.filter);
   return true;
 }
 

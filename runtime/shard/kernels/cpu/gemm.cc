@@ -12,9 +12,12 @@
 namespace shard::cpu {
 namespace {
 
-constexpr int64_t kJob = 1 << 22;     // multiplications that justify a thread
-constexpr int64_t kOneDnn = 1 << 21;  // multiplications from which oneDNN is faster (docs/performance.md)
-constexpr int64_t kPart = 256;        // rows or columns of a job; fixed, so that results do not depend on threads
+constexpr int64_t kJob = 1 << 22;  // multiplications of float32 that justify a thread
+constexpr int64_t kPart = 256;     // rows or columns of a job; fixed, so that results do not depend on threads
+
+/// From how many multiplications on oneDNN is faster than OpenBLAS, for a y that is stored as it is or as its transpose
+/// (docs/performance.md).
+constexpr int64_t kOneDnn = 1 << 20, kOneDnnTransposed = 1 << 17;
 
 /// Rows or columns [begin, end) by OpenBLAS.
 template <class C>
@@ -32,6 +35,17 @@ void multiply_by_openblas(const Product& p, const C* x, const C* y, C* out, bool
   } else {
     cblas_dgemm(CblasRowMajor, tx, ty, m, n, k, 1.0, x_part, ldx, y_part, ldy, 0.0, out_part, ldo);
   }
+}
+
+/// The product of doubles, divided by rows or columns.
+void multiply_doubles(const Product& p, const double* x, const double* y, double* out) {
+  const bool columns = p.n > p.m;
+  const int64_t length = columns ? p.n : p.m;
+  const int64_t parts = p.work() > kJob ? (length + kPart - 1) / kPart : 1, part = parts > 1 ? kPart : length;
+  parallel_for(parts, std::max<int64_t>(1, p.work() / parts / (kJob / kGrain)), [&](int64_t first, int64_t last) {
+    for (int64_t job = first; job < last; ++job)
+      multiply_by_openblas(p, x, y, out, columns, job * part, std::min((job + 1) * part, length));
+  });
 }
 
 /// The same numbers in float32.
@@ -56,25 +70,17 @@ void multiply_widened(const Product& p, const Factors& factors, const Result& ou
 void multiply(const Product& p, const Factors& factors, const Result& out) {
   if (p.m == 1 || p.n == 1) return multiply_vector(p, factors, out);
   const DType dtype = factors.dtype;
-  if (dtype == DType::float16) return multiply_widened(p, factors, out);
-  if (dtype == DType::bfloat16 && !onednn_multiplies_bfloat16()) return multiply_widened(p, factors, out);
-  const bool columns = p.n > p.m;
-  const int64_t length = columns ? p.n : p.m;
-  const int64_t parts = p.work() > kJob ? (length + kPart - 1) / kPart : 1, part = parts > 1 ? kPart : length;
-  parallel_for(parts, std::max<int64_t>(1, p.work() / parts / (kJob / kGrain)), [&](int64_t first, int64_t last) {
-    for (int64_t job = first; job < last; ++job) {
-      const int64_t begin = job * part, end = std::min(begin + part, length);
-      if (dtype == DType::float64) {
-        multiply_by_openblas(p, static_cast<const double*>(factors.x), static_cast<const double*>(factors.y),
-                             static_cast<double*>(out.data), columns, begin, end);
-      } else if (dtype == DType::bfloat16 || p.work() >= kOneDnn) {
-        multiply_by_onednn(p, factors, out, columns, begin, end);
-      } else {
-        multiply_by_openblas(p, static_cast<const float*>(factors.x), static_cast<const float*>(factors.y),
-                             static_cast<float*>(out.data), columns, begin, end);
-      }
-    }
-  });
+  if (dtype == DType::float64) {
+    return multiply_doubles(p, static_cast<const double*>(factors.x), static_cast<const double*>(factors.y),
+                            static_cast<double*>(out.data));
+  }
+  if (dtype == DType::float16 || (dtype == DType::bfloat16 && !onednn_multiplies_bfloat16()))
+    return multiply_widened(p, factors, out);
+  if (p.work() > kJob) return multiply_blocks_by_onednn(p, factors, out);
+  if (dtype == DType::bfloat16 || p.work() >= (p.transpose_y ? kOneDnnTransposed : kOneDnn))
+    return multiply_by_onednn(p, factors, out);
+  multiply_by_openblas(p, static_cast<const float*>(factors.x), static_cast<const float*>(factors.y),
+                       static_cast<float*>(out.data), false, 0, p.m);
 }
 
 }  // namespace shard::cpu

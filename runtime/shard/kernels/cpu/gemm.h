@@ -39,9 +39,13 @@ void multiply(const Product& p, const Factors& factors, const Result& out);
 /// A product where m or n is 1: the matrix is read once, in order.
 void multiply_vector(const Product& p, const Factors& factors, const Result& out);
 
-/// Rows [begin, end) of out, or columns if `columns`, by oneDNN on the calling thread. Dtypes are float32 or bfloat16.
-void multiply_by_onednn(const Product& p, const Factors& factors, const Result& out, bool columns, int64_t begin,
-                        int64_t end);
+/// The same by oneDNN on the calling thread. Dtypes are float32 or bfloat16.
+void multiply_by_onednn(const Product& p, const Factors& factors, const Result& out);
+
+/// The same on several threads, for large products: blocks of y are copied once into the format that oneDNN multiplies
+/// fastest by, and then serve all rows of x. The result does not depend on the number of threads.
+void multiply_blocks_by_onednn(const Product& p, const Factors& factors, const Result& out);
+
 /// False where oneDNN has no fast code for products of bfloat16 on this processor.
 bool onednn_multiplies_bfloat16();
 
