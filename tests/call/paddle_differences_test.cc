@@ -223,3 +223,22 @@ TEST_CASE("differences from Paddle: roi_align needs the numbers of boxes and has
   CHECK(of(x.grad()) == Values(4, 0.25));
   error_of([] { roi_align(zeros({1, 1, 2, 2}), zeros({1, 4}), {}); }, ErrorCode::undefined);
 }
+
+TEST_CASE("differences from Paddle: what is written") {
+  const Tensor value = zeros({2}).set_requires_grad(true), y = zeros({2}).set_requires_grad(true);
+  sum(index_put(zeros({3}), {full({2}, 1, DType::int64)}, value)).backward();
+  CHECK(of(value.grad()) == Values{0, 1});
+  sum(fill_diagonal_tensor(zeros({2, 2}), y)).backward();
+  CHECK(of(y.grad()) == Values{1, 1});
+}
+
+TEST_CASE("differences from Paddle: bits of another dtype have no gradient, and bool is not viewed") {
+  const Tensor x = zeros({2}).set_requires_grad(true);
+  error_of([&] { sum(view_dtype(x, DType::float64)).backward(); }, ErrorCode::autograd);
+  error_of([] { view_dtype(zeros({2}, DType::boolean), DType::uint8); }, ErrorCode::dtype_mismatch);
+}
+
+TEST_CASE("differences from Paddle: auc knows ROC alone") {
+  const Tensor x = full({2, 1}, 0.5), label = zeros({2}, DType::int64), stat = zeros({2}, DType::int64);
+  error_of([&] { auc(x, label, stat, stat, {}, "PR", 1, 0); }, ErrorCode::invalid_argument);
+}
