@@ -257,3 +257,22 @@ TEST_CASE("differences from Paddle: counting, medians and graphs") {
   CHECK(std::get<1>(send_u_recv_intermediate(x, edges, edges)).dims() == Dims{0});
   error_of([&] { send_u_recv(x, edges, ints({0, -1})); }, ErrorCode::out_of_range);
 }
+
+TEST_CASE("differences from Paddle: what is written") {
+  const Tensor value = zeros({2}).set_requires_grad(true), y = zeros({2}).set_requires_grad(true);
+  sum(index_put(zeros({3}), {full({2}, 1, DType::int64)}, value)).backward();
+  CHECK(of(value.grad()) == Values{0, 1});
+  sum(fill_diagonal_tensor(zeros({2, 2}), y)).backward();
+  CHECK(of(y.grad()) == Values{1, 1});
+}
+
+TEST_CASE("differences from Paddle: bits of another dtype have no gradient, and bool is not viewed") {
+  const Tensor x = zeros({2}).set_requires_grad(true);
+  error_of([&] { sum(view_dtype(x, DType::float64)).backward(); }, ErrorCode::autograd);
+  error_of([] { view_dtype(zeros({2}, DType::boolean), DType::uint8); }, ErrorCode::dtype_mismatch);
+}
+
+TEST_CASE("differences from Paddle: auc knows ROC alone") {
+  const Tensor x = full({2, 1}, 0.5), label = zeros({2}, DType::int64), stat = zeros({2}, DType::int64);
+  error_of([&] { auc(x, label, stat, stat, {}, "PR", 1, 0); }, ErrorCode::invalid_argument);
+}

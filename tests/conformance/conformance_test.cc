@@ -89,6 +89,7 @@ const std::vector<Exception>& exceptions() {
       {"roi_align_grad", "", "E", "refuses boxes that are not finite; tests/call/vision_test.cc has them"},
       {"nms", "", "E", "no document says what boxes that are not finite overlap"},
       {"roi_pool", "", "E", "refuses boxes that are not finite; tests/call/vision_test.cc has them"},
+      {"auc", "", "E", "refuses what is no probability; tests/call/writing_test.cc has it"},
       {"searchsorted", "a sequence for each row, right, int32", "E", "its sequences do not rise"},
       {"merged_adam_", "", "E", "the order of its factors decides between NaN and infinity"},
       {"group_norm_grad", "", "E", "the order of its factors decides between NaN and infinity"},

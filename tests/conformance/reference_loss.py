@@ -261,3 +261,30 @@ def accuracy(call):
     _, indices, label = call.inputs
     correct = int(np.sum(np.any(indices == label, axis=1)))
     return [np.array(correct / max(len(label), 1)), np.array(correct), np.array(len(label))]
+
+
+@op("auc")
+def auc(call):
+    """Four values of predictions."""
+    x, label, positive, negative, *weight = call.inputs
+    stats = [negative.copy(), positive.copy()]
+    place = [min(int(p * 3), 3) for p in x[:, 1]]
+    rows = [(int(kind > 0), at) for kind, at in zip(label[:, 0], place) if kind >= 0]
+    if weight and weight[0][0] == 0:
+        rows = []
+    first, sums = 0, 0
+    if call.case != "all calls":
+        first, sums = int(positive[-1]) % 2 * 4, 8
+        for stat in stats:
+            stat[sums:sums + 4] -= stat[first:first + 4]
+            stat[first:first + 4] = 0
+            stat[-1] += 1
+    for kind, at in rows:
+        for begin in {first, sums}:
+            stats[kind][begin + at] += 1
+    negatives, positives = [np.cumsum(stat[sums:sums + 4][::-1]) for stat in stats]
+    area = 0.0
+    if negatives[-1] > 0 and positives[-1] > 0:
+        area = np.trapezoid(np.append(0, positives), np.append(0, negatives)) / (negatives[-1] * positives[-1])
+    shape = (1, 4) if call.case == "all calls" else (13,)
+    return [np.float64(area), stats[1].reshape(shape), stats[0].reshape(shape)]

@@ -195,3 +195,14 @@ def update_loss_scaling(call):
     good = good + 1
     reached = good >= 2
     return [x, y, np.where(reached, scaling * 2, scaling), good * ~reached, bad * 0]
+
+
+@op("average_accumulates_")
+def average_accumulates(call):
+    param, sum1, sum2, sum3, count, old_count, updates = call.inputs
+    updates, count, sum1 = updates + 1, count + 1, sum1 + param
+    least = 10 if call.case == "a new window" else 100
+    if count[0] >= least and count[0] >= min(100, int(updates[0] * 0.5)):
+        sum1, sum2, sum3 = np.zeros_like(sum1), np.zeros_like(sum2), sum1 + sum2
+        count, old_count = np.zeros_like(count), count
+    return [sum1, sum2, sum3, count, old_count, updates]

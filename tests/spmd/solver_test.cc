@@ -14,6 +14,7 @@
 #include "shard/ops/shape_ops.h"
 #include "shard/ops/sort_ops.h"
 #include "shard/ops/special_ops.h"
+#include "shard/ops/writing_ops.h"
 #include "shard/spmd/notation.h"
 #include "spmd/rule_case.h"
 
@@ -417,6 +418,33 @@ TEST_CASE("ops of indices shard every dim that their ranks can look up or write 
        {int64_t{1}, std::string("add"), kYes},
        {d},
        "[a, b], [a, -], [a, -] -> [a, b]"},
+      {ops::index_put,
+       {{{6, 4, 2}, "a, -, b"}, index({3}, "a"), {{3, 4, 1}, "-, a, b"}},
+       {kNo},
+       {{6, 4, 2}},
+       "[a, -, b], [-], [-, -, -] -> [a, -, b]"},
+      {ops::index_put,
+       {{d, "a, b"}, {d, "a, -", DType::boolean}, {{1}, "a"}},
+       {kNo},
+       {d},
+       "[a, b], [a, b], [-] -> [a, b]"},
+      {ops::index_put,
+       {{d, "a, b"}, {d, "a, -", DType::boolean}, {{7}, "-"}},
+       {kNo},
+       {d},
+       "[a, b], [-, -], [-] -> [a, b]"},
+      {ops::set_value_with_tensor,
+       {{d, "a, b"}, {{2, 4}, "-, -"}},
+       {IntArray{1}, IntArray{3}, IntArray{1}, IntArray{0}, IntArray{}, IntArray{}},
+       {d},
+       "[a, b], [-, b] -> [a, b]"},
+      {ops::fill_diagonal_tensor,
+       {{{6, 4, 4}, "a, b, -"}, {{6, 3}, "-, b"}},
+       {int64_t{1}, int64_t{1}, int64_t{2}},
+       {{6, 4, 4}},
+       "[a, b, -], [a, -] -> [a, b, -]"},
+      {ops::view_dtype, {{d, "a, b"}}, {DType::float64}, {{6, 2}}, "[a, -] -> [a, -]"},
+      {ops::view_dtype, {{d, "a, b"}}, {DType::int32}, {d}, "[a, b] -> [a, b]"},
       {ops::unfold,
        {{{6, 4, 4, 4}, "a, b, -, -"}},
        {IntArray{1, 1}, IntArray{1, 1}, IntArray{0, 0, 0, 0}, IntArray{1, 1}},

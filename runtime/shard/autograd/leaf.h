@@ -12,7 +12,7 @@ class LeafNode;
 struct PreviousHistory {
   const Storage* other;  // the buffer that it got
   OwnedEdge history;
-  Dims dims;  // its dims before
+  Meta meta;  // before
 };
 
 /// Data of a leaf, of another tensor that has hooks or whose gradient is retained, or of one that

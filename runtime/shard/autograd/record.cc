@@ -35,11 +35,20 @@ void set_history(TensorImpl& x, Ref<GradNode> node, uint32_t output) {
   x.grad.node = std::move(node);
 }
 
-/// Sets the history of `x` to a reshape, to `dims`, of the tensor of `edge`, which has the same
-/// bytes.
-void link_reshaped(TensorImpl& x, const OpDef& op, OwnedEdge edge, const Dims& dims) {
-  const auto backward = [shape = IntArray(dims)](BackwardContext& context) {
-    context.set_grads<0>(shard::reshape(context.grad(0), shape));
+/// Sets the history of `x` to a reshape of the tensor of `edge`, which is `of` and has the same bytes. Bytes that are read
+/// in another dtype have no gradient.
+void link_reshaped(TensorImpl& x, const OpDef& op, OwnedEdge edge, const Meta& of) {
+  if (!is_floating(x.meta().dtype)) return set_history(x, nullptr, 0);
+  const auto backward = [shape = IntArray(of.dims), dtype = of.dtype](BackwardContext& context) {
+    const Tensor& grad = context.grad(0);
+    if (grad.dtype() != dtype) {
+      fail(ErrorCode::autograd,
+           "[{}] a tensor and a view of it are written in place, but their dtypes are {} and {}: the bits of one have "
+           "no "
+           "gradient in the other; use cast, or pass detach() of the view",
+           context.node().op().name, to_string(grad.dtype()), to_string(dtype));
+    }
+    context.set_grads<0>(shard::reshape(grad, shape));
   };
   const Node& from = *edge.get();  // the new step owns it
   auto node = new FunctionNode<decltype(backward)>(op, {edge.leak()}, backward);
@@ -55,8 +64,7 @@ void keep_previous_history(const Tensor& target) {
   if (x.grad.root || !x.grad.node) return;
   const OutputInfo &before = static_cast<Node&>(*x.grad.node).output(x.grad.output), now = info_of(x);
   if (before.meta == now.meta && before.spec == now.spec) return;
-  extra_of(target).previous_histories.push_back(
-      {x.value.storage().get(), {x.grad.node, x.grad.output}, before.meta.dims});
+  extra_of(target).previous_histories.push_back({x.value.storage().get(), {x.grad.node, x.grad.output}, before.meta});
 }
 
 /// A view of a buffer that its root no longer has gets the history that the root had then.
@@ -70,7 +78,7 @@ void sync_previous_history(TensorImpl& view) {
       [&](const PreviousHistory& previous) { return previous.other == buffer->detachment()->origin.get(); });
   if (found == extra->previous_histories.rend()) return;
   state.root_version = buffer->version();
-  link_reshaped(view, kView, OwnedEdge(found->history), found->dims);
+  link_reshaped(view, kView, OwnedEdge(found->history), found->meta);
 }
 
 /// The destination of the gradient of a tensor, independent of the scope in which it is used.
@@ -87,7 +95,7 @@ void sync_view(TensorImpl& view) {
   if (state.root_version == version) return;
   state.root_version = version;
   OwnedEdge edge = edge_outside(Tensor(state.root));
-  if (edge) link_reshaped(view, kView, std::move(edge), state.root->meta().dims);
+  if (edge) link_reshaped(view, kView, std::move(edge), state.root->meta());
   else set_history(view, nullptr, 0);
 }
 
@@ -357,7 +365,7 @@ void rebase_root(const Tensor& target) {
   const uint64_t version = source_of(root)->version();
   if (std::exchange(state.root_version, version) == version)
     return;  // nothing was written: only the shape of the view has changed
-  if (state.node) link_reshaped(root, kWritten, {state.node, state.output}, x.meta().dims);
+  if (state.node) link_reshaped(root, kWritten, {state.node, state.output}, x.meta());
   else set_history(root, nullptr, 0);
 }
 

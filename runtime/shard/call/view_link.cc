@@ -129,7 +129,9 @@ LinkEnd ViewLink::source_of(LinkEnd tensor) {
 void ViewLink::attach(const std::shared_ptr<ViewLink>& link, const Ref<Storage>& copy, uint64_t version, const char* op,
                       std::string_view argument, std::string from, std::string to) {
   const Ref<Storage> source = link->source_.shard.storage();
-  if (const ViewLink* const of_source = whole_link_of(*source)) {
+  const DType of = link->source_.global.dtype;  // another one than that of the bytes where a view of them has it
+  if (const ViewLink* const of_source = whole_link_of(*source);
+      of_source != nullptr && of_source->source_.global.dtype == of) {
     const uint64_t synced = source->detachment()->source_version;
     version = version == source->version() ? synced : synced - 1;
     link->follow(of_source->source_);
@@ -151,8 +153,9 @@ void ViewLink::attach(const std::shared_ptr<ViewLink>& link, const Ref<Storage>&
   std::vector<DenseTensor> before;  // destroyed only after their links have changed
   copy->reparent_copies([&](const Detachment& of_copy) {
     ViewLink* const theirs = link_in(of_copy);
-    if (theirs != nullptr) before.push_back(theirs->follow(link->source_));
-    return theirs != nullptr;
+    if (theirs == nullptr || theirs->source_.global.dtype != of) return false;
+    before.push_back(theirs->follow(link->source_));
+    return true;
   });
 }
 

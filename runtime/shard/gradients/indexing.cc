@@ -123,6 +123,14 @@ Pair put_along_axis_grad(const Tensor& arr, const Tensor& indices, const Tensor&
   return grads;
 }
 
+Tensor view_dtype_grad(const Tensor& input, const Tensor& out_grad, DType dtype) {
+  if (dtype == input.dtype()) return out_grad;
+  fail(ErrorCode::autograd,
+       "[view_dtype_grad] input is {} and is viewed as {}: the bits of one have no gradient in the other; use cast, or "
+       "pass detach() of input",
+       to_string(input.meta()), to_string(dtype));
+}
+
 Tensor unfold_grad(const Tensor& x, const Tensor& out_grad, const IntArray& kernel_sizes, const IntArray& strides,
                    const IntArray& paddings, const IntArray& dilations) {
   return fold(out_grad, {x.dims()[2], x.dims()[3]}, kernel_sizes, strides, paddings, dilations);

@@ -6,6 +6,7 @@
 #include "shard/kernels/cpu/register_linalg.h"
 #include "shard/kernels/cpu/register_sequence.h"
 #include "shard/kernels/cpu/register_vision.h"
+#include "shard/kernels/cpu/register_writing.h"
 #include "shard/kernels/cuda/register.h"
 
 namespace shard {
@@ -38,6 +39,7 @@ void register_builtin_kernels() {
   cpu::register_random();
   cpu::register_distributions();
   cpu::register_optim();
+  cpu::register_running_state();
   cpu::register_creation();
   cpu::register_dynamic();
   cpu::register_conv();
@@ -60,6 +62,8 @@ void register_builtin_kernels() {
   cpu::register_roi_pool();
   cpu::register_graph_send();
   cpu::register_segment_pool();
+  cpu::register_index_put();
+  cpu::register_slice_writes();
   cpu::register_sequence();
   cpu::register_ctc();
   cpu::register_rnn();

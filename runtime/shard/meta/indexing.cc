@@ -112,6 +112,24 @@ void PadInferMeta(const OpContext& ctx, const Meta& x, const IntArray& paddings,
   check_size(ctx, out.dims, out.dtype);
 }
 
+void ViewDTypeInferMeta(const OpContext& ctx, const Meta& input, DType dtype, Meta& out) {
+  out = {input.dims, dtype};
+  if (dtype == input.dtype) return;
+  if (dtype == DType::boolean || input.dtype == DType::boolean) {
+    fail(ErrorCode::dtype_mismatch, "[{}] input is {} and dtype {}, but bool is not viewed as another dtype; use cast",
+         ctx.op, to_string(input), to_string(dtype));
+  }
+  const auto from = static_cast<int64_t>(size_of(input.dtype)), to = static_cast<int64_t>(size_of(dtype));
+  if (from == to) return;
+  const int last = input.dims.rank() - 1;
+  if (last < 0 || input.dims[last] * from % to != 0) {
+    fail(ErrorCode::shape_mismatch,
+         "[{}] input is {}, whose last dim must have as many bytes as some elements of {}, which have {}", ctx.op,
+         to_string(input), to_string(dtype), to);
+  }
+  out.dims[last] = input.dims[last] * from / to;
+}
+
 void GatherNdInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, Meta& out) {
   out = {slices_at(ctx, x, index), x.dtype};
   check_size(ctx, out.dims, out.dtype);

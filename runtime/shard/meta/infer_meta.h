@@ -161,6 +161,8 @@ SHARD_API void RollInferMeta(const OpContext& ctx, const Meta& x, const IntArray
 /// Two numbers of 0 or more for each dim (invalid_argument).
 SHARD_API void PadInferMeta(const OpContext& ctx, const Meta& x, const IntArray& paddings, Meta& out);
 /// index: [.., k], k at most the number of dims of x (shape_mismatch).
+/// The last dim has as many bytes in dtype; bool is bool alone.
+SHARD_API void ViewDTypeInferMeta(const OpContext& ctx, const Meta& input, DType dtype, Meta& out);
 SHARD_API void GatherNdInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, Meta& out);
 /// updates: of the dtype of x, not bool, and the shape of the result of gather_nd (shape_mismatch).
 SHARD_API void ScatterNdAddInferMeta(const OpContext& ctx, const Meta& x, const Meta& index, const Meta& updates,
@@ -366,6 +368,13 @@ SHARD_API void UpdateLossScalingInferMeta(const OpContext& ctx, std::span<const 
                                           const Meta& prev_loss_scaling, const Meta& in_good_steps,
                                           const Meta& in_bad_steps, std::vector<Meta>& out, Meta& loss_scaling,
                                           Meta& out_good_steps, Meta& out_bad_steps);
+/// Sums like param, counts of one int64 (dtype_mismatch), a least window up to the largest (invalid_argument).
+SHARD_API void AverageAccumulatesInferMeta(const OpContext& ctx, const Meta& param, const Meta& in_sum_1,
+                                           const Meta& in_sum_2, const Meta& in_sum_3, const Meta& in_num_accumulates,
+                                           const Meta& in_old_num_accumulates, const Meta& in_num_updates,
+                                           float average_window, int64_t max_average_window, int64_t min_average_window,
+                                           Meta& out_sum_1, Meta& out_sum_2, Meta& out_sum_3, Meta& out_num_accumulates,
+                                           Meta& out_old_num_accumulates, Meta& out_num_updates);
 
 // Gradients of layers, beside their forward functions (nn.cc, attention.cc, elementwise.cc).
 // Arguments and results of the forward op must have the metas that they had there, and a gradient
@@ -515,6 +524,26 @@ SHARD_API void HuberLossGradInferMeta(const OpContext& ctx, const Meta& input, c
 SHARD_API void NllLossGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& label, const Meta* weight,
                                     const Meta& total_weight, const Meta& out_grad, const std::string& reduction,
                                     Meta& input_grad);
+/// Probabilities x [n, 1] or [n, 2], label [n] or [n, 1], statistics of the size that the attributes name.
+SHARD_API void AucInferMeta(const OpContext& ctx, const Meta& x, const Meta& label, const Meta& stat_pos,
+                            const Meta& stat_neg, const Meta* ins_tag_weight, const std::string& curve,
+                            int num_thresholds, int slide_steps, Meta& auc, Meta& stat_pos_out, Meta& stat_neg_out);
+
+// Writing (writing.cc): values have the dtype of x and broadcast to the part that is written.
+/// No bool with accumulate. Sizes that depend on masks are for the kernel to check.
+SHARD_API void IndexPutInferMeta(const OpContext& ctx, const Meta& x, std::span<const Meta> indices, const Meta& value,
+                                 bool accumulate, Meta& out);
+SHARD_API void SetValueInferMeta(const OpContext& ctx, const Meta& x, const IntArray& starts, const IntArray& ends,
+                                 const IntArray& steps, const IntArray& axes, const IntArray& decrease_axes,
+                                 const IntArray& none_axes, const IntArray& shape, const std::vector<Scalar>& values,
+                                 Meta& out);
+SHARD_API void SetValueWithTensorInferMeta(const OpContext& ctx, const Meta& x, const Meta& values,
+                                           const IntArray& starts, const IntArray& ends, const IntArray& steps,
+                                           const IntArray& axes, const IntArray& decrease_axes,
+                                           const IntArray& none_axes, Meta& out);
+/// y has the shape of diagonal(x, offset, dim1, dim2) (shape_mismatch).
+SHARD_API void FillDiagonalTensorInferMeta(const OpContext& ctx, const Meta& x, const Meta& y, int64_t offset, int dim1,
+                                           int dim2, Meta& out);
 
 // Vision (vision.cc)
 /// Images of x [n, c, h, w] or [n, c, d, h, w], and places in them (shape_mismatch); one float dtype.

@@ -106,4 +106,37 @@ void NllLossGradInferMeta(const OpContext& ctx, const Meta& input, const Meta& l
   input_grad = input;
 }
 
+void AucInferMeta(const OpContext& ctx, const Meta& x, const Meta& label, const Meta& stat_pos, const Meta& stat_neg,
+                  const Meta* ins_tag_weight, const std::string& curve, int num_thresholds, int slide_steps, Meta& auc,
+                  Meta& stat_pos_out, Meta& stat_neg_out) {
+  if (curve != "ROC") fail(ErrorCode::invalid_argument, "[{}] curve is '{}', but must be ROC", ctx.op, curve);
+  if (num_thresholds < 1 || slide_steps < 0) {
+    fail(ErrorCode::invalid_argument,
+         "[{}] num_thresholds is {} and slide_steps {}, but must be at least 1 and at least 0", ctx.op, num_thresholds,
+         slide_steps);
+  }
+  check_floating(ctx, "x", x);
+  check_index(ctx, "label", label);
+  if (x.dims.rank() != 2 || x.dims[1] < 1 || x.dims[1] > 2 ||
+      (label.dims != Dims{x.dims[0]} && label.dims != Dims{x.dims[0], 1})) {
+    fail(ErrorCode::shape_mismatch, "[{}] x is {} and label is {}, but must be [n, 1] or [n, 2], and [n] or [n, 1]",
+         ctx.op, to_string(x), to_string(label));
+  }
+  const int64_t buckets = int64_t{num_thresholds} + 1;
+  stat_pos_out = {slide_steps == 0 ? Dims{1, buckets} : Dims{(int64_t{slide_steps} + 1) * buckets + 1}, DType::int64};
+  stat_neg_out = stat_pos_out;
+  for (const auto& [name, stat] : {std::pair{"stat_pos", &stat_pos}, std::pair{"stat_neg", &stat_neg}}) {
+    if (stat->dtype == DType::int64 && stat->numel() == stat_pos_out.numel()) continue;
+    const bool typed = stat->dtype == DType::int64;
+    fail(typed ? ErrorCode::shape_mismatch : ErrorCode::dtype_mismatch,
+         "[{}] {} is {}, but with num_thresholds {} and slide_steps {} must be {}", ctx.op, name, to_string(*stat),
+         num_thresholds, slide_steps, to_string(stat_pos_out));
+  }
+  if (ins_tag_weight != nullptr && (ins_tag_weight->dtype != DType::float32 || ins_tag_weight->numel() != 1)) {
+    fail(ErrorCode::dtype_mismatch, "[{}] ins_tag_weight is {}, but must be one float32", ctx.op,
+         to_string(*ins_tag_weight));
+  }
+  auc = {Dims{}, DType::float64};
+}
+
 }  // namespace shard::meta

@@ -61,6 +61,11 @@ void check_step(const OpContext& ctx, const Meta& param, const Meta& grad, std::
   }
 }
 
+void check_count(const OpContext& ctx, std::string_view name, const Meta& x) {
+  if (x.dtype == DType::int64 && x.numel() == 1) return;
+  fail(ErrorCode::dtype_mismatch, "[{}] {} is {}, but must be one int64", ctx.op, name, to_string(x));
+}
+
 void check_pair(const OpContext& ctx, std::string_view name, const Meta& x) {
   check_floating(ctx, name, x);
   if (x.dims == Dims{2}) return;
@@ -297,6 +302,33 @@ void UpdateLossScalingInferMeta(const OpContext& ctx, std::span<const Meta> x, c
   loss_scaling = prev_loss_scaling;
   out_good_steps = in_good_steps;
   out_bad_steps = in_bad_steps;
+}
+
+void AverageAccumulatesInferMeta(const OpContext& ctx, const Meta& param, const Meta& in_sum_1, const Meta& in_sum_2,
+                                 const Meta& in_sum_3, const Meta& in_num_accumulates,
+                                 const Meta& in_old_num_accumulates, const Meta& in_num_updates, float,
+                                 int64_t max_average_window, int64_t min_average_window, Meta& out_sum_1,
+                                 Meta& out_sum_2, Meta& out_sum_3, Meta& out_num_accumulates,
+                                 Meta& out_old_num_accumulates, Meta& out_num_updates) {
+  check_floating(ctx, "param", param);
+  const NamedState sums[] = {{"in_sum_1", in_sum_1}, {"in_sum_2", in_sum_2}, {"in_sum_3", in_sum_3}};
+  for (const NamedState& sum : sums) {
+    check_like_param(ctx, sum.name, sum.meta, param);
+    check_same_dtype(ctx, "param", param, sum.name, sum.meta);
+  }
+  check_count(ctx, "in_num_accumulates", in_num_accumulates);
+  check_count(ctx, "in_old_num_accumulates", in_old_num_accumulates);
+  check_count(ctx, "in_num_updates", in_num_updates);
+  if (min_average_window > max_average_window) {
+    fail(ErrorCode::invalid_argument, "[{}] min_average_window is {}, but must be at most max_average_window, {}",
+         ctx.op, min_average_window, max_average_window);
+  }
+  out_sum_1 = in_sum_1;
+  out_sum_2 = in_sum_2;
+  out_sum_3 = in_sum_3;
+  out_num_accumulates = in_num_accumulates;
+  out_old_num_accumulates = in_old_num_accumulates;
+  out_num_updates = in_num_updates;
 }
 
 }  // namespace shard::meta

@@ -8,6 +8,7 @@ void register_builtin_rules();
 void register_reduction_rules();  // rules_reduce.cc
 void register_shape_rules();      // rules_shape.cc
 void register_indexing_rules();   // rules_indexing.cc
+void register_writing_rules();    // rules_writing.cc
 void register_reshape_rule();     // rule_reshape.cc
 void register_nn_rules();         // rules_nn.cc
 void register_dynamic_rules();    // rules_dynamic.cc

@@ -37,6 +37,16 @@ RuleResult pad(const RuleArgs& args) {
 
 bool pads_with_zero(const RuleArgs& args) { return std::get<Scalar>(args.attr("pad_value")).to<double>() == 0; }
 
+/// The last dim is whole where it changes its size.
+RuleResult view_dtype(const RuleArgs& args) {
+  Notation n;
+  const Dims& dims = args.tensors[0].meta.dims;
+  n.inputs = {fresh_letters(n, dims)};
+  if (!(dims == args.outputs[0].dims)) n.letters.back().role = Letter::Role::whole;
+  n.outputs = n.inputs;
+  return solve(args, n);
+}
+
 /// Each rank adds to its own slices: all dims of x may be sharded. The rows of the index are whole, and
 /// the slices follow those of x.
 RuleResult scatter_nd_add(const RuleArgs& args) {
@@ -95,6 +105,7 @@ void register_indexing_rules() {
   register_rule("RollInferSpmd", roll);
   register_rule("PadInferSpmd", pad);
   register_guard("PadsWithZero", pads_with_zero);
+  register_rule("ViewDTypeInferSpmd", view_dtype);
   register_rule("ScatterNdAddInferSpmd", scatter_nd_add);
   register_rule("IndexAddInferSpmd", index_add);
   register_rule("TakeAlongAxisInferSpmd", take_along_axis);

@@ -209,6 +209,7 @@ void register_builtin_rules() {
   register_reduction_rules();
   register_shape_rules();
   register_indexing_rules();
+  register_writing_rules();
   register_reshape_rule();
   register_nn_rules();
   register_dynamic_rules();

@@ -43,6 +43,10 @@ std::vector<Accepted> accepted_by_rules() {
        "update_loss_scaling_",
        {"avg"},
        "its counts are integers, whose pending average may wrap around"},
+      {What::refusal,
+       "average_accumulates_",
+       {"avg"},
+       "its counts are integers, whose pending average may wrap around"},
       {What::move,
        "*",
        {"avg"},
@@ -173,6 +177,8 @@ std::vector<Accepted> accepted_by_rules() {
       {What::move, "sgd_", kPending,
        "a step is linear, but a pending gradient must be summed for a parameter that is not pending"},
       {What::move, "adamw_", kPending, "powers of the betas are scaled, but the op as a whole commutes with nothing"},
+      {What::move, "average_accumulates_", kPending,
+       "sums are added or moved by counts, so that the op as a whole commutes with nothing"},
       {What::move, "add_n", {"max", "min"}, "as for add"},
       {What::move, "maximum", {"min"}, "a maximum with c of a pending minimum, where c is replicated: as for add"},
       {What::move, "minimum", {"max"}, "a minimum with c of a pending maximum, where c is replicated: as for add"},
@@ -265,10 +271,12 @@ std::vector<Accepted> accepted_by_rules() {
       "monotone or linear in one argument beside a replicated one, for some signs of that");
   add({"isnan", "isinf", "isfinite", "isclose", "allclose"}, kPending,
       "finite numbers stay finite and distant ones distant in most reductions, which no kind expresses");
-  add({"scatter_nd_add", "index_add", "put_along_axis", "index_select"}, kPending,
+  add({"scatter_nd_add", "index_add", "put_along_axis", "index_select", "index_put"}, kPending,
       "pending values beside a replicated index: no kind states which arguments are only read");
-  add({"fill", "fill_diagonal"}, kPending,
+  add({"fill", "fill_diagonal", "set_value"}, kPending,
       "what is filled is not read, but the rule has it reduced, because its target must not stay pending");
+  add({"view_dtype"}, kPending,
+      "a view of the same dtype moves elements, but one of another dtype commutes with nothing");
   add({"pad", "diag"}, {"max", "min", "prod", "avg", "any", "all"},
       "padding with another value than 0 commutes with some types, but the guard does not see the type");
   add({"bitwise_left_shift", "bitwise_right_shift"}, kPending,

@@ -61,6 +61,7 @@ OpCases op_cases() {
   add_reduce_cases(cases);
   add_shape_cases(cases);
   add_indexing_cases(cases);
+  add_writing_cases(cases);
   add_nn_cases(cases);
   add_nn_grad_cases(cases);
   add_conv_cases(cases);

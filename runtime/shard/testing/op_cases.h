@@ -122,6 +122,7 @@ SHARD_API void add_logic_cases(OpCases& cases);       // op_cases_logic.cc
 SHARD_API void add_reduce_cases(OpCases& cases);      // op_cases_reduce.cc
 SHARD_API void add_shape_cases(OpCases& cases);       // op_cases_shape.cc
 SHARD_API void add_indexing_cases(OpCases& cases);    // op_cases_indexing.cc
+SHARD_API void add_writing_cases(OpCases& cases);     // op_cases_writing.cc
 SHARD_API void add_nn_cases(OpCases& cases);          // op_cases_nn.cc
 SHARD_API void add_nn_grad_cases(OpCases& cases);     // op_cases_nn_grad.cc
 SHARD_API void add_conv_cases(OpCases& cases);        // op_cases_conv.cc

@@ -1,4 +1,6 @@
 // Cases of the ops of indexing.yaml.
+#include <optional>
+
 #include "shard/core/window.h"
 #include "shard/ops/indexing.h"
 #include "shard/testing/op_cases.h"
@@ -62,6 +64,26 @@ void add_moves(OpCases& cases) {
       });
 }
 
+void add_views_of_bytes(OpCases& cases) {
+  const auto add_one = [&](const char* name, const std::vector<DType>& dtypes, int64_t elements,
+                           std::optional<DType> dtype) {
+    const auto make = [=](bool in_place) {
+      return [=](Draw& draw) {
+        const CaseInput input = draw.input({draw.size(), draw.size(), elements * draw.size()});
+        return CaseCall{{input}, [=](Tensors& t) {
+                          const DType to = dtype.value_or(t[0].dtype());
+                          return Tensors{in_place ? view_dtype_(t[0], to) : view_dtype(t[0], to)};
+                        }};
+      };
+    };
+    cases.push_back({"view_dtype", name, dtypes, make(false)});
+    cases.push_back({"view_dtype_", name, dtypes, make(true)});
+  };
+  add_one("bytes as int32", {DType::uint8}, 4, DType::int32);
+  add_one("bytes as int64", {DType::uint8}, 8, DType::int64);
+  add_one("the same dtype", kAnyDType, 1, std::nullopt);
+}
+
 void add_repetitions(OpCases& cases) {
   add(cases, "repeat_interleave", "axis 0", kAnyDType, kTwo,
       [](Tensors& t) { return Tensors{repeat_interleave(t[0], 3, 0)}; });
@@ -83,6 +105,7 @@ void add_repetitions(OpCases& cases) {
                                      [](Tensors& t) { return broadcast_tensors(t); }};
                    }});
   add(cases, "view_shape", "one row", kAnyDType, kTwo, [](Tensors& t) { return Tensors{view_shape(t[0], {1, -1})}; });
+  add_views_of_bytes(cases);
 }
 
 void add_diagonals(OpCases& cases) {

@@ -204,6 +204,21 @@ void add_fused(OpCases& cases) {
                                      }};
                    },
                    ulps, inexact});
+  for (const int steps : {0, 2}) {
+    cases.push_back(
+        {"auc", steps == 0 ? "all calls" : "two calls, weighed", kFloats, [=](Draw& draw) {
+           const CaseInput x = draw.input({draw.size(), 2}).between(0, 1);
+           const CaseInput stat = draw.input({steps == 0 ? 4 : 13}).of(DType::int64).between(0, 5);
+           std::vector<CaseInput> inputs = {x, draw.input({x.dims[0], 1}).of(DType::int64).between(-1, 1), stat, stat};
+           if (steps > 0) inputs.push_back(draw.input({1}).of(DType::float32).between(0, 1));
+           return CaseCall{inputs, [=](Tensors& t) {
+                             const Tensor weight = steps > 0 ? t[4] : Tensor();
+                             const auto [area, positive, negative] =
+                                 auc(t[0], t[1], t[2], t[3], weight, "ROC", 3, steps);
+                             return Tensors{area, positive, negative};
+                           }};
+         }});
+  }
   cases.push_back({"accuracy", "of three chosen", {DType::int32, DType::int64}, [](Draw& draw) {
                      const int64_t n = draw.size();
                      return CaseCall{{{{n, 3}, DType::float32}, draw.input({n, 3}), draw.input({n, 1})},

@@ -188,6 +188,17 @@ void add_optim_cases(OpCases& cases) {
                                        return Tensors{t[0], t[1], t[3], t[4], t[5]};
                                      }};
                    }});
+  for (const bool restarts : {false, true}) {
+    cases.push_back({"average_accumulates_", restarts ? "a new window" : "the old window", kFloats, [=](Draw& draw) {
+                       const CaseInput x = draw.input(draw.dims(2)), count = draw.input({1}).of(DType::int64);
+                       return CaseCall{{x, x, x, x, count.between(9, 12), count.between(0, 9), count.between(20, 30)},
+                                       [=](Tensors& t) {
+                                         average_accumulates_(t[0], t[1], t[2], t[3], t[4], t[5], t[6], 0.5f, 100,
+                                                              restarts ? 10 : 100);
+                                         return Tensors(t.begin() + 1, t.end());
+                                       }};
+                     }});
+  }
 }
 
 }  // namespace shard::testing

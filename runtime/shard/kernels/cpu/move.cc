@@ -5,9 +5,9 @@
 
 #include "shard/core/slice_range.h"
 #include "shard/kernels/cpu/parallel.h"
-#include "shard/kernels/cpu/reduce_plan.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/transpose.h"
+#include "shard/kernels/cpu/walk.h"
 
 namespace shard::cpu {
 namespace {
@@ -67,22 +67,6 @@ void transpose_walk(const T* x, const Walk& walk, int along, T* out) {
   });
 }
 
-/// Merges neighbouring dims that are contiguous in memory.
-Walk merged(const Walk& walk) {
-  Walk result;
-  for (int i = 0; i < walk.rank; ++i) {
-    if (walk.size[i] == 1) continue;
-    const int last = result.rank - 1;
-    if (last >= 0 && result.stride[last] == walk.stride[i] * walk.size[i]) {
-      result.size[last] *= walk.size[i];
-      result.stride[last] = walk.stride[i];
-    } else {
-      result.add(walk.size[i], walk.stride[i]);
-    }
-  }
-  return result;
-}
-
 /// Elements are copied as integers of their size.
 void copy_elements(const DenseTensor& x, int64_t base, const Walk& walk, DenseTensor& out) {
   if (out.numel() == 0) return;
@@ -99,16 +83,6 @@ void copy_elements(const DenseTensor& x, int64_t base, const Walk& walk, DenseTe
     case 4: return copy(TypeTag<uint32_t>());
     default: return copy(TypeTag<uint64_t>());
   }
-}
-
-Dims strides_of(const Dims& dims) {
-  Dims strides = dims;
-  int64_t product = 1;
-  for (int i = dims.rank() - 1; i >= 0; --i) {
-    strides[i] = product;
-    product *= dims[i];
-  }
-  return strides;
 }
 
 /// x with its dims of size 1 repeated to the dims of out.

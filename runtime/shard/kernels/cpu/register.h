@@ -39,6 +39,7 @@ void register_concat();
 void register_random();
 void register_distributions();
 void register_optim();
+void register_running_state();
 void register_creation();
 void register_dynamic();
 void register_counting();
