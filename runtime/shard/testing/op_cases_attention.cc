@@ -34,8 +34,8 @@ Heads heads_of(const std::string& name, Draw& draw) {
   return {heads, heads};
 }
 
-/// Arguments of the gradient after those of the forward op: out, the logarithms of sums, the key and out_grad. Scores are
-/// a few units below the logarithms: weights below 1.
+/// Arguments of the gradient after those of the forward op: out, the logarithms of sums, the key and out_grad. Scores
+/// are a few units below the logarithms: weights below 1.
 void add_results(std::vector<CaseInput>& inputs, const CaseInput& out, const Dims& sums) {
   inputs[0] = inputs[0].between(-1, 1);
   inputs[1] = inputs[1].between(-1, 1);
@@ -80,8 +80,8 @@ void add_unpadded(OpCases& cases, const std::string& name) {
                    64, kSums});
 }
 
-/// memory_efficient_attention: of the optional arguments a case has, in this order, the bias or the offsets, the diagonals
-/// and the lengths.
+/// memory_efficient_attention: of the optional arguments a case has, in this order, the bias or the offsets, the
+/// diagonals and the lengths.
 struct Selected {
   explicit Selected(const std::string& name)
       : causal(has(name, "causal")), bias(has(name, "bias")), packed(has(name, "packed")),

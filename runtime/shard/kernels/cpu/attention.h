@@ -1,7 +1,7 @@
-// Attention of the queries of one sequence to its keys, and its gradients, for flash_attn and the ops of attention.yaml:
-// blocks of keys with a running maximum and sum (Dao et al. 2022), so that no row of scores is stored. A row of results
-// depends only on its own query and on the keys that it sees, bit for bit, however queries, heads and sequences are
-// sharded.
+// Attention of the queries of one sequence to its keys, and its gradients, for flash_attn and the ops of
+// attention.yaml: blocks of keys with a running maximum and sum (Dao et al. 2022), so that no row of scores is stored.
+// A row of results depends only on its own query and on the keys that it sees, bit for bit, however queries, heads and
+// sequences are sharded.
 // Highway's include guard: the file is included once for every target.
 #if defined(SHARD_KERNELS_CPU_ATTENTION_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef SHARD_KERNELS_CPU_ATTENTION_H
@@ -181,8 +181,8 @@ struct Buffer {
   std::vector<NotFinite<C>> not_finite;
 };
 
-/// out += weights * the `depth` rows of `factors` from row `first` on; rows of factors and of out are `step` apart. What
-/// has weight 0 adds nothing, even if it is not finite: a query must not see what is hidden from it.
+/// out += weights * the `depth` rows of `factors` from row `first` on; rows of factors and of out are `step` apart.
+/// What has weight 0 adds nothing, even if it is not finite: a query must not see what is hidden from it.
 template <class C>
 void add_weighted(int64_t rows, int64_t depth, const Strided<C>& weights, Buffer<C>& factors, int64_t first,
                   int64_t step, C* out) {

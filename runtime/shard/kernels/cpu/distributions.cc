@@ -1,5 +1,6 @@
 // CPU kernels that draw from distributions by rejection or per row: poisson, binomial, standard_gamma, dirichlet,
-// multinomial, top_p_sampling, truncated_gaussian_random. Numbers depend on the global index of an element. Arithmetic is in double.
+// multinomial, top_p_sampling, truncated_gaussian_random. Numbers depend on the global index of an element. Arithmetic
+// is in double.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -278,8 +279,8 @@ void multinomial(const OpContext& ctx, const DenseTensor& x, bool replacement, R
   });
 }
 
-/// The category of a row with which the sum of the likeliest ones exceeds `fraction` of `most` of all, unless a likelier
-/// one is the last that is not below `least`.
+/// The category of a row with which the sum of the likeliest ones exceeds `fraction` of `most`, or of the sum of all if
+/// that is smaller; not one below `least` unless it is the likeliest.
 template <class T>
 int64_t draw_likely(double fraction, const T* row, int64_t categories, double most, double least) {
   const auto after = [=](int64_t a, int64_t b) { return row[a] < row[b] || (row[a] == row[b] && a > b); };
