@@ -69,7 +69,7 @@ double log_choose(double n, double k) { return std::lgamma(n + 1) - std::lgamma(
 
 }  // namespace
 
-TEST_CASE("34: poisson, binomial, gamma, dirichlet and multinomial shards have the bits of the whole") {
+TEST_CASE("34: poisson, binomial, gamma, dirichlet, multinomial and top_p_sampling shards have the bits of the whole") {
   const Tensor parameter = cast(uniform({7, 5}, DType::float32, 0.1, 30.0, 3), DType::float64);
   const Tensor chance = scale(parameter, 1.0 / 31);
   const Tensor trials = full({7, 5}, 40.0, DType::float64);
@@ -80,7 +80,10 @@ TEST_CASE("34: poisson, binomial, gamma, dirichlet and multinomial shards have t
       [](const Tensor& x, const Tensor&, const Tensor&) { return dirichlet(x); },
       [](const Tensor&, const Tensor& p, const Tensor& n) { return binomial(n, p); },
       [](const Tensor& x, const Tensor&, const Tensor&) { return multinomial(x, 3, false); },
-      [](const Tensor& x, const Tensor&, const Tensor&) { return multinomial(x, 9, true); }};
+      [](const Tensor& x, const Tensor&, const Tensor&) { return multinomial(x, 9, true); },
+      [](const Tensor& x, const Tensor& chance, const Tensor&) {
+        return std::get<1>(top_p_sampling(x, slice(chance, {1}, {0}, {1}), {}));
+      }};
   for (size_t i = 0; i < calls.size(); ++i) {
     const std::vector<double> expected = numbers([&] { return calls[i](parameter, chance, trials); });
     for (const int ranks : {1, 2, 3}) {
@@ -231,6 +234,34 @@ TEST_CASE("34: multinomial draws categories by their weights, none of weight 0 a
       last, [&](int k) { return is_last[static_cast<size_t>(k)]; }, 3);
 }
 
+TEST_CASE("34: top_p_sampling draws from the likeliest categories whose sum is at most ps, the last one for the rest") {
+  const Tensor x = expand(Tensor::from_data<double>({0.1, 0.4, 0, 0.2, 0.3}, {1, 5}), {kCount, 5});
+  const auto draw = [&](double ps, const Tensor& threshold) {
+    return numbers([&] { return std::get<1>(top_p_sampling(x, full({kCount, 1}, ps, DType::float64), threshold)); });
+  };
+  // In order: 1, 4, 3, 0. Of ps = 0.8 the third has 0.1.
+  const std::vector<double> expected = {0, 0.4 / 0.8, 0, 0.1 / 0.8, 0.3 / 0.8};
+  check_frequencies(
+      draw(0.8, {}), [&](int k) { return expected[static_cast<size_t>(k)]; }, 4);
+  const std::vector<double> all = {0.1, 0.4, 0, 0.2, 0.3};
+  check_frequencies(
+      draw(1, {}), [&](int k) { return all[static_cast<size_t>(k)]; }, 4);
+  check_frequencies(
+      draw(7, {}), [&](int k) { return all[static_cast<size_t>(k)]; }, 4);
+  // Categories below a threshold become the last one that is not.
+  const std::vector<double> likely = {0, 0.4, 0, 0, 0.6};
+  check_frequencies(
+      draw(1, full({kCount}, 0.25, DType::float64)), [&](int k) { return likely[static_cast<size_t>(k)]; }, 4);
+  CHECK(draw(1, full({kCount}, 2.0, DType::float64)) == std::vector<double>(kCount, 1));
+  CHECK(draw(0, {}) == std::vector<double>(kCount, 1));
+  const auto [out, ids] = top_p_sampling(x, full({kCount}, 0.8, DType::float64), {}, 5);
+  CHECK(out.to_vector<double>() == take_along_axis(x, ids, 1).to_vector<double>());
+  CHECK(ids.to_vector<int64_t>() ==
+        std::get<1>(top_p_sampling(x, full({kCount}, 0.8, DType::float64), {}, 5)).to_vector<int64_t>());
+  // Of equal ones the first.
+  CHECK(item(std::get<1>(top_p_sampling(full({1, 3}, 0.5), zeros({1}), {}))).to<int64_t>() == 0);
+}
+
 TEST_CASE("distributions: 16-bit dtypes and empty tensors") {
   for (const DType dtype : dtypes_of(FloatTypes{})) {
     CHECK(poisson(full({3}, 2.0, dtype)).dtype() == dtype);
@@ -238,6 +269,8 @@ TEST_CASE("distributions: 16-bit dtypes and empty tensors") {
     CHECK(standard_gamma(full({0, 3}, 2.0, dtype)).dims() == Dims{0, 3});
     CHECK(dirichlet(full({3, 0}, 2.0, dtype)).dims() == Dims{3, 0});
     CHECK(multinomial(full({0, 3}, 1.0, dtype), 2).dims() == Dims{0, 2});
+    CHECK(std::get<0>(top_p_sampling(full({0, 3}, 1.0, dtype), full({0, 1}, 1.0, dtype), {})).dims() == Dims{0, 1});
+    CHECK(std::get<0>(top_p_sampling(full({2, 3}, 0.25, dtype), full({2}, 1.0, dtype), {})).dtype() == dtype);
     CHECK(poisson(full({}, 2.0, dtype)).dims().rank() == 0);
   }
 }
@@ -265,6 +298,18 @@ TEST_CASE("distributions: bad parameters are refused") {
   error_of([] { multinomial(full({2, 3}, 0.0), 1, true); }, ErrorCode::invalid_argument);
   error_of([] { multinomial(full({3}, -1.0), 1, true); }, ErrorCode::invalid_argument);
   error_of([] { multinomial(full({2, 2, 2}, 1.0), 1, true); }, ErrorCode::shape_mismatch);
+  const Tensor row = full({2}, 1.0);
+  error_of([&] { top_p_sampling(full({2, 3}, -1.0), row, {}); }, ErrorCode::invalid_argument);
+  error_of([&] { top_p_sampling(full({2, 3}, INFINITY), row, {}); }, ErrorCode::invalid_argument);
+  error_of([&] { top_p_sampling(full({2, 3}, 0.0), row, {}); }, ErrorCode::invalid_argument);
+  error_of([&] { top_p_sampling(ones, full({2}, NAN), {}); }, ErrorCode::invalid_argument);
+  error_of([&] { top_p_sampling(ones, row, full({2}, NAN)); }, ErrorCode::invalid_argument);
+  error_of([&] { top_p_sampling(ones, full({3}, 1.0), {}); }, ErrorCode::shape_mismatch);
+  error_of([&] { top_p_sampling(ones, row, full({1, 2}, 1.0)); }, ErrorCode::shape_mismatch);
+  error_of([&] { top_p_sampling(row, row, {}); }, ErrorCode::shape_mismatch);
+  error_of([&] { top_p_sampling(zeros({2, 0}), row, {}); }, ErrorCode::shape_mismatch);
+  error_of([&] { top_p_sampling(ones, full({2}, 1.0, DType::float64), {}); }, ErrorCode::dtype_mismatch);
+  error_of([&] { top_p_sampling(full({2, 3}, 1, DType::int64), row, {}); }, ErrorCode::dtype_mismatch);
   error_of([] { truncated_gaussian_random({2}, 0.0f, -1.0f); }, ErrorCode::invalid_argument);
   error_of([] { truncated_gaussian_random({2}, 0.0f, 1.0f, 0, DType::int32); }, ErrorCode::dtype_mismatch);
 }

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "shard/shard.h"
 #include "support/mesh_run.h"
@@ -275,4 +276,24 @@ TEST_CASE("differences from Paddle: bits of another dtype have no gradient, and 
 TEST_CASE("differences from Paddle: auc knows ROC alone") {
   const Tensor x = full({2, 1}, 0.5), label = zeros({2}, DType::int64), stat = zeros({2}, DType::int64);
   error_of([&] { auc(x, label, stat, stat, {}, "PR", 1, 0); }, ErrorCode::invalid_argument);
+}
+
+TEST_CASE("differences from Paddle: sizes and lengths of attention, and a bias of packed sequences") {
+  const Tensor x = zeros({3, 1, 2}), cu = Tensor::from_data(std::vector<int32_t>{0, 1, 3}, {2 + 1});
+  const auto [out, weights, sums, seed] =
+      flash_attn_unpadded_intermediate(x, x, x, cu, cu, {}, {}, 2, 2, 1, 0, false, /*return_softmax=*/true);
+  CHECK(weights.dims() == Dims{2, 1, 2, 2});
+  CHECK(sums.dims() == Dims{2, 1, 2});
+  const auto efficient = [&](const Tensor& bias, const Tensor& offsets) {
+    const Tensor batch = unsqueeze(x, {0});
+    return memory_efficient_attention(batch, batch, batch, bias, offsets, offsets, {}, {}, 2, 2, false, 0, -1, true);
+  };
+  CHECK(std::get<1>(efficient({}, {})).dims() == Dims{1, 1, 3});
+  error_of([&] { efficient(zeros({3, 3}), cu); }, ErrorCode::invalid_argument);
+}
+
+TEST_CASE("differences from Paddle: top_p_sampling draws a number for each row, and ps is at most the sum") {
+  const Tensor x = full({64, 50}, 0.001, DType::float64), ps = full({64}, 1, DType::float64);
+  const Values ids = of(std::get<1>(top_p_sampling(x, ps, {}, 3)));
+  CHECK(std::set<double>(ids.begin(), ids.end()).size() > 20);
 }

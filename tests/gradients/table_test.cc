@@ -98,8 +98,9 @@ const std::vector<Constant> kConstantInputs = {
     {"max_pool2d_with_index_double_grad", {0}},
     {"max_pool3d_with_index_grad", {0}},
     {"max_pool3d_with_index_double_grad", {0}},
-    {"cross_entropy_with_softmax", {1}},                   // a soft label
-    {"flash_attn", {4}},                                   // the mask
+    {"cross_entropy_with_softmax", {1}},  // a soft label
+    {"flash_attn", {4}},                  // the mask
+    {"flash_attn_unpadded", {6}},
     {"fused_rotary_position_embedding", {2, 3}, "table"},  // sines and cosines
     {"fused_rotary_position_embedding", {1, 2}, "table and ids, sequence first"},
     {"fused_rotary_position_embedding_grad", {2, 3}, "table"},
@@ -114,8 +115,10 @@ const std::vector<Constant> kConstantOutputs = {
     {"batch_norm", {1, 2, 3, 4, 5, 6}},  // statistics
     {"sync_batch_norm_", {1, 2, 3, 4, 5, 6}},
     {"flash_attn", {1, 2, 3}},  // the weights, what the gradient uses, and the seed
-    {"group_norm", {1, 2}},     // statistics
-    {"huber_loss", {1}},        // what the gradient uses
+    {"flash_attn_unpadded", {1, 2, 3}},
+    {"memory_efficient_attention", {1, 2}},
+    {"group_norm", {1, 2}},  // statistics
+    {"huber_loss", {1}},     // what the gradient uses
     {"instance_norm", {1, 2}},
     {"layer_norm", {1, 2}},  // statistics
     {"lu_unpack", {0}},      // the permutation

@@ -1,6 +1,7 @@
 // Rules of single ops beyond those in solver_test.cc: what each keeps sharded or pending, as text.
 #include <catch2/catch.hpp>
 
+#include "shard/ops/attention_ops.h"
 #include "shard/ops/logic_ops.h"
 #include "shard/ops/math_ops.h"
 #include "shard/ops/nn_ops.h"
@@ -249,6 +250,60 @@ TEST_CASE(
        {x},
        "[-, -, b], [-, -, b], [-, -, -] -> [-, -, b]"},
   });
+}
+
+TEST_CASE("attention with lengths: heads may be sharded, and without packed sequences batches and queries too") {
+  const Dims q{8, 12, 16}, k{9, 12, 16}, cu{4}, lse{3, 12, 8}, none{0}, seed{2};
+  const In absent{{}, nullptr}, offsets{cu, "-", DType::int32};
+  const auto unpadded = [&](const Dims& kv, const char* on_q) {
+    return run({ops::flash_attn_unpadded,
+                {{q, on_q}, {kv, "-, -, -"}, {kv, "-, -, -"}, offsets, offsets, absent, absent},
+                {kNo, kNo, 1.0, 0.0, kNo, kNo, kNo, std::string()},
+                {q, none, lse, seed},
+                ""})
+        .text;
+  };
+  CHECK(unpadded(k, "a, b, -") ==
+        "[-, b, -], [-, b, -], [-, b, -], [-], [-], [], [] -> [-, b, -], [-], [-, b, -], [-]");
+  CHECK(unpadded({9, 4, 16}, "-, b, -") ==
+        "[-, b, -], [-, -, -], [-, -, -], [-], [-], [], [] -> [-, b, -], [-], [-, b, -], [-]");
+  const auto efficient = [&](const Dims& batch, const In& bias, const In& each, const char* on_q) {
+    return run({ops::memory_efficient_attention,
+                {{batch, on_q}, {batch, "-, -, -, -"}, {batch, "-, -, -, -"}, bias, each, each, absent, absent},
+                {kNo, kNo, kNo, 0.0, 1.0, kNo},
+                {batch, lse, seed},
+                ""})
+        .text;
+  };
+  CHECK(efficient({6, 8, 12, 16}, {{8, 8}, "-, -"}, absent, "a, b, -, -") ==
+        "[a, b, -, -], [a, -, -, -], [a, -, -, -], [b, -], [], [], [], [] -> [a, b, -, -], [a, -, b], [-]");
+  CHECK(efficient({1, 8, 12, 16}, absent, offsets, "-, a, b, -") ==
+        "[-, -, b, -], [-, -, b, -], [-, -, b, -], [], [-], [-], [], [] -> [-, -, b, -], [-, b, -], [-]");
+}
+
+TEST_CASE("memory_efficient_attention_grad: what bias is broadcast along leaves its gradient a pending sum") {
+  const Dims q{6, 8, 12, 16}, lse{6, 12, 8};
+  const In absent{{}, nullptr}, like_q{q, "a, -, b, -"};
+  CHECK(
+      run({ops::memory_efficient_attention_grad,
+           {like_q,
+            like_q,
+            like_q,
+            {{1, 12, 1, 8}, "-, -, -, -"},
+            absent,
+            absent,
+            absent,
+            absent,
+            like_q,
+            {lse, "a, b, -"},
+            {{2}, "-", DType::int64},
+            like_q},
+           {kNo, kNo, kNo, 0.0, 1.0, kNo},
+           {q, q, q, {1, 12, 1, 8}},
+           ""})
+          .text ==
+      "[a, -, b, -], [a, -, b, -], [a, -, b, -], [-, b, -, -], [], [], [], [], [a, -, b, -], [a, b, -], [-], [a, -, b, "
+      "-] -> [a, -, b, -], [a, -, b, -], [a, -, b, -], [-, b, -, -] sum(a)");
 }
 
 TEST_CASE("flash_attn_grad: queries that are cut, and heads where k and v are whole, leave sums pending") {

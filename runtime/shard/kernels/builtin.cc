@@ -30,6 +30,7 @@ void register_builtin_kernels() {
   cpu::register_norm();
   cpu::register_norm_grad();
   cpu::register_attention();
+  cpu::register_packed_attention();
   cpu::register_rope();
   cpu::register_embedding();
   cpu::register_indexing();

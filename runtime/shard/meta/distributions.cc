@@ -76,4 +76,25 @@ void MultinomialInferMeta(const OpContext& ctx, const Meta& x, const Scalar& num
   out = {dims, DType::int64};
 }
 
+void TopPSamplingInferMeta(const OpContext& ctx, const Meta& x, const Meta& ps, const Meta* threshold, Meta& out,
+                           Meta& ids) {
+  check_floating(ctx, "x", x);
+  const Dims& dims = global_dims(ctx, 0, x);
+  if (dims.rank() != 2 || (dims[0] > 0 && dims[1] == 0)) {
+    fail(ErrorCode::shape_mismatch, "[{}] x is {}, but must be [rows, categories], with a category for each row",
+         ctx.op, to_string(x));
+  }
+  const auto check_rows = [&](size_t slot, std::string_view name, const Meta& each) {
+    check_same_dtype(ctx, "x", x, name, each);
+    const Dims& own = global_dims(ctx, slot, each);
+    if (own == Dims{dims[0]} || own == Dims{dims[0], 1}) return;
+    fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but must be [{}] or [{}, 1], an element for each row of x", ctx.op,
+         name, to_string(each), dims[0], dims[0]);
+  };
+  check_rows(1, "ps", ps);
+  if (threshold != nullptr) check_rows(2, "threshold", *threshold);
+  out = {Dims{x.dims[0], 1}, x.dtype};
+  ids = {Dims{x.dims[0], 1}, DType::int64};
+}
+
 }  // namespace shard::meta

@@ -87,6 +87,10 @@ SHARD_API void DirichletInferMeta(const OpContext& ctx, const Meta& alpha, Meta&
 /// categories without replacement (invalid_argument). out: int64.
 SHARD_API void MultinomialInferMeta(const OpContext& ctx, const Meta& x, const Scalar& num_samples, bool replacement,
                                     Meta& out);
+/// x: [rows, categories] of a float dtype, with a category for each row; ps and threshold: [rows] or [rows, 1] of that
+/// dtype (shape_mismatch, dtype_mismatch). ids: int64.
+SHARD_API void TopPSamplingInferMeta(const OpContext& ctx, const Meta& x, const Meta& ps, const Meta* threshold,
+                                     Meta& out, Meta& ids);
 
 // Ops whose number of output rows depends on data (dynamic.cc): the metas have the largest possible
 // number of rows.
@@ -306,6 +310,22 @@ SHARD_API void FusedLinearParamGradAddInferMeta(const OpContext& ctx, const Meta
 SHARD_API void FlashAttnInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v,
                                   const Meta* fixed_seed_offset, const Meta* attn_mask, float dropout,
                                   bool return_softmax, Meta& out, Meta& softmax, Meta& softmax_lse, Meta& seed_offset);
+/// q, k, v: [rows, heads, width] of one float dtype, cu_seqlens_q and cu_seqlens_k: int32 [sequences + 1]; the rest as
+/// for flash_attn.
+SHARD_API void FlashAttnUnpaddedInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v,
+                                          const Meta& cu_seqlens_q, const Meta& cu_seqlens_k,
+                                          const Meta* fixed_seed_offset, const Meta* attn_mask, int64_t max_seqlen_q,
+                                          int64_t max_seqlen_k, float dropout, bool return_softmax, Meta& out,
+                                          Meta& softmax, Meta& softmax_lse, Meta& seed_offset);
+/// query, key, value as q, k, v of flash_attn, in a batch of 1 with cu_seqlens_q and cu_seqlens_k (shape_mismatch).
+/// bias: [queries, keys] or as attn_mask, and not of packed sequences (invalid_argument); causal_diagonal, which needs
+/// causal (invalid_argument), and seqlen_k: int32, one for each batch or sequence.
+SHARD_API void MemoryEfficientAttentionInferMeta(const OpContext& ctx, const Meta& query, const Meta& key,
+                                                 const Meta& value, const Meta* bias, const Meta* cu_seqlens_q,
+                                                 const Meta* cu_seqlens_k, const Meta* causal_diagonal,
+                                                 const Meta* seqlen_k, const Scalar& max_seqlen_q,
+                                                 const Scalar& max_seqlen_k, bool causal, double dropout_p,
+                                                 Meta& output, Meta& logsumexp, Meta& seed_and_offset);
 /// q, k, v: four dims, the last even, that differ in dim 2 only. sin, cos: [positions, width] or
 /// [1, positions, 1, width]; position_ids: int64 [batch, sequence].
 SHARD_API void FusedRopeInferMeta(const OpContext& ctx, const Meta& q, const Meta* k, const Meta* v, const Meta* sin,
@@ -399,6 +419,19 @@ SHARD_API void FlashAttnGradInferMeta(const OpContext& ctx, const Meta& q, const
                                       const Meta& out, const Meta& softmax_lse, const Meta& seed_offset,
                                       const Meta* attn_mask, const Meta& out_grad, Meta& q_grad, Meta& k_grad,
                                       Meta& v_grad);
+SHARD_API void FlashAttnUnpaddedGradInferMeta(const OpContext& ctx, const Meta& q, const Meta& k, const Meta& v,
+                                              const Meta& cu_seqlens_q, const Meta& cu_seqlens_k, const Meta& out,
+                                              const Meta& softmax_lse, const Meta& seed_offset, const Meta* attn_mask,
+                                              const Meta& out_grad, int64_t max_seqlen_q, int64_t max_seqlen_k,
+                                              Meta& q_grad, Meta& k_grad, Meta& v_grad);
+SHARD_API void MemoryEfficientAttentionGradInferMeta(const OpContext& ctx, const Meta& query, const Meta& key,
+                                                     const Meta& value, const Meta* bias, const Meta* cu_seqlens_q,
+                                                     const Meta* cu_seqlens_k, const Meta* causal_diagonal,
+                                                     const Meta* seqlen_k, const Meta& output, const Meta& logsumexp,
+                                                     const Meta& seed_and_offset, const Meta& output_grad,
+                                                     const Scalar& max_seqlen_q, const Scalar& max_seqlen_k,
+                                                     bool causal, double dropout_p, Meta& query_grad, Meta& key_grad,
+                                                     Meta& value_grad, Meta& bias_grad);
 SHARD_API void FusedRopeGradInferMeta(const OpContext& ctx, const Meta* sin, const Meta* cos, const Meta* position_ids,
                                       const Meta& out_q_grad, const Meta* out_k_grad, const Meta* out_v_grad,
                                       bool time_major, Meta& q_grad, Meta& k_grad, Meta& v_grad);

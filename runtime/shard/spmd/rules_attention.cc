@@ -1,4 +1,5 @@
 // Rules of attention and of rotary embeddings. Rules of other layers are in rules_nn.cc.
+#include <algorithm>
 #include <array>
 
 #include "shard/spmd/builtin_rules.h"
@@ -28,27 +29,39 @@ int64_t head_shards(const RuleArgs& args, std::span<const int> inputs, std::span
 /// The letters of attention. Batches, heads and queries are independent; keys and widths are not
 /// sharded. Where q has more heads than k and v, the three are sharded alike if every shard of k
 /// and v goes with whole groups of q. Otherwise k and v are not sharded by heads, and the kernel
-/// finds its heads in them.
+/// finds its heads in them. Rows of packed sequences are whole.
 struct AttentionLetters {
-  AttentionLetters(const RuleArgs& args, Notation& n, std::span<const int> heads_in, std::span<const int> heads_out) {
+  AttentionLetters(const RuleArgs& args, Notation& n, std::span<const int> heads_in, std::span<const int> heads_out,
+                   bool packed = false) {
     const Dims &q_dims = args.tensors[0].meta.dims, &k_dims = args.tensors[1].meta.dims;
-    batch = n.add({Letter::Role::map, ReduceType::sum, q_dims[0]});
-    sequence = n.add({Letter::Role::map, ReduceType::sum, q_dims[1]});
-    heads = n.add({Letter::Role::map, ReduceType::sum, q_dims[2]});
-    share_heads = q_dims[2] == k_dims[2] || k_dims[2] % head_shards(args, heads_in, heads_out) == 0;
+    const int rank = q_dims.rank();
+    const int64_t q_heads = q_dims[rank - 2], kv_heads = k_dims[rank - 2];
+    if (!packed) {
+      batch = n.add({Letter::Role::map, ReduceType::sum, q_dims[0]});
+      sequence = n.add({Letter::Role::map, ReduceType::sum, q_dims[1]});
+    }
+    heads = n.add({Letter::Role::map, ReduceType::sum, q_heads});
+    share_heads = q_heads == kv_heads || kv_heads % head_shards(args, heads_in, heads_out) == 0;
     q = {batch, sequence, heads, kNoLetter};
     kv = {batch, kNoLetter, share_heads ? heads : kNoLetter, kNoLetter};
+    if (rank == 3) {
+      q.erase(q.begin());
+      kv.erase(kv.begin());
+    }
     lse = {batch, heads, sequence};
   }
   /// The letters of a mask, whose dims of size 1 are broadcast; none where it is absent.
   std::vector<int> mask(const RuleArgs& args, const TensorArg& mask) const {
     if (mask.spec == nullptr) return {};
     const Dims &dims = mask.meta.dims, &q_dims = args.tensors[0].meta.dims;
-    return {dims[0] == q_dims[0] ? batch : kNoLetter, dims[1] == q_dims[2] ? heads : kNoLetter,
-            dims[2] == q_dims[1] ? sequence : kNoLetter, kNoLetter};
+    const int rank = q_dims.rank();
+    const int row = sequence != kNoLetter && dims[dims.rank() - 2] == q_dims[rank - 3] ? sequence : kNoLetter;
+    if (dims.rank() == 2) return {row, kNoLetter};
+    return {batch != kNoLetter && dims[0] == q_dims[0] ? batch : kNoLetter,
+            dims[1] == q_dims[rank - 2] ? heads : kNoLetter, row, kNoLetter};
   }
 
-  int batch, sequence, heads;
+  int batch = kNoLetter, sequence = kNoLetter, heads;
   bool share_heads;
   std::vector<int> q, kv, lse;
 };
@@ -74,6 +87,67 @@ RuleResult flash_attn_grad(const RuleArgs& args) {
       letters.q, letters.kv, letters.kv, letters.q, letters.lse, {kNoLetter}, letters.mask(args, args.tensors[6]),
       letters.q};
   n.outputs = {letters.q, letters.kv, letters.kv};
+  return solve(args, n);
+}
+
+RuleResult flash_attn_unpadded(const RuleArgs& args) {
+  Notation n;
+  const AttentionLetters letters(args, n, std::array{1, 1, 1, -1, -1, -1, 1}, std::array{1, 1, 1, -1}, true);
+  n.inputs = {letters.q, letters.kv, letters.kv, {kNoLetter}, {kNoLetter}, {}, letters.mask(args, args.tensors[6])};
+  if (args.tensors[5].spec != nullptr) n.inputs[5] = {kNoLetter};
+  n.outputs = {letters.q, {kNoLetter}, letters.lse, {kNoLetter}};
+  if (args.flag("return_softmax")) n.outputs[1] = {kNoLetter, letters.heads, kNoLetter, kNoLetter};
+  return solve(args, n);
+}
+
+RuleResult flash_attn_unpadded_grad(const RuleArgs& args) {
+  Notation n;
+  const AttentionLetters letters(args, n, std::array{1, 1, 1, -1, -1, 1, 1, -1, 1, 1}, std::array{1, 1, 1}, true);
+  if (!letters.share_heads) n.letters[static_cast<size_t>(letters.heads)].role = Letter::Role::reduce;
+  n.inputs = {letters.q,   letters.kv,  letters.kv,
+              {kNoLetter}, {kNoLetter}, letters.q,
+              letters.lse, {kNoLetter}, letters.mask(args, args.tensors[8]),
+              letters.q};
+  n.outputs = {letters.q, letters.kv, letters.kv};
+  return solve(args, n);
+}
+
+/// The letters of the arguments of memory_efficient_attention, the first eight of its gradient too.
+std::vector<std::vector<int>> selected_letters(const RuleArgs& args, const AttentionLetters& letters) {
+  std::vector<std::vector<int>> inputs = {letters.q, letters.kv, letters.kv, letters.mask(args, args.tensors[3])};
+  for (size_t t = 4; t < 8; ++t) {
+    const int each = t < 6 ? kNoLetter : letters.batch;  // lengths and diagonals are those of batches
+    inputs.push_back(args.tensors[t].spec == nullptr ? std::vector<int>() : std::vector<int>{each});
+  }
+  return inputs;
+}
+
+RuleResult memory_efficient_attention(const RuleArgs& args) {
+  Notation n;
+  const AttentionLetters letters(args, n, std::array{2, 2, 2, 1, -1, -1, -1, -1}, std::array{2, 1, -1},
+                                 args.tensors[4].spec != nullptr);
+  n.inputs = selected_letters(args, letters);
+  n.outputs = {letters.q, letters.lse, {kNoLetter}};
+  return solve(args, n);
+}
+
+/// As flash_attn_grad; the gradient of a bias is summed over what it is broadcast along.
+RuleResult memory_efficient_attention_grad(const RuleArgs& args) {
+  Notation n;
+  const AttentionLetters letters(args, n, std::array{2, 2, 2, 1, -1, -1, -1, -1, 2, 1, -1, 2}, std::array{2, 2, 2, 1},
+                                 args.tensors[4].spec != nullptr);
+  n.inputs = selected_letters(args, letters);
+  const std::vector<int>& bias = n.inputs[3];
+  for (const int letter : {letters.batch, letters.sequence, letters.heads}) {
+    if (letter == kNoLetter) continue;
+    const auto lacks = [=](const std::vector<int>& tensor) {
+      return std::find(tensor.begin(), tensor.end(), letter) == tensor.end();
+    };
+    if (lacks(letters.kv) || (!bias.empty() && lacks(bias)))
+      n.letters[static_cast<size_t>(letter)].role = Letter::Role::reduce;
+  }
+  n.outputs = {letters.q, letters.kv, letters.kv, bias};
+  n.inputs.insert(n.inputs.end(), {letters.q, letters.lse, {kNoLetter}, letters.q});
   return solve(args, n);
 }
 
@@ -117,6 +191,10 @@ bool rope_grad_makes_its_angles(const RuleArgs& args) { return makes_angles(args
 void register_attention_rules() {
   register_rule("FlashAttInferSpmd", flash_attn);
   register_rule("FlashAttGradInferSpmd", flash_attn_grad);
+  register_rule("FlashAttnUnpaddedInferSpmd", flash_attn_unpadded);
+  register_rule("FlashAttnUnpaddedGradInferSpmd", flash_attn_unpadded_grad);
+  register_rule("MemoryEfficientAttentionInferSpmd", memory_efficient_attention);
+  register_rule("MemoryEfficientAttentionGradInferSpmd", memory_efficient_attention_grad);
   register_rule("FusedRopeInferSpmd", fused_rope);
   register_rule("FusedRopeGradInferSpmd", fused_rope_grad);
   register_guard("RopeMakesItsAngles", rope_makes_its_angles);

@@ -95,6 +95,8 @@ std::vector<Accepted> accepted_by_rules() {
        "linear in the images, beside the places: no kind states which arguments are only read"},
       {What::move, "grid_sample_grad", kPending,
        "linear in the gradient, beside images and places: no kind states which arguments are only read"},
+      {What::move, "top_p_sampling", kPending,
+       "a pending threshold, which has no effect where ps is 0, as in the cases"},
       {What::move, "unpool", kPending,
        "pending values beside replicated places: no kind states which arguments are only read"},
       {What::move, "roi_align", kPending,

@@ -73,6 +73,7 @@ OpCases op_cases() {
   add_linalg_cases(cases);
   add_vision_cases(cases);
   add_graph_cases(cases);
+  add_attention_cases(cases);
   add_sequence_cases(cases);
   add_random_cases(cases);
   return cases;

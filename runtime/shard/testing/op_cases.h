@@ -125,6 +125,7 @@ SHARD_API void add_indexing_cases(OpCases& cases);    // op_cases_indexing.cc
 SHARD_API void add_writing_cases(OpCases& cases);     // op_cases_writing.cc
 SHARD_API void add_nn_cases(OpCases& cases);          // op_cases_nn.cc
 SHARD_API void add_nn_grad_cases(OpCases& cases);     // op_cases_nn_grad.cc
+SHARD_API void add_attention_cases(OpCases& cases);   // op_cases_attention.cc
 SHARD_API void add_conv_cases(OpCases& cases);        // op_cases_conv.cc
 SHARD_API void add_image_cases(OpCases& cases);       // op_cases_image.cc
 SHARD_API void add_loss_cases(OpCases& cases);        // op_cases_loss.cc

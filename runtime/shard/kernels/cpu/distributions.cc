@@ -1,5 +1,6 @@
 // CPU kernels that draw from distributions by rejection or per row: poisson, binomial, standard_gamma, dirichlet,
-// multinomial, truncated_gaussian_random. Numbers depend on the global index of an element. Arithmetic is in double.
+// multinomial, top_p_sampling, truncated_gaussian_random. Numbers depend on the global index of an element. Arithmetic
+// is in double.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -278,6 +279,61 @@ void multinomial(const OpContext& ctx, const DenseTensor& x, bool replacement, R
   });
 }
 
+/// The category of a row with which the sum of the likeliest ones exceeds `fraction` of `most`, or of the sum of all if
+/// that is smaller; not one below `least` unless it is the likeliest.
+template <class T>
+int64_t draw_likely(double fraction, const T* row, int64_t categories, double most, double least) {
+  const auto after = [=](int64_t a, int64_t b) { return row[a] < row[b] || (row[a] == row[b] && a > b); };
+  std::vector<int64_t> rest(static_cast<size_t>(categories));  // a heap: few of them are taken
+  double total = 0, sum = 0;
+  for (int64_t k = 0; k < categories; ++k) {
+    rest[static_cast<size_t>(k)] = k;
+    total += static_cast<double>(row[k]);
+  }
+  std::make_heap(rest.begin(), rest.end(), after);
+  const double end = fraction * std::min(most, total);
+  int64_t chosen = rest.front();
+  while (!rest.empty() && sum <= end) {
+    const int64_t next = rest.front();
+    const auto probability = static_cast<double>(row[next]);
+    if (next != chosen && (probability < least || probability == 0)) break;
+    chosen = next;
+    sum += probability;
+    std::pop_heap(rest.begin(), rest.end(), after);
+    rest.pop_back();
+  }
+  return chosen;
+}
+
+template <class T>
+void top_p_sampling(const OpContext& ctx, const DenseTensor& x, const DenseTensor& ps, const DenseTensor& threshold,
+                    int seed, RandomKey drawn, DenseTensor& out, DenseTensor& ids) {
+  const int64_t rows = x.dims()[0], categories = x.dims()[1];
+  check_elements<T>(ctx, 0, "x", "finite and 0 or more", x, finite_from_0);
+  check_elements<T>(ctx, 1, "ps", "finite and 0 or more", ps, finite_from_0);
+  if (threshold.defined())
+    check_elements<T>(ctx, 2, "threshold", "a number", threshold, [](double least) { return !std::isnan(least); });
+  for (int64_t row = 0; row < rows; ++row) {
+    const T* first = x.data<T>() + row * categories;
+    if (std::any_of(first, first + categories, [](T p) { return static_cast<double>(p) > 0; })) continue;
+    fail_check(ErrorCode::invalid_argument,
+               "[{}] the row of x that begins at element {} of {} has no probability above 0, so nothing can be drawn",
+               ctx.op, index_text(ctx, 0, x, row * categories), global_text(ctx, 0, x));
+  }
+  const RandomKey key = seed < 0 ? drawn : RandomKey{static_cast<uint64_t>(seed), 0};
+  const int64_t before = ctx.input_box(0, x).begin[0];  // rows of other shards
+  parallel_for(rows, 16 * categories, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const T* first = x.data<T>() + row * categories;
+      const double least = threshold.defined() ? static_cast<double>(threshold.data<T>()[row]) : 0;
+      const int64_t id = draw_likely(Stream(key, before + row).fraction(), first, categories,
+                                     static_cast<double>(ps.data<T>()[row]), least);
+      ids.data<int64_t>()[row] = id;
+      out.data<T>()[row] = first[id];
+    }
+  });
+}
+
 /// Normal numbers, drawn until one is within two standard deviations: 95 of 100 are.
 template <class T>
 void truncated_gaussian(const OpContext& ctx, float mean, float std, int seed, RandomKey drawn, DenseTensor& out) {
@@ -297,6 +353,7 @@ void register_distributions() {
     register_kernel("standard_gamma", kBackend, dtype_of<T>, &standard_gamma<T>);
     register_kernel("dirichlet", kBackend, dtype_of<T>, &dirichlet<T>);
     register_kernel("multinomial", kBackend, dtype_of<T>, &multinomial<T>);
+    register_kernel("top_p_sampling", kBackend, dtype_of<T>, &top_p_sampling<T>);
     register_kernel("truncated_gaussian_random", kBackend, dtype_of<T>, &truncated_gaussian<T>);
   });
 }

@@ -30,6 +30,7 @@ void register_softmax();
 void register_norm();
 void register_norm_grad();
 void register_attention();
+void register_packed_attention();
 void register_rope();
 void register_embedding();
 void register_indexing();
