@@ -3,6 +3,7 @@
 #pragma once
 
 #include "activation.h"
+#include "attention.h"
 #include "conv.h"
 #include "creation.h"
 #include "dynamic.h"
@@ -24,6 +25,7 @@
 #include "sort.h"
 #include "special.h"
 #include "vision.h"
+#include "writing.h"
 
 namespace shard {
 class OpTable;
@@ -32,6 +34,7 @@ class OpTable;
 // Adds the ops to a table, for programs.
 namespace shard::program {
 SHARD_API void register_api_activation(OpTable& table);
+SHARD_API void register_api_attention(OpTable& table);
 SHARD_API void register_api_conv(OpTable& table);
 SHARD_API void register_api_creation(OpTable& table);
 SHARD_API void register_api_dynamic(OpTable& table);
@@ -53,8 +56,10 @@ SHARD_API void register_api_shape(OpTable& table);
 SHARD_API void register_api_sort(OpTable& table);
 SHARD_API void register_api_special(OpTable& table);
 SHARD_API void register_api_vision(OpTable& table);
+SHARD_API void register_api_writing(OpTable& table);
 inline void register_api(OpTable& table) {
   register_api_activation(table);
+  register_api_attention(table);
   register_api_conv(table);
   register_api_creation(table);
   register_api_dynamic(table);
@@ -76,5 +81,6 @@ inline void register_api(OpTable& table) {
   register_api_sort(table);
   register_api_special(table);
   register_api_vision(table);
+  register_api_writing(table);
 }
 }  // namespace shard::program

@@ -241,7 +241,26 @@ Tensor view_shape(const Tensor& input, const IntArray& dims, CallSite site) {
   }
 }
 
+Tensor view_dtype(const Tensor& input, DType dtype, CallSite site) {
+  if (autograd::records(input)) return autograd::view_dtype(input, dtype, site);
+  return autograd::views(ops::view_dtype,
+      call::dispatch(ops::view_dtype, dist::view_dtype, infer::view_dtype, dense::view_dtype, input,
+      dtype), input);
+}
+
+Tensor& view_dtype_(Tensor& input, DType dtype, CallSite site) {
+  const Writing writing(site, input);
+  if (autograd::records(input)) return autograd::view_dtype_(input, dtype, site);
+  call::dispatch_inplace(ops::view_dtype, dist::view_dtype_, infer::view_dtype, dense::view_dtype_,
+      input, dtype);
+  return input;
+}
+
 Tensor maxout(const Tensor& x, int groups, int axis) { return external::maxout(x, groups, axis); }
+
+Tensor view_dtype_grad(const Tensor& input, const Tensor& out_grad, DType dtype) {
+  return external::view_dtype_grad(input, out_grad, dtype);
+}
 
 Tensor roll_grad(const Tensor& out_grad, const IntArray& shifts, const IntArray& axis) {
   return external::roll_grad(out_grad, shifts, axis);

@@ -164,9 +164,17 @@ SHARD_API Tensor temporal_shift(const Tensor& x, int seg_num, float shift_ratio 
 /// input in another shape, sharing its buffer, as reshape.
 SHARD_API Tensor view_shape(const Tensor& input, const IntArray& dims = {},
     CallSite site = CallSite::here());
+/// The bytes of input as elements of dtype, sharing its buffer. Where the sizes of the dtypes
+/// differ, the last dim shrinks or grows with them; smaller elements must fill larger ones (else
+/// shape_mismatch), and an input without dims has none that could change. bool is viewed as bool
+/// alone (else dtype_mismatch), because other bytes than 0 and 1 are no truth values. A gradient
+/// goes through views that keep the dtype; that of another one is an autograd error.
+SHARD_API Tensor view_dtype(const Tensor& input, DType dtype, CallSite site = CallSite::here());
+SHARD_API Tensor& view_dtype_(Tensor& input, DType dtype, CallSite site = CallSite::here());
 /// The maximum of each of the consecutive groups of that many elements along axis, whose size
 /// groups divides (else shape_mismatch). Ties and NaN as max.
 SHARD_API Tensor maxout(const Tensor& x, int groups, int axis = 1);
+SHARD_API Tensor view_dtype_grad(const Tensor& input, const Tensor& out_grad, DType dtype);
 SHARD_API Tensor roll_grad(const Tensor& out_grad, const IntArray& shifts, const IntArray& axis);
 SHARD_API Tensor pad_grad(const Tensor& out_grad, const IntArray& paddings);
 SHARD_API Tensor gather_nd_grad(const Tensor& x, const Tensor& index, const Tensor& out_grad);

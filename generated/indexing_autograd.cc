@@ -193,4 +193,25 @@ Tensor& fill_diagonal_(Tensor& x, float value, int offset, bool wrap, CallSite s
   return x;
 }
 
+Tensor view_dtype(const Tensor& input, DType dtype, CallSite site) {
+  autograd::Recording record(site, ops::view_dtype, input);
+  auto backward = [input = record.save_shape(input), dtype](autograd::BackwardContext& context) {
+    context.set_grads<0>(shard::view_dtype_grad(input.input(context, 0), context.grad(0), dtype));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::view_dtype, dist::view_dtype, infer::view_dtype, dense::view_dtype, input,
+          dtype));
+}
+
+Tensor& view_dtype_(Tensor& input, DType dtype, CallSite site) {
+  autograd::Recording record(site, call::inplace, ops::view_dtype, input);
+  auto backward = [input = record.save_shape(input), dtype](autograd::BackwardContext& context) {
+    context.set_grads<0>(shard::view_dtype_grad(input.input(context, 0), context.grad(0), dtype));
+  };
+  call::dispatch_inplace(ops::view_dtype, dist::view_dtype_, infer::view_dtype, dense::view_dtype_,
+      input, dtype);
+  record.link_inplace<0>(std::move(backward), { &input });
+  return input;
+}
+
 }  // namespace shard::autograd

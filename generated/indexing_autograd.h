@@ -20,4 +20,6 @@ decltype(shard::fill) fill;
 decltype(shard::fill_) fill_;
 decltype(shard::fill_diagonal) fill_diagonal;
 decltype(shard::fill_diagonal_) fill_diagonal_;
+decltype(shard::view_dtype) view_dtype;
+decltype(shard::view_dtype_) view_dtype_;
 }  // namespace shard::autograd

@@ -107,6 +107,12 @@ Meta shard_index(const OpContext& ctx, const Meta& input, int index_num, int nsh
   return out_meta;
 }
 
+Meta view_dtype(const OpContext& ctx, const Meta& input, DType dtype) {
+  Meta out_meta;
+  meta::ViewDTypeInferMeta(ctx, input, dtype, out_meta);
+  return out_meta;
+}
+
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -217,6 +223,16 @@ DenseTensor shard_index(const OpContext& ctx, const Meta& out_meta, const DenseT
     int index_num, int nshards, int shard_id, int ignore_value) {
   return call::compute(ctx, kernels<"shard_index">(), input.dtype(), out_meta, input, index_num,
       nshards, shard_id, ignore_value);
+}
+
+DenseTensor view_dtype(const OpContext& ctx, const Meta& out_meta, const DenseTensor& input,
+    DType /*dtype*/) {
+  return call::reinterpret(ctx, input, out_meta);
+}
+
+void view_dtype_(const OpContext& ctx, const Meta& out_meta, DenseTensor& input, DType /*dtype*/) {
+  // 1. share the buffer
+  call::reinterpret_inplace(ctx, input, out_meta);
 }
 
 }  // namespace shard::dense

@@ -25,6 +25,7 @@ Meta fill_diagonal(const OpContext& ctx, const Meta& x, float value, int offset,
 Meta shape(const OpContext& ctx, const Meta& input);
 Meta shard_index(const OpContext& ctx, const Meta& input, int index_num, int nshards, int shard_id,
     int ignore_value);
+Meta view_dtype(const OpContext& ctx, const Meta& input, DType dtype);
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -68,4 +69,7 @@ void fill_diagonal_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, 
 DenseTensor shape(const OpContext& ctx, const Meta& out_meta, const DenseTensor& input);
 DenseTensor shard_index(const OpContext& ctx, const Meta& out_meta, const DenseTensor& input,
     int index_num, int nshards, int shard_id, int ignore_value);
+DenseTensor view_dtype(const OpContext& ctx, const Meta& out_meta, const DenseTensor& input,
+    DType dtype);
+void view_dtype_(const OpContext& ctx, const Meta& out_meta, DenseTensor& input, DType dtype);
 }  // namespace shard::dense

@@ -152,4 +152,15 @@ Tensor shard_index(const Tensor& input, int index_num, int nshards, int shard_id
   });
 }
 
+Tensor view_dtype(const Tensor& input, DType dtype) {
+  call::DistCall call(ops::view_dtype, input, dtype);
+  return call.run_reinterpret(infer::view_dtype);
+}
+
+Tensor& view_dtype_(Tensor& input, DType dtype) {
+  call::DistCall call(call::inplace, ops::view_dtype, input, dtype);
+  call.run_reinterpret(infer::view_dtype);
+  return input;
+}
+
 }  // namespace shard::dist

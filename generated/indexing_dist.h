@@ -28,4 +28,6 @@ Tensor fill_diagonal(const Tensor& x, float value, int offset, bool wrap);
 Tensor& fill_diagonal_(Tensor& x, float value, int offset, bool wrap);
 decltype(shard::shape) shape;
 decltype(shard::shard_index) shard_index;
+Tensor view_dtype(const Tensor& input, DType dtype);
+Tensor& view_dtype_(Tensor& input, DType dtype);
 }  // namespace shard::dist

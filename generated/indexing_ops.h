@@ -25,6 +25,7 @@ Tensor channel_shuffle(const Tensor&, int, const std::string&);
 Tensor crop(const Tensor&, const IntArray&, const IntArray&);
 Tensor temporal_shift(const Tensor&, int, float, const std::string&);
 Tensor maxout(const Tensor&, int, int);
+Tensor view_dtype_grad(const Tensor&, const Tensor&, DType);
 Tensor roll_grad(const Tensor&, const IntArray&, const IntArray&);
 Tensor pad_grad(const Tensor&, const IntArray&);
 Tensor gather_nd_grad(const Tensor&, const Tensor&, const Tensor&);
@@ -98,4 +99,8 @@ inline constexpr OpDef shard_index = {.name = "shard_index", .location = "indexi
     .inputs = slots<"input">, .attrs = names<"index_num", "nshards", "shard_id", "ignore_value">,
     .outputs = slots<"out">, .rule = "... -> ...", .elementwise = true, .kernel = "shard_index",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef view_dtype = {.name = "view_dtype", .inplace_name = "view_dtype_",
+    .location = "indexing.yaml", .inputs = slots<"input">, .attrs = names<"dtype">,
+    .outputs = slots<"out">, .aliases = aliases<view_alias(0, 0), inplace_alias(0, 0)>,
+    .rule = "ViewDTypeInferSpmd"};
 }  // namespace shard::ops

@@ -25,6 +25,7 @@ void register_api_indexing([[maybe_unused]] OpTable& table) {
       dense::fill_diagonal_));
   table.add(op_entry(ops::shape, infer::shape, dense::shape));
   table.add(op_entry(ops::shard_index, infer::shard_index, dense::shard_index));
+  table.add(op_entry(ops::view_dtype, infer::view_dtype, dense::view_dtype, dense::view_dtype_));
 }
 
 }  // namespace shard::program

@@ -110,6 +110,13 @@ Tensor margin_cross_entropy_and_softmax_grad(const Tensor& logits, const Tensor&
       loss_grad, return_softmax, ring_id, rank, nranks, margin1, margin2, margin3, scale);
 }
 
+std::tuple<Tensor, Tensor, Tensor> auc(const Tensor& x, const Tensor& label, const Tensor& stat_pos,
+    const Tensor& stat_neg, const Tensor& ins_tag_weight, const std::string& curve,
+    int num_thresholds, int slide_steps) {
+  return call::dispatch(ops::auc, dist::auc, infer::auc, dense::auc, x, label, stat_pos, stat_neg,
+      ins_tag_weight, curve, num_thresholds, slide_steps);
+}
+
 Tensor bce_loss_grad(const Tensor& input, const Tensor& label, const Tensor& out_grad) {
   if (autograd::records(input, label, out_grad)) {
     return external::bce_loss_grad(input, label, out_grad);

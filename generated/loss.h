@@ -68,6 +68,19 @@ SHARD_API Tensor& margin_cross_entropy_grad_(const Tensor& logits, const Tensor&
 SHARD_API Tensor margin_cross_entropy_and_softmax_grad(const Tensor& logits, const Tensor& label,
     const Tensor& softmax, const Tensor& softmax_grad, const Tensor& loss_grad, bool return_softmax,
     int ring_id, int rank, int nranks, float margin1, float margin2, float margin3, float scale);
+/// The area under the ROC curve of predictions, as float64 without dims, from counts of them by
+/// their value; 0 without predictions of both kinds. The last column of x, [n, 1] or [n, 2] of a
+/// float dtype, is the probability, from 0 to 1 (else out_of_range), that a row belongs to the
+/// class. label, int32 or int64 [n] or [n, 1], is above 0 where it does, 0 where it does not, and
+/// negative for rows that do not count. A row is counted at num_thresholds times its probability,
+/// rounded down, in stat_pos or stat_neg (int64). Without slide_steps they have num_thresholds + 1
+/// counts, of all calls so far, and the results are [1, num_thresholds + 1]. With it they are
+/// [(slide_steps + 1) * (num_thresholds + 1) + 1]: the counts of each of the last slide_steps
+/// calls, their sums, from which the area is computed, and the number of calls. Where
+/// ins_tag_weight, a float [1], is 0, no row counts. curve is ROC.
+SHARD_API std::tuple<Tensor, Tensor, Tensor> auc(const Tensor& x, const Tensor& label,
+    const Tensor& stat_pos, const Tensor& stat_neg, const Tensor& ins_tag_weight,
+    const std::string& curve = "ROC", int num_thresholds = 4095, int slide_steps = 1);
 /// out_grad * (input - label) / (input * (1 - input)), where the divisor is at least 1e-12. label
 /// gets no gradient.
 SHARD_API Tensor bce_loss_grad(const Tensor& input, const Tensor& label, const Tensor& out_grad);

@@ -51,6 +51,15 @@ Meta margin_cross_entropy_grad(const OpContext& ctx, const Meta& logits, const M
   return logits_grad_meta;
 }
 
+std::tuple<Meta, Meta, Meta> auc(const OpContext& ctx, const Meta& x, const Meta& label,
+    const Meta& stat_pos, const Meta& stat_neg, const Meta* ins_tag_weight,
+    const std::string& curve, int num_thresholds, int slide_steps) {
+  Meta auc_meta, stat_pos_out_meta, stat_neg_out_meta;
+  meta::AucInferMeta(ctx, x, label, stat_pos, stat_neg, ins_tag_weight, curve, num_thresholds,
+      slide_steps, auc_meta, stat_pos_out_meta, stat_neg_out_meta);
+  return {auc_meta, stat_pos_out_meta, stat_neg_out_meta};
+}
+
 Meta bce_loss_grad(const OpContext& ctx, const Meta& input, const Meta& label,
     const Meta& out_grad) {
   Meta input_grad_meta;
@@ -139,6 +148,16 @@ void margin_cross_entropy_grad_(const OpContext& ctx, const Meta& logits_grad_me
   call::compute_inplace(ctx, ops::margin_cross_entropy_grad, kernels<"margin_cross_entropy_grad">(),
       softmax.dtype(), softmax, logits_grad_meta, logits, label, softmax, loss_grad, return_softmax,
       ring_id, rank, nranks, margin1, margin2, margin3, scale);
+}
+
+std::tuple<DenseTensor, DenseTensor, DenseTensor> auc(const OpContext& ctx, const Meta& auc_meta,
+    const Meta& stat_pos_out_meta, const Meta& stat_neg_out_meta, const DenseTensor& x,
+    const DenseTensor& label, const DenseTensor& stat_pos, const DenseTensor& stat_neg,
+    const DenseTensor& ins_tag_weight, const std::string& curve, int num_thresholds,
+    int slide_steps) {
+  return call::compute(ctx, kernels<"auc">(), x.dtype(),
+      std::tie(auc_meta, stat_pos_out_meta, stat_neg_out_meta), x, label, stat_pos, stat_neg,
+      ins_tag_weight, curve, num_thresholds, slide_steps);
 }
 
 DenseTensor bce_loss_grad(const OpContext& ctx, const Meta& input_grad_meta,

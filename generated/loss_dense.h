@@ -16,6 +16,9 @@ std::tuple<Meta, Meta> margin_cross_entropy(const OpContext& ctx, const Meta& lo
 Meta margin_cross_entropy_grad(const OpContext& ctx, const Meta& logits, const Meta& label,
     const Meta& softmax, const Meta& loss_grad, bool return_softmax, int ring_id, int rank,
     int nranks, float margin1, float margin2, float margin3, float scale);
+std::tuple<Meta, Meta, Meta> auc(const OpContext& ctx, const Meta& x, const Meta& label,
+    const Meta& stat_pos, const Meta& stat_neg, const Meta* ins_tag_weight,
+    const std::string& curve, int num_thresholds, int slide_steps);
 Meta bce_loss_grad(const OpContext& ctx, const Meta& input, const Meta& label,
     const Meta& out_grad);
 Meta log_loss_grad(const OpContext& ctx, const Meta& input, const Meta& label, const Meta& out_grad,
@@ -51,6 +54,11 @@ void margin_cross_entropy_grad_(const OpContext& ctx, const Meta& logits_grad_me
     const DenseTensor& logits, const DenseTensor& label, DenseTensor& softmax,
     const DenseTensor& loss_grad, bool return_softmax, int ring_id, int rank, int nranks,
     float margin1, float margin2, float margin3, float scale);
+std::tuple<DenseTensor, DenseTensor, DenseTensor> auc(const OpContext& ctx, const Meta& auc_meta,
+    const Meta& stat_pos_out_meta, const Meta& stat_neg_out_meta, const DenseTensor& x,
+    const DenseTensor& label, const DenseTensor& stat_pos, const DenseTensor& stat_neg,
+    const DenseTensor& ins_tag_weight, const std::string& curve, int num_thresholds,
+    int slide_steps);
 DenseTensor bce_loss_grad(const OpContext& ctx, const Meta& input_grad_meta,
     const DenseTensor& input, const DenseTensor& label, const DenseTensor& out_grad);
 void bce_loss_grad_(const OpContext& ctx, const Meta& input_grad_meta, const DenseTensor& input,

@@ -81,6 +81,17 @@ Tensor& margin_cross_entropy_grad_(const Tensor& logits, const Tensor& label, Te
   return softmax;
 }
 
+std::tuple<Tensor, Tensor, Tensor> auc(const Tensor& x, const Tensor& label, const Tensor& stat_pos,
+    const Tensor& stat_neg, const Tensor& ins_tag_weight, const std::string& curve,
+    int num_thresholds, int slide_steps) {
+  call::DistCall call(ops::auc, x, label, stat_pos, stat_neg, ins_tag_weight, curve, num_thresholds,
+      slide_steps);
+  return call.run(infer::auc, [&] {
+    return dense::auc(call, call.meta(0), call.meta(1), call.meta(2), call[0], call[1], call[2],
+        call[3], call[4], curve, num_thresholds, slide_steps);
+  });
+}
+
 Tensor bce_loss_grad(const Tensor& input, const Tensor& label, const Tensor& out_grad) {
   call::DistCall call(ops::bce_loss_grad, input, label, out_grad);
   return call.run(infer::bce_loss_grad, [&] {

@@ -18,6 +18,7 @@ decltype(shard::margin_cross_entropy_grad) margin_cross_entropy_grad;
 Tensor& margin_cross_entropy_grad_(const Tensor& logits, const Tensor& label, Tensor& softmax,
     const Tensor& loss_grad, bool return_softmax, int ring_id, int rank, int nranks, float margin1,
     float margin2, float margin3, float scale);
+decltype(shard::auc) auc;
 decltype(shard::bce_loss_grad) bce_loss_grad;
 Tensor& bce_loss_grad_(const Tensor& input, const Tensor& label, Tensor& out_grad);
 decltype(shard::log_loss_grad) log_loss_grad;

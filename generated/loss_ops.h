@@ -51,6 +51,11 @@ inline constexpr OpDef margin_cross_entropy_grad = {.name = "margin_cross_entrop
     "scale">, .outputs = slots<"logits_grad">, .aliases = aliases<inplace_alias(0, 2)>,
     .rule = "n c, n !o?, n c, n 1 -> n c", .kernel = "margin_cross_entropy_grad",
     .kernel_dtypes = dtype_sources<input_dtype(2)>};
+inline constexpr OpDef auc = {.name = "auc", .location = "loss.yaml",
+    .inputs = slots<"x", "label", "stat_pos", "stat_neg", "ins_tag_weight?">,
+    .attrs = names<"curve", "num_thresholds", "slide_steps">,
+    .outputs = slots<"auc", "stat_pos_out", "stat_neg_out">, .rule = "1, 1, 1, 1, 1 -> 1, 1, 1",
+    .kernel = "auc", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef bce_loss_grad = {.name = "bce_loss_grad", .inplace_name = "bce_loss_grad_",
     .location = "loss.yaml", .inputs = slots<"input", "label", "out_grad">,
     .outputs = slots<"input_grad">, .aliases = aliases<inplace_alias(0, 2)>,

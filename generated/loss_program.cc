@@ -16,6 +16,7 @@ void register_api_loss([[maybe_unused]] OpTable& table) {
   table.add(
       op_entry(ops::margin_cross_entropy_grad, infer::margin_cross_entropy_grad,
       dense::margin_cross_entropy_grad, dense::margin_cross_entropy_grad_));
+  table.add(op_entry(ops::auc, infer::auc, dense::auc));
   table.add(
       op_entry(ops::bce_loss_grad, infer::bce_loss_grad, dense::bce_loss_grad,
       dense::bce_loss_grad_));

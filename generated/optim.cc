@@ -205,4 +205,19 @@ std::tuple<std::vector<Tensor>&, Tensor&, Tensor&, Tensor&> update_loss_scaling_
   return {x, prev_loss_scaling, in_good_steps, in_bad_steps};
 }
 
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> average_accumulates_(
+    const Tensor& param, Tensor& in_sum_1, Tensor& in_sum_2, Tensor& in_sum_3,
+    Tensor& in_num_accumulates, Tensor& in_old_num_accumulates, Tensor& in_num_updates,
+    float average_window, int64_t max_average_window, int64_t min_average_window, CallSite site) {
+  const Writing writing(site, in_sum_1, in_sum_2, in_sum_3, in_num_accumulates,
+      in_old_num_accumulates, in_num_updates);
+  const autograd::UnlinkedWrite write(ops::average_accumulates_, param, in_sum_1, in_sum_2,
+      in_sum_3, in_num_accumulates, in_old_num_accumulates, in_num_updates);
+  call::dispatch_inplace(ops::average_accumulates_, dist::average_accumulates_,
+      infer::average_accumulates_, dense::average_accumulates_, param, in_sum_1, in_sum_2, in_sum_3,
+      in_num_accumulates, in_old_num_accumulates, in_num_updates, average_window,
+      max_average_window, min_average_window);
+  return {in_sum_1, in_sum_2, in_sum_3, in_num_accumulates, in_old_num_accumulates, in_num_updates};
+}
+
 }  // namespace shard

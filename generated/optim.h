@@ -141,4 +141,17 @@ SHARD_API std::tuple<std::vector<Tensor>&, Tensor&, Tensor&, Tensor&> update_los
     Tensor& in_good_steps, Tensor& in_bad_steps, int incr_every_n_steps,
     int decr_every_n_nan_or_inf, float incr_ratio, float decr_ratio,
     const Scalar& stop_update = false, CallSite site = CallSite::here());
+/// Adds param to the sums of which the average of a parameter is taken: (sum_1 + sum_2 + sum_3) /
+/// (num_accumulates + old_num_accumulates). num_updates and num_accumulates rise by 1, and sum_1 by
+/// param. Each 16384 updates sum_1 is moved to sum_2, so that it stays exact. When there are
+/// min_average_window accumulates, and as many as max_average_window or average_window *
+/// num_updates (in float32, rounded down), whichever is less, a new window begins: the sum of sum_1
+/// and sum_2 becomes sum_3, num_accumulates becomes old_num_accumulates, and both begin at 0. param
+/// and the sums agree in shape and float dtype, and the numbers are int64 with one element. A
+/// min_average_window above max_average_window is an invalid_argument error.
+SHARD_API std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> average_accumulates_(
+    const Tensor& param, Tensor& in_sum_1, Tensor& in_sum_2, Tensor& in_sum_3,
+    Tensor& in_num_accumulates, Tensor& in_old_num_accumulates, Tensor& in_num_updates,
+    float average_window = 0, int64_t max_average_window = INT64_MAX,
+    int64_t min_average_window = 10000, CallSite site = CallSite::here());
 }  // namespace shard

@@ -180,6 +180,20 @@ std::tuple<std::vector<Meta>, Meta, Meta, Meta> update_loss_scaling_(const OpCon
   return {out_metas, loss_scaling_meta, out_good_steps_meta, out_bad_steps_meta};
 }
 
+std::tuple<Meta, Meta, Meta, Meta, Meta, Meta> average_accumulates_(const OpContext& ctx,
+    const Meta& param, const Meta& in_sum_1, const Meta& in_sum_2, const Meta& in_sum_3,
+    const Meta& in_num_accumulates, const Meta& in_old_num_accumulates, const Meta& in_num_updates,
+    float average_window, int64_t max_average_window, int64_t min_average_window) {
+  Meta out_sum_1_meta, out_sum_2_meta, out_sum_3_meta, out_num_accumulates_meta,
+      out_old_num_accumulates_meta, out_num_updates_meta;
+  meta::AverageAccumulatesInferMeta(ctx, param, in_sum_1, in_sum_2, in_sum_3, in_num_accumulates,
+      in_old_num_accumulates, in_num_updates, average_window, max_average_window,
+      min_average_window, out_sum_1_meta, out_sum_2_meta, out_sum_3_meta, out_num_accumulates_meta,
+      out_old_num_accumulates_meta, out_num_updates_meta);
+  return {out_sum_1_meta, out_sum_2_meta, out_sum_3_meta, out_num_accumulates_meta,
+      out_old_num_accumulates_meta, out_num_updates_meta};
+}
+
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -375,6 +389,23 @@ void update_loss_scaling_(const OpContext& ctx, std::span<const Meta> out_metas,
       std::tie(out_metas, loss_scaling_meta, out_good_steps_meta, out_bad_steps_meta), x,
       found_infinite, prev_loss_scaling, in_good_steps, in_bad_steps, incr_every_n_steps,
       decr_every_n_nan_or_inf, incr_ratio, decr_ratio, stop_update);
+}
+
+void average_accumulates_(const OpContext& ctx, const Meta& out_sum_1_meta,
+    const Meta& out_sum_2_meta, const Meta& out_sum_3_meta, const Meta& out_num_accumulates_meta,
+    const Meta& out_old_num_accumulates_meta, const Meta& out_num_updates_meta,
+    const DenseTensor& param, DenseTensor& in_sum_1, DenseTensor& in_sum_2, DenseTensor& in_sum_3,
+    DenseTensor& in_num_accumulates, DenseTensor& in_old_num_accumulates,
+    DenseTensor& in_num_updates, float average_window, int64_t max_average_window,
+    int64_t min_average_window) {
+  call::compute_inplace(ctx, ops::average_accumulates_, kernels<"average_accumulates">(),
+      param.dtype(),
+      std::tie(in_sum_1, in_sum_2, in_sum_3, in_num_accumulates, in_old_num_accumulates,
+      in_num_updates),
+      std::tie(out_sum_1_meta, out_sum_2_meta, out_sum_3_meta, out_num_accumulates_meta,
+      out_old_num_accumulates_meta, out_num_updates_meta), param, in_sum_1, in_sum_2, in_sum_3,
+      in_num_accumulates, in_old_num_accumulates, in_num_updates, average_window,
+      max_average_window, min_average_window);
 }
 
 }  // namespace shard::dense

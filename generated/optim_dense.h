@@ -64,6 +64,10 @@ std::tuple<std::vector<Meta>, Meta, Meta, Meta> update_loss_scaling_(const OpCon
     std::span<const Meta> x, const Meta& found_infinite, const Meta& prev_loss_scaling,
     const Meta& in_good_steps, const Meta& in_bad_steps, int incr_every_n_steps,
     int decr_every_n_nan_or_inf, float incr_ratio, float decr_ratio, const Scalar& stop_update);
+std::tuple<Meta, Meta, Meta, Meta, Meta, Meta> average_accumulates_(const OpContext& ctx,
+    const Meta& param, const Meta& in_sum_1, const Meta& in_sum_2, const Meta& in_sum_3,
+    const Meta& in_num_accumulates, const Meta& in_old_num_accumulates, const Meta& in_num_updates,
+    float average_window, int64_t max_average_window, int64_t min_average_window);
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -147,4 +151,11 @@ void update_loss_scaling_(const OpContext& ctx, std::span<const Meta> out_metas,
     call::Targets x, const DenseTensor& found_infinite, DenseTensor& prev_loss_scaling,
     DenseTensor& in_good_steps, DenseTensor& in_bad_steps, int incr_every_n_steps,
     int decr_every_n_nan_or_inf, float incr_ratio, float decr_ratio, const Scalar& stop_update);
+void average_accumulates_(const OpContext& ctx, const Meta& out_sum_1_meta,
+    const Meta& out_sum_2_meta, const Meta& out_sum_3_meta, const Meta& out_num_accumulates_meta,
+    const Meta& out_old_num_accumulates_meta, const Meta& out_num_updates_meta,
+    const DenseTensor& param, DenseTensor& in_sum_1, DenseTensor& in_sum_2, DenseTensor& in_sum_3,
+    DenseTensor& in_num_accumulates, DenseTensor& in_old_num_accumulates,
+    DenseTensor& in_num_updates, float average_window, int64_t max_average_window,
+    int64_t min_average_window);
 }  // namespace shard::dense

@@ -223,4 +223,20 @@ std::tuple<std::vector<Tensor>&, Tensor&, Tensor&, Tensor&> update_loss_scaling_
   return {x, prev_loss_scaling, in_good_steps, in_bad_steps};
 }
 
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> average_accumulates_(
+    const Tensor& param, Tensor& in_sum_1, Tensor& in_sum_2, Tensor& in_sum_3,
+    Tensor& in_num_accumulates, Tensor& in_old_num_accumulates, Tensor& in_num_updates,
+    float average_window, int64_t max_average_window, int64_t min_average_window) {
+  call::DistCall call(call::inplace, ops::average_accumulates_, param, in_sum_1, in_sum_2, in_sum_3,
+      in_num_accumulates, in_old_num_accumulates, in_num_updates, average_window,
+      max_average_window, min_average_window);
+  call.run(infer::average_accumulates_, [&] {
+    dense::average_accumulates_(call, call.meta(0), call.meta(1), call.meta(2), call.meta(3),
+        call.meta(4), call.meta(5), call[0], call.target(1), call.target(2), call.target(3),
+        call.target(4), call.target(5), call.target(6), average_window, max_average_window,
+        min_average_window);
+  });
+  return {in_sum_1, in_sum_2, in_sum_3, in_num_accumulates, in_old_num_accumulates, in_num_updates};
+}
+
 }  // namespace shard::dist

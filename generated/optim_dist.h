@@ -61,4 +61,8 @@ std::tuple<std::vector<Tensor>&, Tensor&, Tensor&, Tensor&> update_loss_scaling_
     std::vector<Tensor>& x, const Tensor& found_infinite, Tensor& prev_loss_scaling,
     Tensor& in_good_steps, Tensor& in_bad_steps, int incr_every_n_steps,
     int decr_every_n_nan_or_inf, float incr_ratio, float decr_ratio, const Scalar& stop_update);
+std::tuple<Tensor&, Tensor&, Tensor&, Tensor&, Tensor&, Tensor&> average_accumulates_(
+    const Tensor& param, Tensor& in_sum_1, Tensor& in_sum_2, Tensor& in_sum_3,
+    Tensor& in_num_accumulates, Tensor& in_old_num_accumulates, Tensor& in_num_updates,
+    float average_window, int64_t max_average_window, int64_t min_average_window);
 }  // namespace shard::dist

@@ -141,4 +141,15 @@ inline constexpr OpDef update_loss_scaling_ = {.name = "update_loss_scaling_",
     .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 2), inplace_alias(2, 3),
     inplace_alias(3, 4)>, .rule = "UpdateLossScalingInferSpmd", .elementwise = true,
     .kernel = "update_loss_scaling", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef average_accumulates_ = {.name = "average_accumulates_",
+    .inplace_name = "average_accumulates_", .location = "optim.yaml",
+    .inputs = slots<"param", "in_sum_1", "in_sum_2", "in_sum_3", "in_num_accumulates",
+    "in_old_num_accumulates", "in_num_updates">,
+    .attrs = names<"average_window", "max_average_window", "min_average_window">,
+    .outputs = slots<"out_sum_1", "out_sum_2", "out_sum_3", "out_num_accumulates",
+    "out_old_num_accumulates", "out_num_updates">,
+    .aliases = aliases<inplace_alias(0, 1), inplace_alias(1, 2), inplace_alias(2, 3),
+    inplace_alias(3, 4), inplace_alias(4, 5), inplace_alias(5, 6)>,
+    .rule = "..., ..., ..., ..., 1, 1, 1 -> ..., ..., ..., 1, 1, 1", .elementwise = true,
+    .kernel = "average_accumulates", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

@@ -26,6 +26,9 @@ void register_api_optim([[maybe_unused]] OpTable& table) {
   table.add(
       op_entry(ops::update_loss_scaling_, infer::update_loss_scaling_, nullptr,
       dense::update_loss_scaling_));
+  table.add(
+      op_entry(ops::average_accumulates_, infer::average_accumulates_, nullptr,
+      dense::average_accumulates_));
 }
 
 }  // namespace shard::program

@@ -89,6 +89,12 @@ Tensor multinomial(const Tensor& x, const Scalar& num_samples, bool replacement)
       x, num_samples, replacement);
 }
 
+std::tuple<Tensor, Tensor> top_p_sampling(const Tensor& x, const Tensor& ps,
+    const Tensor& threshold, int seed) {
+  return call::dispatch(ops::top_p_sampling, dist::top_p_sampling, infer::top_p_sampling,
+      dense::top_p_sampling, x, ps, threshold, seed);
+}
+
 Tensor uniform_inplace(const Tensor& x, float min, float max, int seed, int diag_num, int diag_step,
     float diag_val, CallSite site) {
   if (autograd::records(x)) {

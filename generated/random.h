@@ -57,6 +57,17 @@ SHARD_API Tensor binomial(const Tensor& count, const Tensor& prob);
 /// Float dtypes.
 SHARD_API Tensor multinomial(const Tensor& x, const Scalar& num_samples = 1,
     bool replacement = false);
+/// A category of each row of x [rows, categories], which has probabilities: the first one, from the
+/// likeliest to the least likely (of equal ones the first), with which their sum exceeds u p, where
+/// u is uniform in [0, 1) and p the row's element of ps [rows] or [rows, 1], or the sum of the row
+/// where that is smaller. So a category is drawn from those of which the likelier ones have a sum
+/// below p. Where it is less likely than the row's element of threshold [rows] or [rows, 1], it is
+/// the least likely one that is not, else the likeliest of all. ids [rows, 1] are the categories,
+/// int64, out [rows, 1] their probabilities. A seed of 0 or more is used instead of the generator.
+/// Probabilities and ps that are negative or not finite, a threshold that is NaN, and rows without
+/// a probability above 0 are invalid_argument errors. One float dtype.
+SHARD_API std::tuple<Tensor, Tensor> top_p_sampling(const Tensor& x, const Tensor& ps,
+    const Tensor& threshold, int seed = -1);
 /// Random numbers from [min, max) in the shape and float dtype of x, whose values are not read; a
 /// seed other than 0 gives the same numbers at each call. Then diag_num elements, in row-major
 /// order 0, diag_step + 1, 2 * (diag_step + 1), ..., are diag_val: one beyond x is an out_of_range

@@ -77,6 +77,13 @@ Meta multinomial(const OpContext& ctx, const Meta& x, const Scalar& num_samples,
   return out_meta;
 }
 
+std::tuple<Meta, Meta> top_p_sampling(const OpContext& ctx, const Meta& x, const Meta& ps,
+    const Meta* threshold, int /*seed*/) {
+  Meta out_meta, ids_meta;
+  meta::TopPSamplingInferMeta(ctx, x, ps, threshold, out_meta, ids_meta);
+  return {out_meta, ids_meta};
+}
+
 Meta uniform_inplace(const OpContext& ctx, const Meta& x, float min, float max, int /*seed*/,
     int diag_num, int diag_step, float /*diag_val*/) {
   Meta out_meta;
@@ -157,6 +164,13 @@ DenseTensor multinomial(const OpContext& ctx, const Meta& out_meta, const DenseT
     const Scalar& /*num_samples*/, bool replacement) {
   return call::compute(ctx, kernels<"multinomial">(), x.dtype(), out_meta, x, replacement,
       call::drawn_key);
+}
+
+std::tuple<DenseTensor, DenseTensor> top_p_sampling(const OpContext& ctx, const Meta& out_meta,
+    const Meta& ids_meta, const DenseTensor& x, const DenseTensor& ps, const DenseTensor& threshold,
+    int seed) {
+  return call::compute(ctx, kernels<"top_p_sampling">(), x.dtype(), std::tie(out_meta, ids_meta), x,
+      ps, threshold, seed, call::drawn_key);
 }
 
 DenseTensor uniform_inplace(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,

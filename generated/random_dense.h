@@ -19,6 +19,8 @@ Meta standard_gamma(const OpContext& ctx, const Meta& x);
 Meta dirichlet(const OpContext& ctx, const Meta& alpha);
 Meta binomial(const OpContext& ctx, const Meta& count, const Meta& prob);
 Meta multinomial(const OpContext& ctx, const Meta& x, const Scalar& num_samples, bool replacement);
+std::tuple<Meta, Meta> top_p_sampling(const OpContext& ctx, const Meta& x, const Meta& ps,
+    const Meta* threshold, int seed);
 Meta uniform_inplace(const OpContext& ctx, const Meta& x, float min, float max, int seed,
     int diag_num, int diag_step, float diag_val);
 Meta gaussian_inplace(const OpContext& ctx, const Meta& x, float mean, float std, int seed);
@@ -43,6 +45,9 @@ DenseTensor binomial(const OpContext& ctx, const Meta& out_meta, const DenseTens
     const DenseTensor& prob);
 DenseTensor multinomial(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
     const Scalar& num_samples, bool replacement);
+std::tuple<DenseTensor, DenseTensor> top_p_sampling(const OpContext& ctx, const Meta& out_meta,
+    const Meta& ids_meta, const DenseTensor& x, const DenseTensor& ps, const DenseTensor& threshold,
+    int seed);
 DenseTensor uniform_inplace(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
     float min, float max, int seed, int diag_num, int diag_step, float diag_val);
 void uniform_inplace_(const OpContext& ctx, const Meta& out_meta, DenseTensor& x, float min,

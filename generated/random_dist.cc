@@ -87,6 +87,14 @@ Tensor multinomial(const Tensor& x, const Scalar& num_samples, bool replacement)
   });
 }
 
+std::tuple<Tensor, Tensor> top_p_sampling(const Tensor& x, const Tensor& ps,
+    const Tensor& threshold, int seed) {
+  call::DistCall call(ops::top_p_sampling, x, ps, threshold, seed);
+  return call.run(infer::top_p_sampling, [&] {
+    return dense::top_p_sampling(call, call.meta(0), call.meta(1), call[0], call[1], call[2], seed);
+  });
+}
+
 Tensor uniform_inplace(const Tensor& x, float min, float max, int seed, int diag_num, int diag_step,
     float diag_val) {
   call::DistCall call(ops::uniform_inplace, x, min, max, seed, diag_num, diag_step, diag_val);

@@ -20,6 +20,7 @@ decltype(shard::standard_gamma) standard_gamma;
 decltype(shard::dirichlet) dirichlet;
 decltype(shard::binomial) binomial;
 decltype(shard::multinomial) multinomial;
+decltype(shard::top_p_sampling) top_p_sampling;
 Tensor uniform_inplace(const Tensor& x, float min, float max, int seed, int diag_num, int diag_step,
     float diag_val);
 Tensor& uniform_inplace_(Tensor& x, float min, float max, int seed, int diag_num, int diag_step,

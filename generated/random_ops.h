@@ -43,6 +43,10 @@ inline constexpr OpDef multinomial = {.name = "multinomial", .location = "random
     .inputs = slots<"x">, .attrs = names<"num_samples", "replacement">, .outputs = slots<"out">,
     .rule = "... 1 -> ... 1", .kernel = "multinomial",
     .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
+inline constexpr OpDef top_p_sampling = {.name = "top_p_sampling", .location = "random.yaml",
+    .inputs = slots<"x", "ps", "threshold?">, .attrs = names<"seed">,
+    .outputs = slots<"out", "ids">, .rule = "r !c, r !p?, r !t? -> r 1, r 1",
+    .kernel = "top_p_sampling", .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
 inline constexpr OpDef uniform_inplace = {.name = "uniform_inplace",
     .inplace_name = "uniform_inplace_", .location = "random.yaml", .inputs = slots<"x">,
     .attrs = names<"min", "max", "seed", "diag_num", "diag_step", "diag_val">,

@@ -19,6 +19,7 @@ void register_api_random([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::dirichlet, infer::dirichlet, dense::dirichlet));
   table.add(op_entry(ops::binomial, infer::binomial, dense::binomial));
   table.add(op_entry(ops::multinomial, infer::multinomial, dense::multinomial));
+  table.add(op_entry(ops::top_p_sampling, infer::top_p_sampling, dense::top_p_sampling));
   table.add(
       op_entry(ops::uniform_inplace, infer::uniform_inplace, dense::uniform_inplace,
       dense::uniform_inplace_));
