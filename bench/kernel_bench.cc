@@ -2,11 +2,13 @@
 // usage: kernel_bench [--threads N]
 // Each line of the standard input is a command, and is answered by one line:
 //   list                  the names of all cases, separated by blanks
-//   make CASE             draws the inputs of a case; answers ok
+//   triad                 answers the bytes a second of a[i] = b[i] + 3 c[i] over long arrays: what memory allows
+//   make CASE             draws the inputs of a case; answers ok and the bytes of its inputs and result
 //   forward N K           runs the case N times K times; answers the seconds a run of each K
 //   backward N K          the same, forward and backward with gradients of all of its float inputs
 #include <fmt/format.h>
 #include <tbb/global_control.h>
+#include <tbb/parallel_for.h>
 
 #include <chrono>
 #include <iostream>
@@ -34,6 +36,24 @@ double seconds(int runs, const Run& run) {
   return std::chrono::duration<double>(Clock::now() - begin).count() / runs;
 }
 
+/// The bytes a second of a[i] = b[i] + 3 c[i] over arrays of 128 MB each, the best of several runs.
+double triad() {
+  const size_t count = size_t{1} << 25;
+  std::vector<float> a(count), b(count, 1.0f), c(count, 2.0f);
+  double best = 0;
+  for (int run = 0; run < 9; ++run) {
+    const double time = seconds(1, [&] {
+      tbb::parallel_for(tbb::blocked_range<size_t>(0, count, size_t{1} << 16), [&](const auto& range) {
+        float* const to = a.data();
+        const float *const first = b.data(), *const second = c.data();
+        for (size_t i = range.begin(); i < range.end(); ++i) to[i] = first[i] + 3.0f * second[i];
+      });
+    });
+    best = std::max(best, 3 * static_cast<double>(count * sizeof(float)) / time);
+  }
+  return best;
+}
+
 class Server {
  public:
   std::string answer(const std::string& command, std::istringstream& rest) {
@@ -48,8 +68,12 @@ class Server {
       std::getline(rest >> std::ws, name);
       now_ = &all_.at(name);
       inputs_ = now_->make();
-      return "ok";
+      const NoGrad no_grad;
+      int64_t bytes = bytes_of(now_->run(inputs_));
+      for (const Tensor& input : inputs_) bytes += bytes_of(input);
+      return fmt::format("ok {}", bytes);
     }
+    if (command == "triad") return fmt::format("{:.6g}", triad());
     int samples = 0, runs = 0;
     rest >> samples >> runs;
     std::string times;
@@ -59,6 +83,8 @@ class Server {
   }
 
  private:
+  static int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<int64_t>(size_of(x.dtype())); }
+
   double forward(int runs) {
     const NoGrad no_grad;
     return seconds(runs, [&] { now_->run(inputs_); });

@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
 """Times kernels beside those of PyTorch, in turn, and prints a table of ratios.
 
-usage: bench/kernel_bench.py [--build DIR] [--threads N] [--backward] [--match TEXT] [--runs N] [--markdown]
+usage: bench/kernel_bench.py [--build DIR] [--threads N] [--backward] [--match TEXT] [--runs N] [--json FILE]
 
 --build     a release build with the target kernel_bench (build-release)
 --threads   of both sides (1)
 --backward  forward and backward with gradients of all float inputs, instead of forward alone
 --match     only cases whose names contain this text; may be given several times
 --runs      pairs of samples for each case (7); the table has the medians
---markdown  a table as docs/performance.md has it
+--json      also writes the figures to a file, from which kernel_table.py makes the table of docs/performance.md
+
+The last column is the share of the memory bandwidth of a triad in the same run that a forward case reaches, if it reads its inputs and
+writes its result once: 1 is the limit of elementwise functions and reductions.
 
 Run it by the Python of an environment that has torch; bench/kernels.sh makes one. Both sides compute on numbers that are drawn afresh
 from one distribution.
 """
 import argparse
+import json
 import math
 import pathlib
 import statistics
@@ -232,29 +236,36 @@ def main():
     parser.add_argument("--backward", action="store_true")
     parser.add_argument("--match", action="append")
     parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     mode = "backward" if options.backward else "forward"
     ours = Ours(options.build, options.threads)
     peers = cases()
-    row = "| {} | {} | {} | {} |" if options.markdown else "{:<34} {:>10} {:>10} {:>7}"
-    print(row.format("case", "shard, ms", "PyTorch", "ratio"))
-    if options.markdown:
-        print("|---|---|---|---|")
-    ratios = []
+    triad = float(ours.ask("triad"))
+    row = "{:<34} {:>10} {:>10} {:>7} {:>7}"
+    print(row.format("case", "shard, ms", "PyTorch", "ratio", "memory"))
+    figures = {}
     for name, differentiable in ours.names():
         if options.match and not any(text in name for text in options.match) or options.backward and not differentiable:
             continue
         if name not in peers:
             raise SystemExit(f"kernel_bench.cc has the case '{name}', which is missing here")
-        if ours.ask(f"make {name}") != "ok":
+        answer = ours.ask(f"make {name}").split()
+        if answer[:1] != ["ok"]:
             raise SystemExit(f"kernel_bench failed at '{name}'")
         mine, theirs = measure(ours, Peer(peers[name]), mode, options.runs)
-        ratios.append(theirs / mine)
-        print(row.format(name, f"{mine * 1e3:.4g}", f"{theirs * 1e3:.4g}", f"{ratios[-1]:.2f}"), flush=True)
+        figures[name] = {"ms": mine * 1e3, "ratio": theirs / mine}
+        if not options.backward:
+            figures[name]["memory"] = int(answer[1]) / triad / mine
+        memory = f"{figures[name]['memory']:.2f}" if not options.backward else ""
+        print(row.format(name, f"{mine * 1e3:.4g}", f"{theirs * 1e3:.4g}", f"{theirs / mine:.2f}", memory), flush=True)
+    ratios = [each["ratio"] for each in figures.values()]
     below = sum(ratio < 1 for ratio in ratios)
-    print(f"\n{len(ratios)} cases, {mode}, {options.threads} threads: geometric mean {statistics.geometric_mean(ratios):.2f}, {below} below 1")
+    print(f"\n{len(ratios)} cases, {mode}, {options.threads} threads, triad {triad * 1e-9:.1f} GB/s: "
+          f"geometric mean {statistics.geometric_mean(ratios):.2f}, {below} below 1")
+    if options.json:
+        options.json.write_text(json.dumps({"threads": options.threads, "mode": mode, "triad": triad, "cases": figures}))
 
 
 main()

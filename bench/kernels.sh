@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Times kernels beside those of the current PyTorch wheel, which it installs into a virtual environment, and prints the tables of
-# docs/performance.md: forward, and forward and backward, on one thread and on all.
+# Times kernels beside those of the current PyTorch wheel, which it installs into a virtual environment: forward, and forward and
+# backward, on one thread and on all. Without --match it writes the table of docs/performance.md.
 # usage: bench/kernels.sh [--build DIR] [--match TEXT ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,9 +21,14 @@ cmake --preset release -B "$build" >/dev/null
 cmake --build "$build" -j"$(nproc)" --target kernel_bench
 make_torch "$build"
 
-for threads in 1 "$(nproc)"; do
-  for mode in "" --backward; do
+files=()
+for mode in "" --backward; do
+  for threads in 1 "$(nproc)"; do
     echo
-    "$python" bench/kernel_bench.py --build "$build" --threads "$threads" --markdown ${mode:+"$mode"} "${options[@]}"
+    files+=("$build/kernels${mode}_$threads.json")
+    "$python" bench/kernel_bench.py --build "$build" --threads "$threads" --json "${files[-1]}" ${mode:+"$mode"} "${options[@]}"
   done
 done
+if ((${#options[@]} == 0)); then
+  "$python" bench/kernel_table.py docs/performance.md "${files[@]}"
+fi

@@ -212,6 +212,30 @@ void for_each_put(const DenseTensor& indices, const AxisView& view, int64_t begi
   }
 }
 
+/// Puts values into lines of neighbours, without a copy of them in the type of arithmetic: those that are assigned, or added
+/// up in T itself.
+template <class T>
+void put_into_lines(const AxisView& view, const DenseTensor& arr, const DenseTensor& indices, const T* values,
+                    int64_t begin, int64_t global, bool adds, DenseTensor& out) {
+  const int64_t count = indices.numel() / std::max<int64_t>(view.outer, 1);
+  visit_index(indices, [&](const auto* all) {
+    parallel_for(view.outer, view.size + 3 * count, [&](int64_t first, int64_t last) {
+      for (int64_t line = first; line < last; ++line) {
+        const auto* const at = all + line * count;
+        const T *const from = values + line * count, *const old = arr.data<T>() + line * view.size;
+        T* const to = out.data<T>() + line * view.size;
+        if (to != old) std::copy_n(old, view.size, to);
+        for (int64_t i = 0; i < count; ++i) {
+          const int64_t place = (at[i] < 0 ? at[i] + global : at[i]) - begin;
+          if (place < 0 || place >= view.size) continue;  // another rank's
+          if constexpr (!is_half<T>) to[place] = adds ? wrap_add(to[place], from[i]) : from[i];
+          else to[place] = from[i];
+        }
+      }
+    });
+  });
+}
+
 /// A thread computes whole columns, so that values are put in their order.
 template <class T>
 void put_along_axis(const OpContext& ctx, const DenseTensor& arr, const DenseTensor& indices, const DenseTensor& values,
@@ -224,6 +248,9 @@ void put_along_axis(const OpContext& ctx, const DenseTensor& arr, const DenseTen
   check_indices(ctx, 1, "indices", indices, -global, global);
   const AxisView view = axis_view(arr.dims(), along);
   const Put put = put_named(reduce);
+  const bool adds = put == Put::add && include_self && !is_half<T>;
+  if (view.inner == 1 && (put == Put::assign || adds))
+    return put_into_lines(view, arr, indices, values.data<T>(), box.begin[along], global, adds, out);
   constexpr int64_t kBlock = 4096;  // elements of a block, unless one column has more
   const int64_t width =
       std::clamp<int64_t>(kBlock / std::max<int64_t>(view.size, 1), 1, std::max<int64_t>(view.inner, 1));

@@ -66,21 +66,19 @@ template <class C>
 void add_product(int64_t rows, int64_t columns, int64_t depth, const Strided<C>& a, const C* b, int64_t b_step, C* out,
                  int64_t out_step) {
   const auto width = static_cast<int64_t>(hwy::HWY_NAMESPACE::Lanes(hwy::HWY_NAMESPACE::ScalableTag<C>()));
-  constexpr int kRows = 4;
-  // As many vectors as leave registers for the rest.
-  constexpr int kVectors = HWY_TARGET == HWY_AVX3 ? 4 : 2;
+  // As many rows as leave registers for the rest; more vectors of b would not fit into the first-level cache with them.
+  constexpr int kRows = HWY_TARGET == HWY_AVX3 ? 8 : 4, kVectors = 2;
   const auto strip = [&]<int vectors>(std::integral_constant<int, vectors>, int64_t column) {
-    for (int64_t i = 0; i < rows; i += kRows) {
-      const Strided<C> from{a.data + i * a.row_step, a.row_step, a.column_step};
-      C* const to = out + i * out_step + column;
-      if (i + kRows <= rows) {
-        detail::product_tile<kRows, vectors>(depth, from, b + column, b_step, to, out_step);
-      } else {
-        for (int64_t r = 0; i + r < rows; ++r)
-          detail::product_tile<1, vectors>(depth, {from.data + r * a.row_step, 0, a.column_step}, b + column, b_step,
-                                           to + r * out_step, out_step);
+    int64_t i = 0;
+    const auto tiles = [&]<int count>(std::integral_constant<int, count>) {
+      for (; i + count <= rows; i += count) {
+        detail::product_tile<count, vectors>(depth, Strided<C>{a.data + i * a.row_step, a.row_step, a.column_step},
+                                             b + column, b_step, out + i * out_step + column, out_step);
       }
-    }
+    };
+    tiles(std::integral_constant<int, kRows>());
+    tiles(std::integral_constant<int, kRows / 2>());
+    tiles(std::integral_constant<int, 1>());
   };
   int64_t column = 0;
   for (; column + kVectors * width <= columns; column += kVectors * width)
