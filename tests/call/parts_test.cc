@@ -1,5 +1,5 @@
-// Ops whose kernels gather the parts of sharded lines: values and layouts against one rank, for uneven and empty shards,
-// and for dims that two mesh axes share.
+// Ops whose kernels gather the parts of sharded lines, or add up those of groups of images: values and layouts against
+// one rank, for uneven and empty shards, and for dims that two mesh axes share.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -182,4 +182,69 @@ TEST_CASE("gradients of ops that gather parts of lines are those of one rank") {
       "cummax", [](const Tensor& x) { return std::get<0>(cummax(x, 1)); }, 0);
   compare_gradient(
       "topk", [](const Tensor& x) { return std::get<0>(topk(x, 2, 1)); }, 0);
+}
+
+namespace {
+
+/// group_norm, or instance_norm for no groups, of an image with 4 channels, behind its gradients.
+Tensors norm_of_image(const Tensor& image, int groups, const std::string& format) {
+  const auto leaf = [&](const std::vector<double>& values) {
+    const Tensor plain = Tensor::from_data(values, Dims{4});
+    return (image.is_dist() ? distribute(plain, DistSpec::replicated(spec_of(image)->mesh(), 1)) : plain)
+        .set_requires_grad(true);
+  };
+  const Tensor x = assign(image).detach().set_requires_grad(true), scale = leaf({1, 2, -1, 3}),
+               bias = leaf({0, 1, 2, -1});
+  const Tensor y = groups == 0 ? instance_norm(x, scale, bias) : group_norm(x, scale, bias, 1e-5f, groups, format);
+  Tensors all = grad({sum(multiply(y, multiply(y, y)), {})}, {x, scale, bias});
+  all.push_back(y);
+  return all;
+}
+
+void compare_norms(int groups, const std::string& format) {
+  std::vector<double> values;
+  for (int i = 0; i < 2 * 4 * 5 * 3; ++i) values.push_back(std::sin(i * i));
+  const Tensor plain = Tensor::from_data(values, format[1] == 'C' ? Dims{2, 4, 5, 3} : Dims{2, 5, 3, 4});
+  const Elements expected = elements_of(norm_of_image(plain, groups, format));
+  run_ranks(6, [&](Rank&) {
+    for (const char* layout :
+         {"-, a, b, -", "-, b, -, a", "a, b, -, -", "-, a+b, -, -", "-, -, b+a, -", "b, -, a, -", "-, -, -, b+a"}) {
+      const std::string what = std::to_string(groups) + " groups, " + format + " in " + layout;
+      const Tensor x = distribute(plain, DistSpec::parse(mesh_of_axes(), layout));
+      const Tensors results = norm_of_image(x, groups, format);
+      check(spec_of(results[0]) == spec_of(x) && spec_of(results[3]) == spec_of(x), "layouts of " + what);
+      check(alike(elements_of({results[0], results[3]}), {expected[0], expected[3]}, 1e-10), what);
+      check(alike(elements_of({results[1], results[2]}), {expected[1], expected[2]}, 1e-10), "weights, " + what);
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("norms of images whose channels or places are sharded, and their gradients, are those of one rank") {
+  for (const int groups : {0, 1, 2, 4}) {
+    compare_norms(groups, "NCHW");
+    if (groups != 0) compare_norms(groups, "NHWC");
+  }
+}
+
+TEST_CASE("norms of sharded images send the sums of groups and no elements") {
+  run_ranks(2, [](Rank& rank) {
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"a"});
+    const Tensor x = distribute(ones({3, 4, 64, 64}, DType::float32), DistSpec::parse(mesh, "-, -, a, -"));
+    const auto sends = [&](int64_t bytes, const std::function<void()>& call) {
+      const int64_t before = rank.stats().bytes_sent;
+      call();
+      check(rank.stats().bytes_sent - before == bytes, "sent " + std::to_string(rank.stats().bytes_sent - before));
+    };
+    // An all-reduce between two ranks sends as many bytes as it reduces: a mean and a variance of 8 B for each group.
+    sends(3 * 2 * 16, [&] { group_norm(x, {}, {}, 1e-5f, 2); });
+    sends(3 * 4 * 16, [&] { instance_norm(x, {}, {}); });
+    const Tensor scale = distribute(ones({4}, DType::float32), DistSpec::parse(mesh, "-"));
+    const auto [y, mean, variance] = group_norm_intermediate(x, scale, scale, 1e-5f, 2);
+    // Two sums of each group, and the gradients of scale and bias.
+    sends(3 * 2 * 16 + 2 * 4 * 8, [&, y = y, mean = mean, variance = variance] {
+      group_norm_grad(x, scale, scale, mean, variance, y, 1e-5f, 2);
+    });
+  });
 }
