@@ -72,6 +72,12 @@ TEST_CASE("a sharded line is combined by what is sent for it and not gathered") 
     sends("rms_norm", 8, [&] { return std::get<0>(rms_norm(x, scale)); });
     sends("layer_norm", 16, [&] { return layer_norm(x, {}, {}, 1e-5f, 1); });
     sends("argmax", 16, [&] { return argmax(x, 1, false, false); });
+    // Of parts that are gathered, a rank sends its own to the other.
+    sends("cumsum", 8, [&] { return cumsum(x, 1); });
+    sends("cumsum of integers", 4, [&] { return cumsum(cast(x, DType::int32), 1); });
+    sends("logcumsumexp", 8, [&] { return logcumsumexp(x, 1); });
+    sends("cummax", 16, [&] { return std::get<0>(cummax(x, 1)); });
+    sends("topk", 3 * 16, [&] { return std::get<0>(topk(x, 3, 1)); });
     sends("softmax along a whole dim", 0, [&] { return softmax(x, 0); });
   });
 }

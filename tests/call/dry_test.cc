@@ -182,10 +182,32 @@ TEST_CASE("12, 19: a dry rank sends what the real one sends: lines whose parts a
   });
 }
 
+TEST_CASE("12, 19: a dry rank sends what the real one sends: parts of lines and images that kernels combine") {
+  compare("parts", [](const ProcessMesh* m) {
+    const Tensor x = distribute(iota<float>({4, 60}), spec(m, "a, b")),
+                 y = distribute(iota<float>({61}), spec(m, "b+a"));
+    const Tensor image = distribute(iota<float>({2, 4, 5, 3}), spec(m, "-, a, b, -"));
+    const Tensor scale = ones({4}, spec(m, "-")), bias = zeros({4}, spec(m, "-"));
+    const auto [largest, at] = cummax(y);
+    const auto [first, where] = topk(y, 2);
+    const auto [normal, mean_of, variance] = group_norm_intermediate(image, scale, bias, 1e-5f, 2);
+    const auto [x_grad, scale_grad, bias_grad] =
+        group_norm_grad(image, scale, bias, mean_of, variance, normal, 1e-5f, 2);
+    const auto [of_channels, saved_mean, inverse] = instance_norm_intermediate(image, scale, bias);
+    const auto [image_grad, factor_grad, offset_grad] =
+        instance_norm_grad(image, scale, bias, saved_mean, inverse, of_channels);
+    const Tensor sums = cumsum(x, 1), sums_behind = cumsum(y, 0, false, true, true);
+    return std::vector<Tensor>{sums,        sums_behind, logcumsumexp(y), largest,    at,         first,
+                               where,       normal,      mean_of,         x_grad,     scale_grad, bias_grad,
+                               of_channels, image_grad,  factor_grad,     offset_grad};
+  });
+}
+
 TEST_CASE("16: a kernel with a reducer that a dry world does not know is an error that says what to register") {
   World::dry(2, 0)->run([](Rank&) {
     struct Reducer final : AxisReducer {
       void all_reduce(DenseTensor&, ReduceType) override {}
+      Gathered all_gather(const DenseTensor& value) override { return {value}; }
     } reducer;
     LocalCall local;
     local.reducer = &reducer;

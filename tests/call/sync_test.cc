@@ -155,12 +155,11 @@ TEST_CASE("20: CommPolicy::forbid sees what kernels combine over mesh axes") {
     const PolicyScope forbid(rank, {.comm = CommPolicy::forbid});
     const int64_t sent = rank.stats().bytes_sent;
     check_contains(error_of([&] { frobenius_norm(x, {}, false, true); }, ErrorCode::policy),
-                   "the kernel combines values over p: all_reduce 16 B");
+                   "the kernel combines values over p: 16 B");
     const auto norm = [&](bool is_test) {
       batch_norm(x, statistics, variance, statistics, statistics, is_test, 0.5f, 1e-5f, "NCHW", false, false);
     };
-    check_contains(error_of([&] { norm(false); }, ErrorCode::policy),
-                   "the kernel combines values over p: all_reduce 64 B");
+    check_contains(error_of([&] { norm(false); }, ErrorCode::policy), "the kernel combines values over p: 64 B");
     check(rank.stats().bytes_sent == sent && statistics.version() == 0, "nothing was sent or written");
     norm(true);  // uses the statistics unchanged
     check(rank.stats().bytes_sent == sent, "nothing was sent");
@@ -192,10 +191,9 @@ TEST_CASE("a kernel that combines nothing although its dry twin does is an error
     const Tensor x = iota<float>({4});
     check(full_equals<float>(norm_of(kLocal, distribute(x, spec("-"))), {6}), "nothing is to be combined");
     const std::string text = error_of([&] { norm_of(kLocal, distribute(x, spec("p"))); }, ErrorCode::no_kernel);
-    check_contains(
-        text,
-        "[local_norm] the registered kernel 'local_norm' did not call ctx.all_reduce, but with these layouts "
-        "the kernel combines values over p: all_reduce 8 B");
+    check_contains(text,
+                   "[local_norm] the registered kernel 'local_norm' did not use ctx.reducer(), but with these layouts "
+                   "the kernel combines values over p: 8 B");
     check_contains(text, "reshard the arguments before the call");
   });
 }

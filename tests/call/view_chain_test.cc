@@ -205,7 +205,7 @@ TEST_CASE("20: what is told of a view that adopts another layout is what its new
       if (rank.id() == 0) told += record.bytes;
     });
     const int64_t before = rank.stats().bytes_sent;
-    cumsum_(y, 0);
+    cumprod_(y, 0);
     call::observe_calls(rank, {});
     sent += rank.stats().bytes_sent - before;
     check(spec_of(y)->text() == "[-]", "adopted");

@@ -211,6 +211,7 @@ class TwiceReducer : public AxisReducer {
     for (int64_t i = 0; i < value.numel(); ++i) value.data<double>()[i] *= 2;
     ++calls;
   }
+  Gathered all_gather(const DenseTensor& value) override { return {value}; }
   int calls = 0;
 };
 

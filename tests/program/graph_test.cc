@@ -295,6 +295,7 @@ TEST_CASE("graphs: steps that reduce over ranks or draw are not recorded, nor th
   class Reducer final : public AxisReducer {
    public:
     void all_reduce(DenseTensor&, ReduceType) override {}
+    Gathered all_gather(const DenseTensor& value) override { return {value}; }
   };
   MemoryMeter meter;
   const auto tensor = [&](Device where) {

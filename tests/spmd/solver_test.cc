@@ -194,15 +194,22 @@ TEST_CASE("reductions: a sharded reduced dim leaves a pending reduction of its t
       {ops::argmax, {{wide, "a, b"}}, {Scalar(1), kNo, kNo, DType::int64}, {{6}}, "[a, b] -> [a]"},
       {ops::argmax, {{wide, "a, b"}}, {Scalar(0), kNo, kYes, DType::int64}, {{}}, "[a, b] -> []"},
       {ops::argmax, {{narrow, "a, b"}}, {Scalar(1), kNo, kNo, DType::int64}, {{6}}, "[a, -] -> [a]"},
-      {ops::cumsum, {{d, "a, b"}}, {Scalar(-1), kNo, kNo, kNo}, {d}, "[a, -] -> [a, -]"},
+      {ops::cumsum, {{d, "a, b"}}, {Scalar(-1), kNo, kNo, kNo}, {d}, "[a, b] -> [a, b]"},
       {ops::cumsum, {{d, "a, b"}}, {Scalar(0), kYes, kNo, kNo}, {{24}}, "[-, -] -> [-]"},
   });
 }
 
-TEST_CASE("selections and running functions: the axis is whole") {
-  const Dims d{6, 4};
+TEST_CASE("selections and running functions: the axis is whole, unless the kernel combines its parts") {
+  const Dims d{6, 4}, wide{6, 40};
+  const auto topk = [](const Dims& x, int k) {
+    const Dims out{6, k};
+    return Case{ops::topk, {{x, "a, b"}}, {Scalar(k), int64_t{-1}, kYes, kYes}, {out, out}, ""};
+  };
+  // Two elements with their indices are gathered of each part, or all elements where those are fewer bytes.
+  CHECK(run(topk(wide, 2)).text == "[a, b] -> [a, -], [a, -]");
+  CHECK(run(topk(wide, 20)).text == "[a, -] -> [a, -], [a, -]");
+  CHECK(run(topk(d, 2)).text == "[a, -] -> [a, -], [a, -]");
   check_cases({
-      {ops::topk, {{d, "a, b"}}, {Scalar(2), int64_t{-1}, kYes, kYes}, {{6, 2}, {6, 2}}, "[a, -] -> [a, -], [a, -]"},
       {ops::argsort, {{d, "a, b"}}, {int64_t{0}, kNo, kNo}, {d, d}, "[-, b] -> [-, b], [-, b]"},
       {ops::kthvalue, {{d, "a, b"}}, {int64_t{1}, int64_t{1}, kNo}, {{6}, {6}}, "[a, -] -> [a], [a]"},
       {ops::nanmedian, {{d, "a, b"}}, {IntArray{1}, kNo, std::string("avg")}, {{6}, {6, 2}}, "[a, -] -> [a], [a, -]"},
@@ -211,7 +218,8 @@ TEST_CASE("selections and running functions: the axis is whole") {
        {IntArray{0}, kYes, std::string("min")},
        {{1, 4}, {1, 4}},
        "[-, b] -> [-, b], [-, b]"},
-      {ops::cummax, {{d, "a, b"}}, {int64_t{1}, DType::int64}, {d, d}, "[a, -] -> [a, -], [a, -]"},
+      {ops::cummax, {{d, "a, b"}}, {int64_t{1}, DType::int64}, {d, d}, "[a, b] -> [a, b], [a, b]"},
+      {ops::cumprod, {{d, "a, b"}}, {int64_t{1}}, {d}, "[a, -] -> [a, -]"},
       {ops::histogram, {{d, "a, b"}}, {int64_t{5}, int64_t{0}, int64_t{2}}, {{5}}, "[a, b] -> [-] sum(a) sum(b)"},
       {ops::histogram, {{d, "a, b"}}, {int64_t{5}, int64_t{0}, int64_t{0}}, {{5}}, "[-, -] -> [-]"},
   });
@@ -330,6 +338,8 @@ TEST_CASE("layers: softmax asks for the communicator of the axes that shard what
   CHECK(run({ops::softmax, {{x, "a, b"}}, {int64_t{-1}}, {x}, ""}).reduce_axes == AxisList{1});
   CHECK(run({ops::softmax, {{x, "-, a+b"}}, {int64_t{-1}}, {x}, ""}).reduce_axes == AxisList{0, 1});
   CHECK(run({ops::argmax, {{x, "a, b"}}, {Scalar(0), kNo, kNo}, {{40}}, ""}).reduce_axes == AxisList{0});
+  // In the order in which the axes split the dim.
+  CHECK(run({ops::cumsum, {{x, "-, b+a"}}, {Scalar(1), kNo, kNo, kNo}, {x}, ""}).reduce_axes == AxisList{1, 0});
 }
 
 TEST_CASE("layers: a loss that combines a few numbers is sharded as its label is where that sends less") {

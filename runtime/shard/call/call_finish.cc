@@ -48,7 +48,7 @@ void CallExecution::finish() {
 void CallExecution::check_combined() const {
   if (reducer_ == nullptr || plan_->kernel_bytes == 0 || reducer_->used()) return;
   fail(ErrorCode::no_kernel,
-       "[{}] the registered kernel '{}' did not call ctx.all_reduce, but with these layouts {}; call it as the "
+       "[{}] the registered kernel '{}' did not use ctx.reducer(), but with these layouts {}; call it as the "
        "built-in kernel does, or reshard the arguments before the call",
        args_.op.name, args_.op.kernel, kernel_text(*plan_));
 }

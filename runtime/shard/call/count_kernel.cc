@@ -6,6 +6,12 @@
 namespace shard::call {
 namespace {
 
+int64_t ranks_along(const ProcessMesh& mesh, const AxisList& axes) {
+  int64_t ranks = 1;
+  for (int i = 0; i < axes.size(); ++i) ranks *= mesh.size(axes[i]);
+  return ranks;
+}
+
 /// Counts the bytes that all groups along the axes send, and reduces nothing.
 class CountingReducer final : public AxisReducer {
  public:
@@ -18,18 +24,18 @@ class CountingReducer final : public AxisReducer {
       bytes += elements * static_cast<int64_t>(size_of(value.dtype()));
     }
   }
+  Gathered all_gather(const DenseTensor& value) override {
+    // Each rank sends its value to all others, on the way along one axis after the other.
+    const int64_t ranks = ranks_along(mesh_, axes_);
+    bytes += ranks * (ranks - 1) * static_cast<int64_t>(value.meta().bytes());
+    return {value, 0};
+  }
   int64_t bytes = 0;
 
  private:
   const ProcessMesh& mesh_;
   const AxisList& axes_;
 };
-
-int64_t ranks_along(const ProcessMesh& mesh, const AxisList& axes) {
-  int64_t ranks = 1;
-  for (int i = 0; i < axes.size(); ++i) ranks *= mesh.size(axes[i]);
-  return ranks;
-}
 
 /// The axes along which local shards differ, without those that the kernel reduces over: the
 /// members of such a group combine tensors of one shape.

@@ -22,6 +22,22 @@ class MeshReducer final : public AxisReducer {
           .wait();
     }
   }
+  /// From the innermost axis outwards, so that ranks are in row-major order of their coordinates.
+  Gathered all_gather(const DenseTensor& value) override {
+    used_ = true;
+    Gathered result{value, 0};
+    int64_t ranks = 1;
+    for (int i = axes_.size(); i-- > 0;) {
+      Communicator& group = rank_.communicator(mesh_, axes_[i]);
+      const DenseTensor part = result.all;
+      result.mine += group.rank() * ranks;
+      ranks *= group.size();
+      result.all = DenseTensor::allocate(kCpu, {Dims{ranks, value.numel()}, value.dtype()}, rank_.dry.get());
+      const std::vector<int64_t> bytes(static_cast<size_t>(group.size()), static_cast<int64_t>(part.meta().bytes()));
+      group.all_gather({op_, "kernel"}, part.raw(), result.all.raw(), bytes).wait();
+    }
+    return result;
+  }
   /// True once a kernel has combined something.
   bool used() const { return used_; }
 

@@ -44,7 +44,7 @@ std::string kernel_text(const CallPlan& plan) {
   for (int i = 0; i < plan.reduce_axes.size(); ++i) axes += (i == 0 ? "" : ", ") + plan.mesh->name(plan.reduce_axes[i]);
   if (plan.kernel_bytes_unknown)
     return fmt::format("the kernel combines values over {}, how many is unknown (register_dry_kernel)", axes);
-  return fmt::format("the kernel combines values over {}: all_reduce {} B", axes, plan.kernel_bytes);
+  return fmt::format("the kernel combines values over {}: {} B", axes, plan.kernel_bytes);
 }
 
 std::string describe_shard(std::string_view name, const Dims* shard, const Meta& global, const DistSpec& spec) {

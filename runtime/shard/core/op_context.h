@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "shard/core/dense_tensor.h"
 #include "shard/core/export.h"
 #include "shard/core/launcher.h"
 #include "shard/core/random.h"
@@ -19,6 +20,12 @@ struct Box {
   Dims begin;
 };
 
+/// A tensor of each rank, one after the other.
+struct Gathered {
+  DenseTensor all;   // [ranks, elements]
+  int64_t mine = 0;  // the number of this rank
+};
+
 /// Combines a value over the ranks that hold the other shards of an argument. Implemented above the
 /// communicators.
 class SHARD_API AxisReducer {
@@ -27,6 +34,9 @@ class SHARD_API AxisReducer {
   /// Replaces `value` by its reduction over the mesh axes that the rule asked for. The result is
   /// bit-identical on all their ranks.
   virtual void all_reduce(DenseTensor& value, ReduceType type) = 0;
+  /// The values of all these ranks, which have one shape. Where the axes shard one dim, ranks are in the order of its
+  /// shards.
+  virtual Gathered all_gather(const DenseTensor& value) = 0;
 };
 
 /// The part of a distributed call that one rank computes.

@@ -116,6 +116,11 @@ inline void dry_all_reduce(const OpContext& ctx, const Meta& meta, ReduceType ty
   ctx.all_reduce(value, type);
 }
 
+/// For dry kernels: the same, for a tensor that the real kernel gathers from all ranks.
+inline void dry_all_gather(const OpContext& ctx, const Meta& meta) {
+  if (ctx.reducer() != nullptr) ctx.reducer()->all_gather(DenseTensor::allocate(kCpu, meta, ctx.meter()));
+}
+
 /// Registers every built-in kernel; called once, before anything else is registered or looked up.
 SHARD_API void register_builtin_kernels();
 

@@ -50,7 +50,8 @@ void infer_grad(const OpContext& ctx, const Meta& x, const Meta* scale, const Me
 void GroupNormInferMeta(const OpContext& ctx, const Meta& x, const Meta* scale, const Meta* bias, int groups,
                         const std::string& data_format, Meta& y, Meta& mean, Meta& variance) {
   const int64_t channels = channels_of(ctx, x, data_format);
-  if (groups < 1 || channels % groups != 0) {
+  // Of local shards, the groups may be shared with other ranks.
+  if (ctx.local == nullptr && (groups < 1 || channels % groups != 0)) {
     fail(ErrorCode::invalid_argument, "[{}] groups is {}, but must divide the {} channels of x, which is {}", ctx.op,
          groups, channels, to_string(x));
   }

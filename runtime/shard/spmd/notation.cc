@@ -17,8 +17,8 @@ struct Choice {
 
 // As in the reshard planner: a start-up cost per collective, in bytes.
 constexpr double kStartBytes = 50'000;
-// What kernels all-reduce for each line that they combine: two numbers of 8 bytes, as softmax and argmax do. Others need 8
-// to 24 bytes.
+// What most kernels all-reduce for each line that they combine: two numbers of 8 bytes, as softmax and argmax do. Others
+// need 8 to 24 bytes.
 constexpr double kLineBytes = 16;
 // The target of an in-place write is resharded, or even sliced, only where nothing else is correct.
 constexpr double kPinnedBytes = 1e18;
@@ -62,10 +62,10 @@ class Solver {
     RuleResult result;
     for (size_t t = 0; t < args_.tensors.size(); ++t) result.inputs.push_back(input_layout(t, choices));
     for (size_t o = 0; o < args_.outputs.size(); ++o) result.outputs.push_back(output_layout(o, choices));
-    for (int axis = 0; axis < args_.mesh->rank(); ++axis) {
-      const int letter = choices[static_cast<size_t>(axis)].letter;
-      if (letter != kNoLetter && (role(letter) == Letter::Role::collective || role(letter) == Letter::Role::combined))
-        result.reduce_axes.push_back(axis);
+    for (size_t letter = 0; letter < notation_.letters.size(); ++letter) {
+      const Letter::Role role = notation_.letters[letter].role;
+      if (role != Letter::Role::collective && role != Letter::Role::combined) continue;
+      for (int i = 0; i < axes_[letter].size(); ++i) result.reduce_axes.push_back(axes_[letter][i]);
     }
     return result;
   }
@@ -170,7 +170,8 @@ class Solver {
       if (present(t) && dim_with(notation_.inputs[t], letter) >= 0) lines = std::max(lines, local_lines(t, axis));
     }
     const double n = args_.mesh->size(axis);
-    return kStartBytes + 2 * kLineBytes * lines * (n - 1) / n;
+    const auto gathered = static_cast<double>(notation_.letters[static_cast<size_t>(letter)].gathered);
+    return kStartBytes + lines * (n - 1) * (gathered > 0 ? gathered : 2 * kLineBytes / n);
   }
 
   /// The lines of tensor `t` that a rank has: the elements of its dims over which nothing is combined.

@@ -23,6 +23,7 @@ struct Letter {
   Role role = Role::map;
   ReduceType type = ReduceType::sum;  // for reduce
   int64_t size = 1;
+  int64_t gathered = 0;  // for combined: bytes that the kernel gathers of each line from each rank; 0: it reduces 16
 };
 
 inline constexpr int kNoLetter = -1;  // a dim that is never sharded, such as a broadcast dim of size 1

@@ -1,5 +1,5 @@
-// Rules of ops on images, whose data_format says which dim has the channels. Space dims are not sharded: a window reads
-// elements of its neighbours.
+// Rules of ops on images, whose data_format says which dim has the channels. Of ops with windows, which read elements
+// of their neighbours, space dims are not sharded.
 #include "shard/spmd/builtin_rules.h"
 #include "shard/spmd/notation.h"
 
@@ -83,15 +83,17 @@ RuleResult pool(const RuleArgs& args) {
 }
 
 /// Images x and statistics [n, c] or [n, groups]; scale, bias and their gradients, which are summed over the batch,
-/// have the channels alone.
-template <bool channels_sharded>
+/// have the channels alone. Over sharded space dims the kernel combines the sums of groups, and over sharded channels,
+/// unless each is a group of its own.
+template <bool of_channels>
 RuleResult image_norm(const RuleArgs& args) {
   Notation n;
   const Dims& x = args.tensors[0].meta.dims;
-  const int dim = channel_dim(args);
-  const int batch = n.add({Letter::Role::reduce, ReduceType::sum, x[0]}),
-            channels = channels_sharded ? n.add({Letter::Role::map, ReduceType::sum, x[dim]}) : kNoLetter;
-  const std::vector<int> of_image = image(x.rank(), dim, batch, channels), statistic = {batch, channels};
+  const int channels = channel_dim(args);
+  const std::vector<int> of_image = fresh_letters(n, x, Letter::Role::combined);
+  n.letters[0].role = Letter::Role::reduce;
+  if (of_channels) n.letters[static_cast<size_t>(channels)].role = Letter::Role::map;
+  const std::vector<int> statistic = {0, of_channels ? channels : kNoLetter};
   const auto slot = [&](std::string_view name) -> std::vector<int> {
     if (name.starts_with("scale") || name.starts_with("bias")) return {channels};
     return name.ends_with("mean") || name.ends_with("variance") ? statistic : of_image;

@@ -1,4 +1,4 @@
-// Rules of allclose, argmax, cumsum, frobenius_norm, histogram, nanmedian and numel, and the names of the expressions of
+// Rules of allclose, argmax, cumsum, frobenius_norm, histogram, nanmedian, numel and topk, and the names of the expressions of
 // reductions. Rules that move dims are in rules_shape.cc.
 #include <string>
 
@@ -7,6 +7,11 @@
 
 namespace shard::spmd {
 namespace {
+
+size_t index_of_axis(const RuleArgs& args) {
+  return static_cast<size_t>(
+      normalize_axis(args.op.name, "axis", args.integer("axis"), args.tensors[0].meta.dims.rank()));
+}
 
 /// The searched dims are not sharded, unless the kernel combines the winners of their shards.
 RuleResult argmax(const RuleArgs& args, Letter::Role of_searched) {
@@ -49,21 +54,34 @@ RuleResult histogram(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Sums run along one axis, or over all elements in row-major order.
-RuleResult cumsum(const RuleArgs& args) {
+/// Sums run along one axis, or over all elements in row-major order. The axis is not sharded, unless the kernel
+/// combines the sums of its parts.
+RuleResult cumsum(const RuleArgs& args, Letter::Role of_axis) {
   const Dims& dims = args.tensors[0].meta.dims;
+  Notation n;
   if (args.flag("flatten")) {
-    Notation n;
     n.inputs = {fresh_letters(n, dims, Letter::Role::whole)};
     n.outputs = {std::vector<int>(static_cast<size_t>(args.outputs[0].dims.rank()), kNoLetter)};
     return solve(args, n);
   }
-  Notation n;
   n.inputs = {fresh_letters(n, dims)};
   n.outputs = n.inputs;
-  if (dims.rank() > 0)
-    n.letters[static_cast<size_t>(normalize_axis(args.op.name, "axis", args.integer("axis"), dims.rank()))].role =
-        Letter::Role::whole;
+  if (dims.rank() > 0) n.letters[index_of_axis(args)].role = of_axis;
+  return solve(args, n);
+}
+
+/// The kernel gathers k elements of each part of a line, with their indices. The result has all of its k.
+RuleResult topk(const RuleArgs& args) {
+  Notation n;
+  n.inputs = {fresh_letters(n, args.tensors[0].meta.dims)};
+  std::vector<int> out = n.inputs[0];
+  if (!out.empty()) {
+    const size_t axis = index_of_axis(args);
+    n.letters[axis].role = Letter::Role::combined;
+    n.letters[axis].gathered = 16 * args.outputs[0].dims[static_cast<int>(axis)];
+    out[axis] = kNoLetter;
+  }
+  n.outputs = {out, out};
   return solve(args, n);
 }
 
@@ -130,7 +148,9 @@ void register_reduction_rules() {
   register_rule("AllCloseInferSpmd", allclose);
   register_rule("ArgMaxInferSpmd", [](const RuleArgs& args) { return argmax(args, Letter::Role::whole); });
   register_rule("CombinedArgMaxInferSpmd", [](const RuleArgs& args) { return argmax(args, Letter::Role::combined); });
-  register_rule("CumsumInferSpmd", cumsum);
+  register_rule("CumsumInferSpmd", [](const RuleArgs& args) { return cumsum(args, Letter::Role::whole); });
+  register_rule("CombinedCumsumInferSpmd", [](const RuleArgs& args) { return cumsum(args, Letter::Role::combined); });
+  register_rule("CombinedTopKInferSpmd", topk);
   register_rule("FrobeniusNormInferSpmd", frobenius_norm);
   register_rule("HistogramInferSpmd", histogram);
   register_rule("NanmedianInferSpmd", nanmedian);

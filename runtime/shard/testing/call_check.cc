@@ -19,7 +19,7 @@ struct RankResult {
   ErrorCode code = ErrorCode::internal;
   bool threw = false;
   int64_t bytes = 0;
-  bool reduced = false;             // an all-reduce ran: of a pending reduction, or of values that a kernel combines
+  bool reduced = false;             // a pending reduction was done, or a kernel has combined values
   std::vector<DenseTensor> shards;  // for each output, then for each input
   std::vector<Meta> metas;          // global
   std::vector<const DistSpec*> specs;
@@ -53,11 +53,15 @@ RankResult call_once(Rank& rank, const CaseCall& call, const Layouts& layouts, c
   }
   const Tensors before = inputs;
   const int64_t sent = rank.stats().bytes_sent;
+  rank.trace.clear();
   const uint64_t reductions = rank.stats()[CommKind::all_reduce].calls;
   try {
     const Tensors outputs = call.run(inputs);
     result.bytes = rank.stats().bytes_sent - sent;
-    result.reduced = rank.stats()[CommKind::all_reduce].calls != reductions;
+    const std::vector<TraceEvent> events = rank.trace.events();
+    result.reduced =
+        rank.stats()[CommKind::all_reduce].calls != reductions ||
+        std::any_of(events.begin(), events.end(), [](const TraceEvent& e) { return e.argument == "kernel"; });
     for (const Tensor& output : outputs) result.targets.push_back(output.defined() ? target_of(output, before) : -1);
     for (const Tensors* tensors : {&outputs, &before}) {
       for (const Tensor& tensor : *tensors) {

@@ -15,7 +15,7 @@ Tensors all(std::tuple<T...> values) {
 
 void add_image_norms(OpCases& cases) {
   const double ulps = 64;
-  const char* inexact = "quotients by roots are added up over the batch in another order";
+  const char* inexact = "quotients by roots, and sums over places, are added up in another order";
   for (const bool last : {false, true}) {
     const std::string format = last ? "NHWC" : "NCHW", name = last ? "channels last" : "two groups";
     const auto make = [=](bool grad, auto run) {
@@ -28,26 +28,31 @@ void add_image_norms(OpCases& cases) {
         return CaseCall{inputs, run};
       };
     };
-    cases.push_back({"group_norm", name, kFloats, make(false, [=](Tensors& t) {
-                       return all(group_norm_intermediate(t[0], t[1], t[2], 1e-2f, 2, format));
-                     })});
+    cases.push_back(
+        {"group_norm", name, kFloats,
+         make(false, [=](Tensors& t) { return all(group_norm_intermediate(t[0], t[1], t[2], 1e-2f, 2, format)); }),
+         ulps, inexact});
     cases.push_back(
         {"group_norm_grad", name, kFloats,
          make(true,
               [=](Tensors& t) { return all(group_norm_grad(t[0], t[1], t[2], t[3], t[4], t[5], 1e-2f, 2, format)); }),
          ulps, inexact});
   }
-  cases.push_back({"group_norm", "without scale and bias", kFloats, [](Draw& draw) {
+  cases.push_back({"group_norm", "without scale and bias", kFloats,
+                   [](Draw& draw) {
                      return CaseCall{{draw.input({draw.size_above_0(), 2, 3})},
                                      [](Tensors& t) { return all(group_norm_intermediate(t[0], {}, {}, 1e-2f, 1)); }};
-                   }});
-  cases.push_back({"instance_norm", "with scale and bias", kFloats, [](Draw& draw) {
+                   },
+                   ulps, inexact});
+  cases.push_back({"instance_norm", "with scale and bias", kFloats,
+                   [](Draw& draw) {
                      const Dims x = {draw.size_above_0(), draw.size_above_0(), 3};
                      const CaseInput weight = draw.input({x[1]});
                      return CaseCall{{draw.input(x), weight, weight}, [](Tensors& t) {
                                        return all(instance_norm_intermediate(t[0], t[1], t[2], 1e-2f));
                                      }};
-                   }});
+                   },
+                   ulps, inexact});
   cases.push_back({"instance_norm_grad", "with scale and bias", kFloats,
                    [](Draw& draw) {
                      const Dims x = {draw.size_above_0(), draw.size_above_0(), 3};

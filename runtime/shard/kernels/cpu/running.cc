@@ -4,38 +4,32 @@
 
 #include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/parallel.h"
+#include "shard/kernels/cpu/parts.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
 
 namespace shard::cpu {
 namespace {
 
-/// Running values of float are computed in double, so that long rows keep their accuracy.
-template <class T>
-using Running = std::conditional_t<is_float<T>, double, T>;
-
-template <class T>
-T rounded(Running<T> value) {
-  if constexpr (is_half<T>) return T(static_cast<float>(value));
-  else return static_cast<T>(value);
-}
-
 AxisView view_of(const OpContext& ctx, const DenseTensor& x, int axis) {
   return axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
 }
 
-/// Calls body(begin) for each line along the axis, with the position of its first element.
+/// The position of the first element of line i.
+int64_t begin_of(const AxisView& view, int64_t i) { return i / view.inner * view.size * view.inner + i % view.inner; }
+
+/// Calls body(i, begin) for each line along the axis, with the position of its first element.
 template <class Body>
 void for_lines(const AxisView& view, const Body& body) {
   parallel_for(view.outer * view.inner, view.size, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) body(i / view.inner * view.size * view.inner + i % view.inner);
+    for (int64_t i = first; i < last; ++i) body(i, begin_of(view, i));
   });
 }
 
 template <class T>
 void cumprod(const OpContext& ctx, const DenseTensor& x, int dim, DenseTensor& out) {
   const AxisView view = view_of(ctx, x, dim);
-  for_lines(view, [&](int64_t begin) {
+  for_lines(view, [&](int64_t, int64_t begin) {
     Running<T> product = 1;
     for (int64_t k = 0; k < view.size; ++k) {
       const int64_t at = begin + k * view.inner;
@@ -45,25 +39,56 @@ void cumprod(const OpContext& ctx, const DenseTensor& x, int dim, DenseTensor& o
   });
 }
 
-/// `replaces(value, best)`: whether an element takes the place of the best one before it. A NaN
-/// does, also that of another one.
+/// The best element of a line so far, and its index in the whole line; -1 before the first one.
+template <class T>
+struct Best {
+  int64_t index = -1;
+  T value{};
+
+  /// `replaces(value, best)`: whether an element takes the place of the best one before it. A NaN does, also that of
+  /// another one.
+  template <class Replaces>
+  Best then(const Best& next, const Replaces& replaces) const {
+    using C = Compute<T>;
+    if (next.index < 0) return *this;
+    const C value_next = static_cast<C>(next.value), value_here = static_cast<C>(value);
+    return index < 0 || value_next != value_next || replaces(value_next, value_here) ? next : *this;
+  }
+};
+
+/// Where other ranks hold parts of the lines, a line begins with the best element of the parts before.
 template <class T, class Replaces>
 void running_best(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out, DenseTensor& indices,
                   const Replaces& replaces) {
-  using C = Compute<T>;
   const AxisView view = view_of(ctx, x, axis);
-  for_lines(view, [&](int64_t begin) {
-    int64_t best = 0;
+  const Box box = ctx.input_box(0, x);
+  const int64_t offset = x.dims().rank() == 0 ? 0 : box.begin[normalize_axis(ctx.op, "axis", axis, x.dims().rank())];
+  const auto next = [&](Best<T> best, int64_t begin, int64_t k) {
+    return best.then({offset + k, x.data<T>()[begin + k * view.inner]}, replaces);
+  };
+  const auto total = [&](int64_t i) {
+    Best<T> best;
+    for (int64_t k = 0; k < view.size; ++k) best = next(best, begin_of(view, i), k);
+    return best;
+  };
+  const auto combine = [&](const Best<T>& a, const Best<T>& b) { return a.then(b, replaces); };
+  const std::vector<Best<T>> before = before_part(ctx, view, false, Best<T>(), total, combine);
+  for_lines(view, [&](int64_t i, int64_t begin) {
+    Best<T> best = before.empty() ? Best<T>() : before[static_cast<size_t>(i)];
     for (int64_t k = 0; k < view.size; ++k) {
-      const auto value = static_cast<C>(x.data<T>()[begin + k * view.inner]);
-      const auto before = static_cast<C>(x.data<T>()[begin + best * view.inner]);
-      if (value != value || replaces(value, before)) best = k;
+      best = next(best, begin, k);
       const int64_t at = begin + k * view.inner;
-      out.data<T>()[at] = x.data<T>()[begin + best * view.inner];
-      if (indices.dtype() == DType::int64) indices.data<int64_t>()[at] = best;
-      else indices.data<int32_t>()[at] = static_cast<int32_t>(best);
+      out.data<T>()[at] = best.value;
+      if (indices.dtype() == DType::int64) indices.data<int64_t>()[at] = best.index;
+      else indices.data<int32_t>()[at] = static_cast<int32_t>(best.index);
     }
   });
+}
+
+/// The size of Best<T> does not depend on T.
+void running_best_dry(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor&, DenseTensor&) {
+  const AxisView view = view_of(ctx, x, axis);
+  gather_parts_dry(ctx, view.outer * view.inner, sizeof(Best<double>));
 }
 
 template <class T>
@@ -83,12 +108,20 @@ double log_add(double a, double b) {
   return std::isinf(larger) ? larger : larger + std::log1p(std::exp(smaller - larger));
 }
 
+/// Where other ranks hold parts of the lines, sums begin with those of the parts before.
 template <class T>
 void logcumsumexp(const OpContext& ctx, const DenseTensor& x, int axis, bool flatten, bool exclusive, bool reverse,
                   DenseTensor& out) {
   const AxisView view = flatten ? AxisView{1, x.numel(), 1} : view_of(ctx, x, axis);
-  for_lines(view, [&](int64_t begin) {
+  const auto total = [&](int64_t i) {
     double sum = lowest<double>();
+    for (int64_t k = 0; k < view.size; ++k)
+      sum = log_add(sum, static_cast<double>(x.data<T>()[begin_of(view, i) + k * view.inner]));
+    return sum;
+  };
+  const std::vector<double> before = before_part(ctx, view, reverse, lowest<double>(), total, log_add);
+  for_lines(view, [&](int64_t i, int64_t begin) {
+    double sum = before.empty() ? lowest<double>() : before[static_cast<size_t>(i)];
     for (int64_t k = 0; k < view.size; ++k) {
       const int64_t at = begin + (reverse ? view.size - 1 - k : k) * view.inner;
       const double next = log_add(sum, static_cast<double>(x.data<T>()[at]));
@@ -98,9 +131,16 @@ void logcumsumexp(const OpContext& ctx, const DenseTensor& x, int axis, bool fla
   });
 }
 
+void logcumsumexp_dry(const OpContext& ctx, const DenseTensor& x, int axis, bool flatten, bool, bool, DenseTensor&) {
+  const AxisView view = flatten ? AxisView{1, x.numel(), 1} : view_of(ctx, x, axis);
+  gather_parts_dry(ctx, view.outer * view.inner, sizeof(double));
+}
+
 }  // namespace
 
 void register_running() {
+  for (const char* op : {"cummax", "cummin"}) register_dry_kernel(op, &running_best_dry);
+  register_dry_kernel("logcumsumexp", &logcumsumexp_dry);
   for_types(AllTypes{}, []<class T>(TypeTag<T>) {
     register_kernel("cummax", kBackend, dtype_of<T>, &cummax<T>);
     register_kernel("cummin", kBackend, dtype_of<T>, &cummin<T>);

@@ -14,6 +14,7 @@
 #include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/fold.h"
 #include "shard/kernels/cpu/parallel.h"
+#include "shard/kernels/cpu/parts.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
 
@@ -158,29 +159,30 @@ void index_of_best_dry(const OpContext& ctx, const DenseTensor& x, const Scalar&
   dry_all_reduce(ctx, {Dims{view.outer * view.inner}, DType::int64}, ReduceType::min);
 }
 
-/// Running sums of float are computed in double, so that long rows keep their accuracy.
-template <class T>
-using Running = std::conditional_t<is_float<T>, double, T>;
-
-template <class T>
-T rounded(Running<T> value) {
-  if constexpr (is_half<T>) return T(static_cast<float>(value));
-  else return static_cast<T>(value);
-}
-
+/// Where other ranks hold parts of the lines, sums begin with those of the parts before.
 template <class T>
 void cumsum(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse,
             DenseTensor& out) {
+  using R = Running<T>;
   const AxisView view = view_of(ctx, x, axis, flatten);
+  const auto begin_of = [&](int64_t i) { return i / view.inner * view.size * view.inner + i % view.inner; };
+  const auto total = [&](int64_t i) {
+    const T* from = x.data<T>() + begin_of(i);
+    R sum = 0;
+    for (int64_t k = 0; k < view.size; ++k) sum = wrap_add(sum, static_cast<R>(from[k * view.inner]));
+    return sum;
+  };
+  const std::vector<R> before =
+      before_part(ctx, view, reverse, R(0), total, [](R sum, R part) { return wrap_add(sum, part); });
   parallel_for(view.outer * view.inner, view.size, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      const int64_t base = i / view.inner * view.size * view.inner + i % view.inner;
+      const int64_t base = begin_of(i);
       const T* from = x.data<T>() + base;
       T* to = out.data<T>() + base;
-      Running<T> sum = 0;
+      R sum = before.empty() ? R(0) : before[static_cast<size_t>(i)];
       for (int64_t k = 0; k < view.size; ++k) {
         const int64_t at = (reverse ? view.size - 1 - k : k) * view.inner;
-        const Running<T> next = wrap_add(sum, static_cast<Running<T>>(from[at]));
+        const R next = wrap_add(sum, static_cast<R>(from[at]));
         to[at] = rounded<T>(exclusive ? sum : next);
         sum = next;
       }
@@ -188,8 +190,15 @@ void cumsum(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool
   });
 }
 
+void cumsum_dry(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten, bool, bool,
+                DenseTensor&) {
+  const AxisView view = view_of(ctx, x, axis, flatten);
+  gather_parts_dry(ctx, view.outer * view.inner, is_floating(x.dtype()) ? sizeof(double) : size_of(x.dtype()));
+}
+
 void register_scan_for_target() {
   for (const char* op : {"argmax", "argmin"}) register_dry_kernel(op, &index_of_best_dry);
+  register_dry_kernel("cumsum", &cumsum_dry);
   for_types(AllTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("argmax", kBackend, dtype_of<T>, &index_of_best<T, Larger>);
     register_kernel("argmin", kBackend, dtype_of<T>, &index_of_best<T, Smaller>);

@@ -12,6 +12,7 @@
 #include "shard/kernels/cpu/data_check.h"
 #include "shard/kernels/cpu/order.h"
 #include "shard/kernels/cpu/parallel.h"
+#include "shard/kernels/cpu/parts.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
 
@@ -134,9 +135,60 @@ void first_in_order(const DenseTensor& x, const AxisView& view, int64_t count, b
   });
 }
 
+/// One of the first elements of a rank's part of a line, with its index in the whole line; -1 where the part has fewer.
+template <class T>
+struct Candidate {
+  int64_t index = -1;
+  T value{};
+};
+
+/// The first `count` elements of each rank's part of the lines.
+template <class T>
+std::vector<Candidate<T>> candidates(const DenseTensor& x, const AxisView& view, int64_t offset, int64_t count,
+                                     bool descending) {
+  const int64_t kept = std::min(count, view.size), lines = view.outer * view.inner;
+  std::vector<Candidate<T>> all(static_cast<size_t>(lines * count));
+  if (kept == 0) return all;
+  const Dims dims{view.outer, kept, view.inner};
+  DenseTensor values = DenseTensor::allocate(kCpu, {dims, x.dtype()}),
+              places = DenseTensor::allocate(kCpu, {dims, DType::int64});
+  first_in_order<T>(x, view, kept, descending, values, places);
+  for (int64_t i = 0; i < lines; ++i) {
+    for (int64_t k = 0; k < kept; ++k) {
+      const int64_t at = (i / view.inner * kept + k) * view.inner + i % view.inner;
+      all[static_cast<size_t>(i * count + k)] = {offset + places.data<int64_t>()[at], values.data<T>()[at]};
+    }
+  }
+  return all;
+}
+
+/// The first elements of a line are among the first of its parts. Of equal ones the lower index is first, in each part
+/// and among them, so the result is that of whole lines, bit for bit.
 template <class T>
 void topk(const OpContext& ctx, const DenseTensor& x, int axis, bool largest, DenseTensor& out, DenseTensor& indices) {
-  first_in_order<T>(x, view_of(ctx, x, axis), view_of(ctx, out, axis).size, largest, out, indices);
+  const AxisView view = view_of(ctx, x, axis);
+  const int64_t count = view_of(ctx, out, axis).size, lines = view.outer * view.inner;
+  if (ctx.reducer() == nullptr) return first_in_order<T>(x, view, count, largest, out, indices);
+  const int64_t offset = ctx.input_box(0, x).begin[normalize_axis(ctx.op, "axis", axis, x.dims().rank())];
+  const auto parts = gather_parts(ctx, candidates<T>(x, view, offset, count, largest));
+  parallel_for(lines, sorting_cost(parts.count() * count), [&](int64_t first, int64_t last) {
+    std::vector<Entry<T>> line;
+    for (int64_t i = first; i < last; ++i) {
+      line.clear();
+      for (int64_t part = 0; part < parts.count(); ++part) {
+        const Candidate<T>* mine = parts.of(part) + i * count;
+        for (int64_t k = 0; k < count && mine[k].index >= 0; ++k) line.emplace_back(mine[k].value, mine[k].index);
+      }
+      sort_first(line, count, [&](const Entry<T>& a, const Entry<T>& b) { return in_order(a, b, largest); });
+      store(line, count, i, view.inner, out, indices);
+    }
+  });
+}
+
+/// The size of Candidate<T> does not depend on T.
+void topk_dry(const OpContext& ctx, const DenseTensor& x, int axis, bool, DenseTensor& out, DenseTensor&) {
+  const AxisView view = view_of(ctx, x, axis);
+  gather_parts_dry(ctx, view.outer * view.inner * view_of(ctx, out, axis).size, sizeof(Candidate<double>));
 }
 
 template <class T>
@@ -231,6 +283,7 @@ void histogram(const OpContext& ctx, const DenseTensor& input, int64_t bins, int
 }  // namespace
 
 void register_sort() {
+  register_dry_kernel("topk", &topk_dry);
   for_types(AllTypes{}, []<class T>(TypeTag<T>) {
     register_kernel("topk", kBackend, dtype_of<T>, &topk<T>);
     register_kernel("argsort", kBackend, dtype_of<T>, &argsort<T>);

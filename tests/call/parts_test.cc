@@ -1,0 +1,250 @@
+// Ops whose kernels gather the parts of sharded lines, or add up those of groups of images: values and layouts against
+// one rank, for uneven and empty shards, and for dims that two mesh axes share.
+#include <catch2/catch.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "shard/shard.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+using Tensors = std::vector<Tensor>;
+using Call = std::function<Tensors(const Tensor&)>;
+using Elements = std::vector<std::vector<double>>;  // of each result
+
+template <class Results>
+Tensors both(const Results& results) {
+  return {std::get<0>(results), std::get<1>(results)};
+}
+
+/// A mesh of 2 by 3 ranks.
+const ProcessMesh* mesh_of_axes() { return ProcessMesh::make({2, 3}, {}, {"a", "b"}); }
+
+/// Ops that gather the parts of a line, along the last dim.
+std::vector<std::pair<std::string, Call>> calls_along_lines() {
+  std::vector<std::pair<std::string, Call>> calls;
+  for (const bool reverse : {false, true}) {
+    for (const bool exclusive : {false, true}) {
+      calls.emplace_back("cumsum", [=](const Tensor& x) { return Tensors{cumsum(x, -1, false, exclusive, reverse)}; });
+      calls.emplace_back("logcumsumexp",
+                         [=](const Tensor& x) { return Tensors{logcumsumexp(x, -1, false, exclusive, reverse)}; });
+    }
+  }
+  calls.emplace_back("cummax", [](const Tensor& x) { return both(cummax(x)); });
+  calls.emplace_back("cummin", [](const Tensor& x) { return both(cummin(x, -1, DType::int32)); });
+  for (const bool largest : {false, true}) {
+    for (const int k : {1, 2})
+      calls.emplace_back("topk", [=](const Tensor& x) { return both(topk(x, k, -1, largest)); });
+  }
+  return calls;
+}
+
+Elements elements_of(const Tensors& results) {
+  Elements all;
+  for (const Tensor& result : results)
+    all.push_back(cast(result.is_dist() ? full_tensor(result) : result, DType::float64).to_vector<double>());
+  return all;
+}
+
+/// True where both are NaN or have the same bits, or differ by at most `tolerance` of the larger, or of 1.
+bool alike(const Elements& a, const Elements& b, double tolerance = 0) {
+  const auto near = [=](double p, double q) {
+    if (std::isnan(p) || std::isnan(q) || p == q)
+      return std::isnan(p) == std::isnan(q) && (std::isnan(p) || std::signbit(p) == std::signbit(q));
+    return std::abs(p - q) <= tolerance * std::max({1.0, std::abs(p), std::abs(q)});
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const auto& x, const auto& y) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), near);
+  });
+}
+
+/// Compares each of the calls in each of the layouts with one rank. Sums of logarithms are rounded in another order.
+void compare_along_lines(const Dims& dims, const std::vector<float>& values, const std::vector<const char*>& layouts) {
+  for (const auto& [op, f] : calls_along_lines()) {
+    const std::string name = op;
+    const Call call = f;
+    const Elements expected = elements_of(call(Tensor::from_data(values, dims)));
+    run_ranks(6, [&](Rank&) {
+      for (const char* layout : layouts) {
+        const DistSpec* spec = DistSpec::parse(mesh_of_axes(), layout);
+        const Tensors got = call(distribute(Tensor::from_data(values, dims), spec));
+        check(name == "topk" || spec_of(got[0]) == spec, name + " keeps the layout " + layout);
+        check(alike(elements_of(got), expected, name == "logcumsumexp" ? 1e-6 : 0), name + " in " + layout);
+      }
+    });
+  }
+}
+
+/// Compares the gradient of the squares of f(x), with the columns of x sharded over 2 and 3 ranks, with one rank.
+void compare_gradient(const std::string& name, const std::function<Tensor(const Tensor&)>& f, double tolerance) {
+  const Tensor plain = cast(remainder(square(iota<float>({3, 40})), full({1}, 11)), DType::float64);
+  const auto slope = [&](const Tensor& given) {
+    const Tensor x = assign(given).detach().set_requires_grad(true);
+    const Tensor y = f(x);
+    return Tensors{grad({sum(multiply(y, y), {})}, {x})[0]};
+  };
+  const Elements expected = elements_of(slope(plain));
+  for (const int ranks : {2, 3}) {
+    run_ranks(ranks, [&](Rank&) {
+      const ProcessMesh* mesh = ProcessMesh::make({ranks}, {}, {"a"});
+      const Tensors got = slope(distribute(plain, DistSpec::parse(mesh, "-, a")));
+      check(alike(elements_of(got), expected, tolerance), "the gradient of " + name);
+    });
+  }
+}
+
+}  // namespace
+
+TEST_CASE("parts of lines are in the order of the line, for uneven and empty shards and for two axes on a dim") {
+  std::vector<float> values;
+  for (int i = 0; i < 3 * 11; ++i) values.push_back(static_cast<float>(i * i % 7 - 3));
+  const std::vector<const char*> layouts = {"-, a", "-, b", "-, a+b", "-, b+a", "a, b", "b, a"};
+  compare_along_lines({3, 11}, values, layouts);
+  compare_along_lines({11, 3}, values, layouts);  // with empty shards
+  compare_along_lines({33}, values, {"a", "b", "a+b", "b+a"});
+  values.pop_back();
+  compare_along_lines({16, 2}, values, {"-, a+b", "-, b+a"});
+}
+
+TEST_CASE("parts of lines keep infinities, NaN and zeros of both signs") {
+  const std::vector<float> values = {-0.0f, 0,     -0.0f, 0,    -0.0f, 0,      //
+                                     -kInf, -kInf, -kInf, 1,    2,     3,      //
+                                     kNaN,  1,     kNaN,  kInf, 3,     -kInf,  //
+                                     1,     2,     3,     kNaN, kNaN,  4,      //
+                                     kInf,  kInf,  1,     1,    -kInf, 2};
+  compare_along_lines({5, 6}, values, {"-, a", "-, b", "-, a+b", "-, b+a"});
+}
+
+TEST_CASE("running sums of other dims, of integers that wrap and in place are those of one rank") {
+  const std::vector<int64_t> values = {100, 100, 9, 7, 100, 100, 100, 3, 1, 100};
+  for (const DType dtype : {DType::uint8, DType::int32, DType::int64, DType::bfloat16, DType::float16}) {
+    const Tensor plain = cast(Tensor::from_data(values, Dims{5, 2}), dtype);
+    const Elements expected = elements_of({cumsum(plain, 0)});
+    run_ranks(3, [&](Rank&) {
+      const ProcessMesh* mesh = ProcessMesh::make({3}, {}, {"a"});
+      Tensor x = distribute(plain, DistSpec::parse(mesh, "a, -"));
+      check(alike(elements_of({cumsum(x, 0)}), expected), "cumsum");
+      cumsum_(x, 0);
+      check(alike(elements_of({x}), expected) && spec_of(x)->text() == "[a, -]", "cumsum_");
+    });
+  }
+}
+
+TEST_CASE("the first elements of sharded lines are those of one rank for every k and dtype") {
+  std::vector<int64_t> values;
+  for (int i = 0; i < 2 * 40; ++i) values.push_back(i * 7 % 5);  // many are equal
+  const Tensor plain = Tensor::from_data(values, Dims{2, 40});
+  for (const DType dtype : {DType::int64, DType::uint8, DType::boolean, DType::bfloat16, DType::float64}) {
+    for (const int k : {1, 3, 14, 40}) {
+      const Elements expected = elements_of(both(topk(cast(plain, dtype), k)));
+      for (const int ranks : {2, 3}) {
+        run_ranks(ranks, [&](Rank&) {
+          const ProcessMesh* mesh = ProcessMesh::make({ranks}, {}, {"a"});
+          const Tensors got = both(topk(cast(distribute(plain, DistSpec::parse(mesh, "-, a")), dtype), k));
+          check(alike(elements_of(got), expected), "topk " + std::to_string(k));
+          check(spec_of(got[0])->text() == "[-, -]" && spec_of(got[1])->text() == "[-, -]", "the result is whole");
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("the first elements of lines in uneven shards are sent instead of the shards") {
+  const Tensor plain = cast(Tensor::from_data(std::vector<float>{3, 1, 2, 5, 4, 5, 0, 5, -1}, Dims{9}), DType::float64);
+  for (const bool largest : {false, true}) {
+    const Elements expected = elements_of(both(topk(plain, 1, 0, largest)));
+    run_ranks(4, [&](Rank& rank) {
+      const Tensor x = distribute(plain, DistSpec::parse(ProcessMesh::make({4}, {}, {"a"}), "a"));
+      const int64_t before = rank.stats().bytes_sent;
+      const Tensors got = both(topk(x, 1, 0, largest));
+      check(rank.stats().bytes_sent - before == 3 * 16, "a candidate is sent to each other rank");
+      check(alike(elements_of(got), expected), "topk");
+    });
+  }
+}
+
+TEST_CASE("gradients of ops that gather parts of lines are those of one rank") {
+  compare_gradient(
+      "cumsum", [](const Tensor& x) { return cumsum(x, 1, false, true, true); }, 0);
+  compare_gradient(
+      "logcumsumexp", [](const Tensor& x) { return logcumsumexp(x, 1); }, 1e-10);
+  compare_gradient(
+      "cummax", [](const Tensor& x) { return std::get<0>(cummax(x, 1)); }, 0);
+  compare_gradient(
+      "topk", [](const Tensor& x) { return std::get<0>(topk(x, 2, 1)); }, 0);
+}
+
+namespace {
+
+/// group_norm, or instance_norm for no groups, of an image with 4 channels, behind its gradients.
+Tensors norm_of_image(const Tensor& image, int groups, const std::string& format) {
+  const auto leaf = [&](const std::vector<double>& values) {
+    const Tensor plain = Tensor::from_data(values, Dims{4});
+    return (image.is_dist() ? distribute(plain, DistSpec::replicated(spec_of(image)->mesh(), 1)) : plain)
+        .set_requires_grad(true);
+  };
+  const Tensor x = assign(image).detach().set_requires_grad(true), scale = leaf({1, 2, -1, 3}),
+               bias = leaf({0, 1, 2, -1});
+  const Tensor y = groups == 0 ? instance_norm(x, scale, bias) : group_norm(x, scale, bias, 1e-5f, groups, format);
+  Tensors all = grad({sum(multiply(y, multiply(y, y)), {})}, {x, scale, bias});
+  all.push_back(y);
+  return all;
+}
+
+void compare_norms(int groups, const std::string& format) {
+  std::vector<double> values;
+  for (int i = 0; i < 2 * 4 * 5 * 3; ++i) values.push_back(std::sin(i * i));
+  const Tensor plain = Tensor::from_data(values, format[1] == 'C' ? Dims{2, 4, 5, 3} : Dims{2, 5, 3, 4});
+  const Elements expected = elements_of(norm_of_image(plain, groups, format));
+  run_ranks(6, [&](Rank&) {
+    for (const char* layout :
+         {"-, a, b, -", "-, b, -, a", "a, b, -, -", "-, a+b, -, -", "-, -, b+a, -", "b, -, a, -", "-, -, -, b+a"}) {
+      const std::string what = std::to_string(groups) + " groups, " + format + " in " + layout;
+      const Tensor x = distribute(plain, DistSpec::parse(mesh_of_axes(), layout));
+      const Tensors results = norm_of_image(x, groups, format);
+      check(spec_of(results[0]) == spec_of(x) && spec_of(results[3]) == spec_of(x), "layouts of " + what);
+      check(alike(elements_of({results[0], results[3]}), {expected[0], expected[3]}, 1e-10), what);
+      check(alike(elements_of({results[1], results[2]}), {expected[1], expected[2]}, 1e-10), "weights, " + what);
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("norms of images whose channels or places are sharded, and their gradients, are those of one rank") {
+  for (const int groups : {0, 1, 2, 4}) {
+    compare_norms(groups, "NCHW");
+    if (groups != 0) compare_norms(groups, "NHWC");
+  }
+}
+
+TEST_CASE("norms of sharded images send the sums of groups and no elements") {
+  run_ranks(2, [](Rank& rank) {
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"a"});
+    const Tensor x = distribute(ones({3, 4, 64, 64}, DType::float32), DistSpec::parse(mesh, "-, -, a, -"));
+    const auto sends = [&](int64_t bytes, const std::function<void()>& call) {
+      const int64_t before = rank.stats().bytes_sent;
+      call();
+      check(rank.stats().bytes_sent - before == bytes, "sent " + std::to_string(rank.stats().bytes_sent - before));
+    };
+    // An all-reduce between two ranks sends as many bytes as it reduces: a mean and a variance of 8 B for each group.
+    sends(3 * 2 * 16, [&] { group_norm(x, {}, {}, 1e-5f, 2); });
+    sends(3 * 4 * 16, [&] { instance_norm(x, {}, {}); });
+    const Tensor scale = distribute(ones({4}, DType::float32), DistSpec::parse(mesh, "-"));
+    const auto [y, mean, variance] = group_norm_intermediate(x, scale, scale, 1e-5f, 2);
+    // Two sums of each group, and the gradients of scale and bias.
+    sends(3 * 2 * 16 + 2 * 4 * 8, [&, y = y, mean = mean, variance = variance] {
+      group_norm_grad(x, scale, scale, mean, variance, y, 1e-5f, 2);
+    });
+  });
+}
