@@ -224,7 +224,7 @@ inline constexpr OpDef matmul = {.name = "matmul", .location = "math.yaml",
 inline constexpr OpDef cumsum = {.name = "cumsum", .inplace_name = "cumsum_",
     .location = "math.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "flatten", "exclusive", "reverse">, .outputs = slots<"out">,
-    .aliases = aliases<inplace_alias(0, 0)>, .rule = "CumsumInferSpmd",
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "CombinedCumsumInferSpmd",
     .commutes = Commutes::jointly, .commute_types = 0x11, .kernel = "cumsum",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef clip_grad = {.name = "clip_grad", .inplace_name = "clip_grad_",

@@ -94,15 +94,15 @@ inline constexpr OpDef cumprod = {.name = "cumprod", .inplace_name = "cumprod_",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef cummax = {.name = "cummax", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "dtype">, .outputs = slots<"out", "indices">,
-    .rule = "...{!axis} -> ...{!axis}, ...{!axis}", .kernel = "cummax",
+    .rule = "...{*axis} -> ...{*axis}, ...{*axis}", .kernel = "cummax",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef cummin = {.name = "cummin", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "dtype">, .outputs = slots<"out", "indices">,
-    .rule = "...{!axis} -> ...{!axis}, ...{!axis}", .kernel = "cummin",
+    .rule = "...{*axis} -> ...{*axis}, ...{*axis}", .kernel = "cummin",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef logcumsumexp = {.name = "logcumsumexp", .location = "reduce.yaml",
     .inputs = slots<"x">, .attrs = names<"axis", "flatten", "exclusive", "reverse">,
-    .outputs = slots<"out">, .rule = "CumsumInferSpmd", .kernel = "logcumsumexp",
+    .outputs = slots<"out">, .rule = "CombinedCumsumInferSpmd", .kernel = "logcumsumexp",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef nanmedian = {.name = "nanmedian", .location = "reduce.yaml",
     .inputs = slots<"x">, .attrs = names<"axis", "keepdim", "mode">,

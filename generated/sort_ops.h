@@ -17,7 +17,7 @@ Tensor mode_grad(const Tensor&, const Tensor&, const Tensor&, int, bool);
 namespace shard::ops {
 inline constexpr OpDef topk = {.name = "topk", .location = "sort.yaml", .inputs = slots<"x">,
     .attrs = names<"k", "axis", "largest", "sorted">, .outputs = slots<"out", "indices">,
-    .rule = "...{!axis} -> ...{!axis}, ...{!axis}", .kernel = "topk",
+    .rule = "CombinedTopKInferSpmd", .kernel = "topk",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef argsort = {.name = "argsort", .location = "sort.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "descending", "stable">, .outputs = slots<"out", "indices">,
