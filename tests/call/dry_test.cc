@@ -203,6 +203,29 @@ TEST_CASE("12, 19: a dry rank sends what the real one sends: parts of lines and 
   });
 }
 
+TEST_CASE("12, 19: a dry rank sends what the real one sends: windows that reach into other shards") {
+  compare("halos", [](const ProcessMesh* m) {
+    const Tensor filter = ones({3, 4, 3, 4}, spec(m, "-, -, -, -"));
+    std::vector<Tensor> results;
+    for (const char* layout : {"-, -, a, b", "-, -, -, b+a", "a, -, b, -"}) {
+      const Tensor x = distribute(iota<float>({2, 4, 7, 5}), spec(m, layout));
+      const Tensor out = conv2d(x, filter, {2, 1}, {1, 2});
+      const auto [x_grad, filter_grad] =
+          conv2d_grad(x, filter, out, {2, 1}, {1, 2}, "EXPLICIT", {1, 1}, 1, "NCHW");
+      results.insert(results.end(), {out, x_grad, filter_grad});
+      for (const std::string type : {"max", "avg"}) {
+        const Tensor pooled = pool2d(x, {3, 2}, {2, 1}, {1, 0}, false, true, "NCHW", type);
+        results.push_back(pool2d_grad(x, pooled, {3, 2}, {2, 1}, {1, 0}, false, true, "NCHW", type, false, false,
+                                      "EXPLICIT"));
+        results.push_back(pool2d_double_grad(x, x, {3, 2}, {2, 1}, {1, 0}, false, true, "NCHW", type, false, false,
+                                             "EXPLICIT"));
+        results.push_back(pooled);
+      }
+    }
+    return results;
+  });
+}
+
 TEST_CASE("16: a kernel with a reducer that a dry world does not know is an error that says what to register") {
   World::dry(2, 0)->run([](Rank&) {
     struct Reducer final : AxisReducer {

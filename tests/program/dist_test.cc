@@ -322,3 +322,19 @@ TEST_CASE("32: on meshes too a leaf in two places has one gradient, and constant
     }
   });
 }
+
+TEST_CASE("33: a captured convolution of an image with a sharded space dim fetches what windows read of other ranks") {
+  const ProcessMesh* const mesh = ProcessMesh::make({3}, {}, {"a"});
+  const auto function = [](const Tensors& in) -> Tensors {
+    const Tensor out = conv2d(in[0], in[1], {2, 1}, {1, 1});
+    const Tensor pooled = pool2d(out, {2, 3}, {1, 1}, {0, 1}, false, true, "NCHW", "max");
+    Tensors results = grad({total(multiply(pooled, pooled))}, {in[0], in[1]});
+    results.insert(results.end(), {out, pooled});
+    return results;
+  };
+  compare(3, function, [&](int run) {
+    Tensors inputs = {on("-, -, a, -", {1, 2, 13, 4}, run, mesh), on("-, -, -, -", {2, 2, 3, 3}, run - 5, mesh)};
+    for (Tensor& input : inputs) input = input.set_requires_grad(true);
+    return inputs;
+  });
+}

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "shard/ops/attention_ops.h"
+#include "shard/ops/conv_ops.h"
 #include "shard/ops/logic_ops.h"
 #include "shard/ops/math_ops.h"
 #include "shard/ops/nn_ops.h"
@@ -324,4 +325,35 @@ TEST_CASE("flash_attn_grad: queries that are cut, and heads where k and v are wh
   CHECK(with({6, 9, 4, 16}, "-, -, b, -", "-, b, -") ==
         "[-, -, b, -], [-, -, -, -], [-, -, -, -], [-, -, b, -], [-, b, -], [-], [], [-, -, b, -] -> [-, -, b, -], [-, "
         "-, -, -] sum(b), [-, -, -, -] sum(b)");
+}
+
+TEST_CASE("convolutions and pools keep sharded space dims, unless one element is left, and fetch over their axes") {
+  const Dims x{2, 4, 12, 10}, filter{6, 4, 3, 3}, out{2, 6, 12, 5}, pooled{2, 4, 6, 5};
+  const std::vector<AttrValue> conv = {IntArray{1, 2}, IntArray{1, 1}, std::string("EXPLICIT"), IntArray{1, 1}, int64_t{1},
+                                       std::string("NCHW")};
+  const auto pool = [](const IntArray& size, bool global) {
+    return std::vector<AttrValue>{size, IntArray{2, 2}, IntArray{0, 0}, kNo, kYes, std::string("NCHW"), std::string("avg"),
+                                  global, kNo, std::string("EXPLICIT")};
+  };
+  const char* const whole = "-, -, -, -";
+  check_cases({
+      {ops::conv2d, {{x, "-, -, a, b"}, {filter, whole}}, conv, {out}, "[-, -, a, b], [-, -, -, -] -> [-, -, a, b]"},
+      {ops::conv2d, {{x, "a, -, -, b"}, {filter, whole}}, conv, {out}, "[a, -, -, b], [-, -, -, -] -> [a, -, -, b]"},
+      {ops::conv2d, {{x, "-, b, a, -"}, {filter, whole}}, conv, {out}, "[-, b, a, -], [-, b, -, -] -> [-, -, a, -] sum(b)"},
+      {ops::conv2d_grad,
+       {{x, "-, -, b, a"}, {filter, whole}, {out, "-, -, b, a"}},
+       conv,
+       {x, filter},
+       "[-, -, b, a], [-, -, -, -], [-, -, b, a] -> [-, -, b, a], [-, -, -, -] sum(a) sum(b)"},
+      {ops::pool2d, {{x, "-, -, a, b"}}, pool({2, 2}, false), {pooled}, "[-, -, a, b] -> [-, -, a, b]"},
+      {ops::pool2d, {{x, "-, a, -, b"}}, pool({2, 2}, true), {{2, 4, 1, 1}}, "[-, a, -, -] -> [-, a, -, -]"},
+      {ops::pool2d_grad,
+       {{x, "-, -, a, -"}, {pooled, "-, -, a, -"}},
+       pool({2, 2}, false),
+       {x},
+       "[-, -, a, -], [-, -, a, -] -> [-, -, a, -]"},
+  });
+  Case sharded{ops::conv2d, {{x, "-, -, b, a"}, {filter, whole}}, conv, {out}, ""};
+  CHECK(run(sharded).reduce_axes == AxisList{0, 1});
+  CHECK(run(sharded, {"-, -, -, b"}).text == "[-, -, -, b], [-, -, -, -] -> [-, -, -, b]");
 }

@@ -75,7 +75,7 @@ void CallExecution::prepare(const InferEntry& infer) {
   results_.resize(plan_->outputs.size());
   if (args_.tracer != nullptr) captured_inputs_ = locals_;
   if (!plan_->reduce_axes.empty() && plan_->active && args_.tracer == nullptr) {
-    reducer_ = std::make_unique<MeshReducer>(args_.rank, plan_->mesh, plan_->reduce_axes, args_.op.name);
+    reducer_ = std::make_unique<MeshReducer>(args_.rank, *plan_, args_.op.name);
     local_.reducer = reducer_.get();
   }
 }

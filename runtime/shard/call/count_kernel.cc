@@ -1,5 +1,6 @@
-// Counts the bytes that the kernel of a distributed call sends when it combines values over mesh
+// Counts the bytes that the kernel of a distributed call sends when it combines or fetches values over mesh
 // axes. The dry kernel that is registered for it reports them.
+#include "shard/call/fetch_boxes.h"
 #include "shard/call/plan_checks.h"
 #include "shard/kernels/registry.h"
 
@@ -12,10 +13,20 @@ int64_t ranks_along(const ProcessMesh& mesh, const AxisList& axes) {
   return ranks;
 }
 
-/// Counts the bytes that all groups along the axes send, and reduces nothing.
+/// Counts the bytes that all groups along the axes send, and sends nothing.
 class CountingReducer final : public AxisReducer {
  public:
-  CountingReducer(const ProcessMesh& mesh, const AxisList& axes) : mesh_(mesh), axes_(axes) {}
+  /// `at` is the coordinate of a rank of the group, which has the coordinate 0 along the axes.
+  CountingReducer(const CallPlan& plan, const Coordinate& at)
+      : plan_(plan), at_(at), mesh_(*plan.mesh), axes_(plan.reduce_axes) {}
+  Fetched fetch(size_t i, const DenseTensor& shard, const NeededBox& needed) override {
+    const FetchedBoxes boxes(plan_, i, needed);
+    Coordinate at = at_;
+    do {
+      if (!boxes.axes().empty()) bytes += boxes.received(at) * static_cast<int64_t>(size_of(shard.dtype()));
+    } while (next_place(mesh_, axes_, at));
+    return {shard, boxes.held(at_).begin};
+  }
   void all_reduce(DenseTensor& value, ReduceType) override {
     for (int i = 0; i < axes_.size(); ++i) {
       // A group sends 2n(k - 1) elements: a reduce-scatter and an all-gather.
@@ -33,6 +44,8 @@ class CountingReducer final : public AxisReducer {
   int64_t bytes = 0;
 
  private:
+  const CallPlan& plan_;
+  const Coordinate& at_;
   const ProcessMesh& mesh_;
   const AxisList& axes_;
 };
@@ -53,16 +66,6 @@ AxisList differing_axes(const CallPlan& plan) {
   return axes;
 }
 
-/// Advances `at` to the next coordinate along `axes`; returns false after the last one.
-bool next_place(const ProcessMesh& mesh, const AxisList& axes, Coordinate& at) {
-  for (int i = axes.size(); i-- > 0;) {
-    int& place = at[static_cast<size_t>(axes[i])];
-    if (++place < mesh.size(axes[i])) return true;
-    place = 0;
-  }
-  return false;
-}
-
 }  // namespace
 
 /// The count must be equal on all ranks. So the dry kernel runs once for each local shape that some
@@ -76,10 +79,10 @@ void count_kernel(const CallArgs& args, CallPlan& plan, const DryRun& dry_run) {
     plan.kernel_bytes_unknown = plan.checked = true;
     return;
   }
-  CountingReducer reducer(mesh, plan.reduce_axes);
+  Coordinate at{};
+  CountingReducer reducer(plan, at);
   MemoryMeter meter;
   DryLauncher launcher(meter);
-  Coordinate at{};
   do {
     bind_plan(plan, at);
     dry_run(plan, launcher, reducer);

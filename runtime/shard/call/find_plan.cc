@@ -179,6 +179,14 @@ PlannedTraffic planned_traffic(const CallArgs& args, const CallPlan& plan, const
   return traffic;
 }
 
+/// Replaces the dims of a shard that reduce_axes shard by those of the global tensor.
+void widen(const CallPlan& plan, const Meta& global, const DistSpec* spec, Meta& shard) {
+  for (int i = 0; i < plan.reduce_axes.size() && spec != nullptr; ++i) {
+    const int dim = spec->layout().dim_of(plan.reduce_axes[i]);
+    if (dim >= 0) shard.dims[dim] = global.dims[dim];
+  }
+}
+
 }  // namespace
 
 const CallPlan& make_plan(const CallArgs& args, uint64_t hash, const InferEntry& infer, const DryRun& dry_run) {
@@ -212,7 +220,12 @@ void check_call(CallArgs& args, const CallPlan& plan) {
 }
 
 void check_rule(const OpContext& ctx, const CallArgs& args, const CallPlan& plan, const InferEntry& infer) {
-  std::vector<Meta> shards = plan.input_shards;
+  std::vector<Meta> shards = plan.input_shards, planned = plan.output_shards;
+  if (plan.fetches) {
+    // Along the axes over which the kernel fetches, the op infers from whole dims, as its kernel does.
+    for (size_t i = 0; i < shards.size(); ++i) widen(plan, plan.inputs[i].global, plan.inputs[i].want, shards[i]);
+    for (size_t o = 0; o < planned.size(); ++o) widen(plan, plan.outputs[o].global, plan.outputs[o].spec, planned[o]);
+  }
   std::vector<const Meta*> metas;
   for (size_t i = 0; i < args.tensors.size(); ++i) {
     // Only shapes are compared. The dtypes may differ, since some shards may be float32 and others
@@ -235,9 +248,9 @@ void check_rule(const OpContext& ctx, const CallArgs& args, const CallPlan& plan
   }
   for (size_t o = 0; o < plan.outputs.size(); ++o) {
     const OutputPlan& output = plan.outputs[o];
-    const Meta computed = {outputs.flat[o].dims, plan.output_shards[o].dtype};
-    if (output.spec != nullptr && !output.dynamic && !(computed == plan.output_shards[o]))
-      fail_shard(args.op, output, computed, plan.output_shards[o]);
+    const Meta computed = {outputs.flat[o].dims, planned[o].dtype};
+    if (output.spec != nullptr && !output.dynamic && !(computed == planned[o]))
+      fail_shard(args.op, output, computed, planned[o]);
   }
   plan.checks_rule = false;
 }

@@ -1,19 +1,21 @@
 // Implements the reducer with which kernels combine values over the ranks of a mesh.
 #pragma once
 
-#include "shard/core/op_context.h"
-#include "shard/dist/spec.h"
-#include "shard/dist/world.h"
+#include "shard/call/fetch_boxes.h"
 
 namespace shard::call {
 
 /// Combines a kernel's partial results over the mesh axes that the placement rule asked for, one
-/// axis after the other.
+/// axis after the other, and fetches what the kernel needs of other ranks.
 class MeshReducer final : public AxisReducer {
  public:
-  /// `op` must outlive the reducer.
-  MeshReducer(Rank& rank, const ProcessMesh* mesh, const AxisList& axes, std::string_view op)
-      : rank_(rank), mesh_(mesh), axes_(axes), op_(op) {}
+  /// `plan` and `op` must outlive the reducer.
+  MeshReducer(Rank& rank, const CallPlan& plan, std::string_view op)
+      : rank_(rank), plan_(plan), mesh_(plan.mesh), axes_(plan.reduce_axes), op_(op) {}
+  Fetched fetch(size_t i, const DenseTensor& shard, const NeededBox& needed) override {
+    used_ = true;
+    return fetch_box(rank_, plan_, i, shard, needed, {op_, "kernel"});
+  }
   void all_reduce(DenseTensor& value, ReduceType type) override {
     used_ = true;
     for (int i = 0; i < axes_.size(); ++i) {
@@ -44,6 +46,7 @@ class MeshReducer final : public AxisReducer {
  private:
   bool used_ = false;
   Rank& rank_;
+  const CallPlan& plan_;
   const ProcessMesh* mesh_;
   AxisList axes_;
   std::string_view op_;

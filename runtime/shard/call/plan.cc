@@ -42,6 +42,8 @@ std::string alias_text(const OpDef& op, const CallPlan& plan, const OutputPlan& 
 std::string kernel_text(const CallPlan& plan) {
   std::string axes;
   for (int i = 0; i < plan.reduce_axes.size(); ++i) axes += (i == 0 ? "" : ", ") + plan.mesh->name(plan.reduce_axes[i]);
+  if (plan.fetches && !plan.kernel_bytes_unknown)
+    return fmt::format("the kernel fetches elements over {}: exchange {} B", axes, plan.kernel_bytes);
   if (plan.kernel_bytes_unknown)
     return fmt::format("the kernel combines values over {}, how many is unknown (register_dry_kernel)", axes);
   return fmt::format("the kernel combines values over {}: {} B", axes, plan.kernel_bytes);

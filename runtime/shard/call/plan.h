@@ -50,9 +50,10 @@ struct CallPlan {
   bool fallback = false;  // inputs and outputs are replicated because the op has no rule
   // The ranks exchange how many rows of dynamic outputs they have, and rebalance the rows.
   bool exchanges_rows = false;
+  bool fetches = false;  // the kernel fetches elements of arguments over reduce_axes
   int64_t row_count_bytes = 0;
-  int64_t kernel_bytes = 0;           // sent by kernels that combine values over reduce_axes
-  bool kernel_bytes_unknown = false;  // kernels combine values, but how many bytes that sends is unknown
+  int64_t kernel_bytes = 0;           // sent by kernels that combine or fetch values over reduce_axes
+  bool kernel_bytes_unknown = false;  // kernels do that, but how many bytes it sends is unknown
   int64_t bytes = 0;                  // sent by all ranks together, including write-backs, row counts and kernels
   bool checked = false;               // policies, counters or targets have to be checked in each call
 

@@ -200,6 +200,7 @@ CallPlan place_call(const CallTypes& call, FallbackPolicy fallback) {
   plan.output_slots.assign(call.output_slots.begin(), call.output_slots.end());
   const spmd::RuleResult rule = call.layout != nullptr ? given_layout(call) : infer_rule(call, fallback, plan);
   plan.reduce_axes = rule.reduce_axes;
+  plan.fetches = rule.fetches;
   plan.relayout = rule.relayout;
   plan.inputs.resize(call.inputs.size());
   for (size_t slot = 0; slot < call.slots.size(); ++slot) {

@@ -2,10 +2,12 @@
 // shards in their global tensors.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "shard/core/dense_tensor.h"
+#include "shard/core/error.h"
 #include "shard/core/export.h"
 #include "shard/core/launcher.h"
 #include "shard/core/random.h"
@@ -26,6 +28,34 @@ struct Gathered {
   int64_t mine = 0;  // the number of this rank
 };
 
+/// A part of a dim: its first index and its length, both in elements.
+struct Range {
+  int64_t begin = 0;
+  int64_t size = 0;
+};
+
+/// A part of a tensor as a box: first index and length per dim.
+struct ShardBox {
+  Dims begin;
+  Dims dims;
+};
+
+/// The local shards of a call on one rank. Flat; absent arguments have empty boxes.
+struct CallBoxes {
+  std::span<const ShardBox> inputs;
+  std::span<const ShardBox> outputs;
+};
+
+/// The box of an argument that the kernel needs on a rank with these shards. It may be larger than the shard of the
+/// argument, or lie beside it. It is computed for other ranks too, and so from nothing that differs between ranks.
+using NeededBox = std::function<ShardBox(const CallBoxes&)>;
+
+/// A box of an argument, and its position in the global tensor.
+struct Fetched {
+  DenseTensor tensor;
+  Dims begin;
+};
+
 /// Combines a value over the ranks that hold the other shards of an argument. Implemented above the
 /// communicators.
 class SHARD_API AxisReducer {
@@ -37,6 +67,10 @@ class SHARD_API AxisReducer {
   /// The values of all these ranks, which have one shape. Where the axes shard one dim, ranks are in the order of its
   /// shards.
   virtual Gathered all_gather(const DenseTensor& value) = 0;
+  /// The box that this rank needs of flat input `i`, whose local shard is `shard`: what other ranks hold of it is sent.
+  virtual Fetched fetch(size_t /*i*/, const DenseTensor& /*shard*/, const NeededBox& /*needed*/) {
+    fail(ErrorCode::internal, "this reducer cannot fetch elements of other ranks");
+  }
 };
 
 /// The part of a distributed call that one rank computes.
@@ -61,6 +95,13 @@ struct OpContext {
   /// Replaces `value` by its reduction over the mesh axes that the rule asked for, if any.
   void all_reduce(DenseTensor& value, ReduceType type) const {
     if (AxisReducer* const combining = reducer()) combining->all_reduce(value, type);
+  }
+  /// The box that this rank needs of flat input `i`, where mesh axes shard a dim along which the rule allows that; else
+  /// the local shard itself, which has all of it. All ranks of the call fetch the same inputs in the same order, whatever
+  /// they need.
+  Fetched fetch(size_t i, const DenseTensor& shard, const NeededBox& needed) const {
+    if (AxisReducer* const fetching = reducer()) return fetching->fetch(i, shard, needed);
+    return {shard, input_box(i, shard).begin};
   }
   /// What counts the tensors that the call makes, which are storage-less then; else null.
   MemoryMeter* meter() const { return launcher == nullptr ? nullptr : &launcher->meter; }

@@ -89,22 +89,11 @@ class SHARD_API DistSpec {
   std::string text_;
 };
 
-/// A part of a dim: its first index and its length, both in elements.
-struct Range {
-  int64_t begin = 0;
-  int64_t size = 0;
-};
-
 /// The part of a dim of `size` elements that the process at `at` holds when `axes` shard it.
 /// Balanced: sizes differ by at most one, larger parts first; several axes nest. This is the only
 /// function that knows which process owns which elements.
 SHARD_API Range shard_range(int64_t size, const ProcessMesh& mesh, const AxisList& axes, const Coordinate& at);
 
-/// The local shard of a tensor as a box: first index and length per dim.
-struct ShardBox {
-  Dims begin;
-  Dims dims;
-};
 /// The box of the local shard of the process at `at`.
 SHARD_API ShardBox shard_box(const Layout& layout, const Dims& global, const Coordinate& at);
 /// The dtype of the local shards of a tensor of `dtype`: float32 where a bf16 or f16 tensor has a

@@ -193,6 +193,69 @@ Windows pool_windows(const OpContext& ctx, const Image& image, const Dims& x, co
   return windows;
 }
 
+Range elements_read(const Window& window, Range outputs) {
+  if (outputs.size == 0) return {};
+  const int64_t last = outputs.begin + outputs.size - 1;
+  int64_t begin, end;
+  if (window.size == 0) {  // adaptive
+    begin = outputs.begin * window.in / window.out;
+    end = ((last + 1) * window.in + window.out - 1) / window.out;
+  } else {
+    begin = std::clamp<int64_t>(window.first(outputs.begin), 0, window.in);
+    end = std::clamp<int64_t>(window.first(last) + window.reach(), begin, window.in);
+  }
+  return begin == end ? Range() : Range{begin, end - begin};
+}
+
+Range outputs_reading(const Window& window, Range elements) {
+  if (elements.size == 0) return {};
+  const int64_t end_element = elements.begin + elements.size;
+  int64_t begin, end;
+  if (window.size == 0) {  // adaptive
+    begin = elements.begin * window.out / window.in;
+    end = (end_element * window.out + window.in - 1) / window.in;
+  } else {
+    // The first output whose last element is not before the range, and the first one that begins after it.
+    const int64_t least = elements.begin + window.before - window.reach() + 1;
+    begin = std::min(least <= 0 ? 0 : (least + window.stride - 1) / window.stride, window.out);
+    end = std::clamp<int64_t>((end_element - 1 + window.before) / window.stride + 1, begin, window.out);
+  }
+  return begin == end ? Range() : Range{begin, end - begin};
+}
+
+namespace {
+
+template <class Change>
+ShardBox changed_box(const Image& image, const Windows& windows, ShardBox box, const ShardBox& other, Change* change) {
+  for (int i = 0; i < image.space; ++i) {
+    const int dim = image.first() + i;
+    const Range range = change(windows[static_cast<size_t>(3 - image.space + i)], {other.begin[dim], other.dims[dim]});
+    box.begin[dim] = range.begin;
+    box.dims[dim] = range.size;
+  }
+  return box;
+}
+
+}  // namespace
+
+ShardBox box_read(const Image& image, const Windows& windows, ShardBox box, const ShardBox& outputs) {
+  return changed_box(image, windows, box, outputs, elements_read);
+}
+
+ShardBox box_reading(const Image& image, const Windows& windows, ShardBox box, const ShardBox& elements) {
+  return changed_box(image, windows, box, elements, outputs_reading);
+}
+
+Window part_of(const Window& window, Range elements, Range outputs) {
+  Window part = window;
+  part.in = elements.size;
+  part.out = outputs.size;
+  part.before = elements.begin - window.first(outputs.begin);
+  const int64_t end = window.first(outputs.begin + outputs.size - 1) + window.reach();
+  part.after = std::max<int64_t>(end - elements.begin - elements.size, 0);
+  return part;
+}
+
 Dims image_dims(const Image& image, int64_t batch, int64_t channels, const Windows& windows, int64_t Window::*size) {
   Dims dims{batch};
   if (!image.channels_last) dims.push_back(channels);

@@ -13,6 +13,8 @@ namespace shard::meta {
 struct Window {
   int64_t in = 1, size = 1, stride = 1, before = 0, after = 0, dilation = 1, out = 1;
   int64_t reach() const { return (size - 1) * dilation + 1; }
+  /// The first element that output `o` reads, which may be in the padding. Not for adaptive windows.
+  int64_t first(int64_t o) const { return o * stride - before; }
 };
 /// Of depth, height and width; depth is a dim of 1 for images without one.
 using Windows = std::array<Window, 3>;
@@ -52,6 +54,17 @@ struct Pooling {
 /// Windows of size 0 are adaptive: they divide the dim. Throws as conv_windows, and invalid_argument for a window
 /// that would hold no element of x.
 Windows pool_windows(const OpContext& ctx, const Image& image, const Dims& x, const Pooling& pooling);
+
+/// The elements of a dim from the first to the last that the outputs of a range read, and the outputs that read elements
+/// of a range. Both are empty where there are none.
+Range elements_read(const Window& window, Range outputs);
+Range outputs_reading(const Window& window, Range elements);
+/// The same for boxes: the dims of `box` that are no space dims are kept.
+ShardBox box_read(const Image& image, const Windows& windows, ShardBox box, const ShardBox& outputs);
+ShardBox box_reading(const Image& image, const Windows& windows, ShardBox box, const ShardBox& elements);
+/// The windows of these outputs alone, where an image has these elements alone: they are all that the outputs read, from
+/// the first to the last, or more before the first output reads anything. Not for adaptive windows.
+Window part_of(const Window& window, Range elements, Range outputs);
 
 /// The shape of an image with `channels` channels and the outputs of the windows.
 Dims image_dims(const Image& image, int64_t batch, int64_t channels, const Windows& windows, int64_t Window::*size);

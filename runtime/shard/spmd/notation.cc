@@ -64,13 +64,19 @@ class Solver {
     for (size_t o = 0; o < args_.outputs.size(); ++o) result.outputs.push_back(output_layout(o, choices));
     for (size_t letter = 0; letter < notation_.letters.size(); ++letter) {
       const Letter::Role role = notation_.letters[letter].role;
-      if (role != Letter::Role::collective && role != Letter::Role::combined) continue;
+      const bool fetched = fetches(static_cast<int>(letter)) && axes_[letter].size() > 0;
+      result.fetches = result.fetches || fetched;
+      if (role != Letter::Role::collective && role != Letter::Role::combined && !fetched) continue;
       for (int i = 0; i < axes_[letter].size(); ++i) result.reduce_axes.push_back(axes_[letter][i]);
     }
     return result;
   }
 
   Letter::Role role(int letter) const { return notation_.letters[static_cast<size_t>(letter)].role; }
+  bool fetches(int letter) const {
+    return std::any_of(notation_.fetches.begin(), notation_.fetches.end(),
+                       [&](const Fetch& fetch) { return fetch.letter == letter && present(fetch.input); });
+  }
   bool present(size_t t) const { return args_.tensors[t].spec != nullptr; }
   bool leads(size_t t) const { return !notation_.outputs.empty() && notation_.inputs[t] == notation_.outputs[0]; }
   bool kept(int letter) const {
@@ -159,7 +165,18 @@ class Solver {
     for (size_t t = 0; t < args_.tensors.size(); ++t) {
       if (pinned(t) && present(t)) cost += write_back_cost(t, axis, choice);
     }
-    return cost + combining_cost(axis, choice.letter);
+    return cost + combining_cost(axis, choice.letter) + fetching_cost(axis, choice.letter);
+  }
+
+  /// What a rank sends of shards that reach into the windows of others.
+  double fetching_cost(int axis, int letter) const {
+    double cost = 0;
+    for (const Fetch& fetch : notation_.fetches) {
+      const double part = fetch.part[static_cast<size_t>(axis)];
+      if (fetch.letter == letter && part > 0 && present(fetch.input))
+        cost += kStartBytes + part * bytes_beside(fetch.input, axis);
+    }
+    return cost;
   }
 
   /// What a kernel sends that combines values for each line along the letter.
@@ -203,13 +220,19 @@ class Solver {
     if (now_dim == dim && now_partial == partial) return 0;
     if (now_dim < 0 && !now_partial) return 1;  // a local slice or start value
     const double n = args_.mesh->size(axis);
+    const double share = bytes_beside(t, axis) * (n - 1) / n;
+    if (now_partial) return kStartBytes + (dim >= 0 ? share : 2 * share);
+    return kStartBytes + (dim >= 0 ? share / n : share);
+  }
+
+  /// The bytes of tensor `t` that the ranks along `axis` have together.
+  double bytes_beside(size_t t, int axis) const {
+    const Layout& now = args_.tensors[t].spec->layout();
     double bytes = static_cast<double>(args_.tensors[t].meta.bytes());
     for (int a = 0; a < args_.mesh->rank(); ++a) {
       if (a != axis && now.dim_of(a) >= 0) bytes /= args_.mesh->size(a);
     }
-    const double share = bytes * (n - 1) / n;
-    if (now_partial) return kStartBytes + (dim >= 0 ? share : 2 * share);
-    return kStartBytes + (dim >= 0 ? share / n : share);
+    return bytes;
   }
 
   /// The result of an in-place op must return to the target's layout: a pending result is reduced

@@ -28,6 +28,14 @@ struct Letter {
 
 inline constexpr int kNoLetter = -1;  // a dim that is never sharded, such as a broadcast dim of size 1
 
+/// The kernel fetches elements of an input from other ranks where a letter of it is sharded, as windows that reach into
+/// the shards of neighbours need them. The dims of a letter with fetches may have different sizes.
+struct Fetch {
+  size_t input = 0;  // flat
+  int letter = kNoLetter;
+  std::vector<double> part;  // for each mesh axis: what a rank receives if the axis shards the letter, as a part of the input
+};
+
 /// The letter of each dim of each flat input and output.
 struct Notation {
   std::vector<Letter> letters;
@@ -36,6 +44,7 @@ struct Notation {
   /// For each output, or empty: it does not depend on letters that other outputs keep, so it is not
   /// pending where those are sharded.
   std::vector<bool> uniform;
+  std::vector<Fetch> fetches;
 
   bool has(size_t output, int letter) const {
     return std::find(outputs[output].begin(), outputs[output].end(), letter) != outputs[output].end();

@@ -58,11 +58,12 @@ SHARD_API bool is_absent_output(const RuleArgs& args, size_t slot);
 struct RuleResult {
   std::vector<Layout> inputs;
   std::vector<Layout> outputs;
-  AxisList reduce_axes;   // the kernel combines values over these axes itself
+  AxisList reduce_axes;   // the kernel combines or fetches values over these axes itself
   bool relayout = false;  // input 0 is resharded to the layout and shape of output 0, and no kernel runs
   // for each flat output, or empty: it is absent, because the optional argument that it belongs to
   // is absent
   std::vector<bool> absent = {};
+  bool fetches = false;  // the kernel fetches elements of arguments over some of reduce_axes
 };
 
 /// Decides the layouts of a call from its notation, in place of the solver of calls: for experiments with other policies, and to compare

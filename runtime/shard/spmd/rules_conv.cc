@@ -1,5 +1,8 @@
-// Rules of ops on images, whose data_format says which dim has the channels. Of ops with windows, which read elements
-// of their neighbours, space dims are not sharded.
+// Rules of ops on images, whose data_format says which dim has the channels. Space dims are sharded where the kernel fetches
+// what its windows read of other shards.
+#include <algorithm>
+
+#include "shard/meta/window.h"
 #include "shard/spmd/builtin_rules.h"
 #include "shard/spmd/notation.h"
 
@@ -13,7 +16,7 @@ int channel_dim(const RuleArgs& args) {
 }
 
 /// The letters of an image with these of its batch and channels.
-std::vector<int> image(int rank, int channel_dim, int batch, int channels) {
+std::vector<int> image_letters(int rank, int channel_dim, int batch, int channels) {
   std::vector<int> letters(static_cast<size_t>(rank), kNoLetter);
   letters[0] = batch;
   letters[static_cast<size_t>(channel_dim)] = channels;
@@ -44,12 +47,103 @@ ConvLetters conv_letters(const RuleArgs& args, bool transposed, bool grad) {
   } else if (!transposed && groups == in && groups == out) {
     in_letter = out_letter = add(Letter::Role::map, in);
   }
-  c.x = image(rank, dim, n, in_letter);
-  c.out = image(rank, dim, n, out_letter);
+  c.x = image_letters(rank, dim, n, in_letter);
+  c.out = image_letters(rank, dim, n, out_letter);
   c.filter.assign(static_cast<size_t>(rank), kNoLetter);
   c.filter[0] = transposed ? in_letter : out_letter;
   if (groups == 1) c.filter[1] = transposed ? out_letter : in_letter;
   return c;
+}
+
+const std::string& text(const RuleArgs& args, std::string_view name) { return std::get<std::string>(args.attr(name)); }
+
+/// What a rank receives of a dim of `size` elements if the axis alone shards it, as a part of the dim: the most that any
+/// rank needs for its part of the other dim, of `other` elements, and does not have.
+double fetched_part(const ProcessMesh& mesh, int axis, int64_t size, int64_t other, const auto& needed) {
+  int64_t most = 0;
+  Coordinate at{};
+  for (int& i = at[static_cast<size_t>(axis)]; i < mesh.size(axis); ++i) {
+    const Range held = shard_range(size, mesh, {axis}, at), need = needed(shard_range(other, mesh, {axis}, at));
+    const int64_t begin = std::max(held.begin, need.begin),
+                  end = std::min(held.begin + held.size, need.begin + need.size);
+    most = std::max(most, need.size - std::max<int64_t>(end - begin, 0));
+  }
+  return static_cast<double>(most) / static_cast<double>(size);
+}
+
+/// The letters of space dims that images and the results of their windows have in common, and what the kernel fetches
+/// along them. A dim of one element, or that windows reduce to one, is not sharded.
+class SpaceLetters {
+ public:
+  SpaceLetters(const RuleArgs& args, const meta::Image& image, const meta::Windows& windows, Letter::Role role,
+               Notation& notation)
+      : mesh_(*args.mesh), notation_(notation) {
+    for (int i = 0; i < image.space; ++i) {
+      const meta::Window& window = windows[static_cast<size_t>(3 - image.space + i)];
+      if (window.in == 1 || window.out == 1) continue;
+      all_.push_back({image.first() + i, notation.add({role, ReduceType::sum, window.in}), window});
+    }
+  }
+  void add_to(std::vector<int>& letters) const {
+    for (const One& one : all_) letters[static_cast<size_t>(one.dim)] = one.letter;
+  }
+  /// Input `input` is like the images, and the kernel fetches what its outputs read of it.
+  void fetch_read(size_t input) const {
+    add(input, &meta::Window::in, &meta::Window::out,
+        [](const meta::Window& window, Range outputs) { return elements_read(window, outputs); });
+  }
+  /// Input `input` is like the results, and the kernel fetches those that read its part of an image.
+  void fetch_reading(size_t input) const {
+    add(input, &meta::Window::out, &meta::Window::in,
+        [](const meta::Window& window, Range elements) { return outputs_reading(window, elements); });
+  }
+  /// Input `input` is like the images, and the kernel fetches what those results read.
+  void fetch_read_with(size_t input) const {
+    add(input, &meta::Window::in, &meta::Window::in, [](const meta::Window& window, Range elements) {
+      return elements_read(window, outputs_reading(window, elements));
+    });
+  }
+
+ private:
+  struct One {
+    int dim, letter;
+    meta::Window window;
+  };
+  void add(size_t input, int64_t meta::Window::*size, int64_t meta::Window::*other, const auto& needed) const {
+    for (const One& one : all_) {
+      Fetch& fetch = notation_.fetches.emplace_back(Fetch{input, one.letter, {}});
+      for (int axis = 0; axis < mesh_.rank(); ++axis) {
+        fetch.part.push_back(fetched_part(mesh_, axis, one.window.*size, one.window.*other,
+                                          [&](Range range) { return needed(one.window, range); }));
+      }
+    }
+  }
+
+  const ProcessMesh& mesh_;
+  Notation& notation_;
+  std::vector<One> all_;
+};
+
+/// A convolution whose kernel fetches halos. The gradient of the filter is summed over space, too.
+template <bool grad>
+RuleResult halo_conv(const RuleArgs& args) {
+  ConvLetters c = conv_letters(args, false, grad);
+  const OpContext ctx{args.op.name.data()};
+  const Dims& x = args.tensors[0].meta.dims;
+  const meta::Image image = meta::image_of(ctx, text(args, "data_format"), x.rank() - 2);
+  const meta::Windows windows = meta::conv_windows(ctx, image, x, args.tensors[1].meta.dims, args.integers("strides"),
+                                                   args.integers("paddings"), text(args, "padding_algorithm"),
+                                                   args.integers("dilations"));
+  const SpaceLetters space(args, image, windows, grad ? Letter::Role::reduce : Letter::Role::map, c.notation);
+  space.add_to(c.x);
+  space.add_to(c.out);
+  space.fetch_read(0);
+  if (grad) space.fetch_reading(2);
+  c.notation.inputs = {c.x, c.filter};
+  if (grad) c.notation.inputs.push_back(c.out);
+  if (grad) c.notation.outputs = {c.x, c.filter};
+  else c.notation.outputs = {c.out};
+  return solve(args, c.notation);
 }
 
 template <bool transposed>
@@ -76,9 +170,41 @@ RuleResult pool(const RuleArgs& args) {
   const int dim = channel_dim(args);
   const int batch = n.add({Letter::Role::map, ReduceType::sum, x[0]}),
             channels = n.add({Letter::Role::map, ReduceType::sum, x[dim]});
-  const std::vector<int> letters = image(x.rank(), dim, batch, channels);
+  const std::vector<int> letters = image_letters(x.rank(), dim, batch, channels);
   for (const auto& tensor : args.tensors) n.inputs.push_back(tensor.spec != nullptr ? letters : std::vector<int>());
   n.outputs.assign(args.outputs.size(), letters);
+  return solve(args, n);
+}
+
+/// Pooling whose kernel fetches halos: of all images, or, in a gradient, of the gradients of results. The images x are read
+/// for the places of maxima alone.
+template <bool grad>
+RuleResult halo_pool(const RuleArgs& args) {
+  Notation n;
+  const OpContext ctx{args.op.name.data()};
+  const Dims& x = args.tensors[0].meta.dims;
+  const meta::Image image = meta::image_of(ctx, text(args, "data_format"), x.rank() - 2);
+  const IntArray kernel_size = args.integers("kernel_size"), strides = args.integers("strides"),
+                 paddings = args.integers("paddings");
+  const meta::Windows windows =
+      meta::pool_windows(ctx, image, x,
+                         {kernel_size, strides, paddings, args.flag("ceil_mode"), args.flag("global_pooling"),
+                          args.flag("adaptive"), text(args, "padding_algorithm")});
+  const int batch = n.add({Letter::Role::map, ReduceType::sum, x[0]}),
+            channels = n.add({Letter::Role::map, ReduceType::sum, x[image.channel()]});
+  std::vector<int> letters = image_letters(x.rank(), image.channel(), batch, channels);
+  const SpaceLetters space(args, image, windows, Letter::Role::map, n);
+  space.add_to(letters);
+  const bool max = text(args, "pooling_type") == "max";
+  if (grad) {
+    space.fetch_reading(1);
+    if (max) space.fetch_read_with(0);
+  } else {
+    if (max || args.tensors.size() == 1) space.fetch_read(0);
+    if (args.tensors.size() > 1) space.fetch_read(1);
+  }
+  n.inputs.assign(args.tensors.size(), letters);
+  n.outputs = {letters};
   return solve(args, n);
 }
 
@@ -135,6 +261,10 @@ RuleResult nll_loss_grad(const RuleArgs& args) {
 }  // namespace
 
 void register_conv_rules() {
+  register_rule("HaloConvInferSpmd", halo_conv<false>);
+  register_rule("HaloConvGradInferSpmd", halo_conv<true>);
+  register_rule("HaloPoolInferSpmd", halo_pool<false>);
+  register_rule("HaloPoolGradInferSpmd", halo_pool<true>);
   register_rule("ConvInferSpmd", conv<false>);
   register_rule("ConvGradInferSpmd", conv_grad<false>);
   register_rule("ConvTransposeInferSpmd", conv<true>);

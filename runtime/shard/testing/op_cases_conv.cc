@@ -1,4 +1,4 @@
-// Cases of the ops of conv.yaml and of their gradients. Space dims are fixed: they are never sharded.
+// Cases of the ops of conv.yaml and of their gradients. Space dims are fixed, so that images and results fit.
 #include "shard/ops/conv.h"
 #include "shard/testing/op_cases.h"
 

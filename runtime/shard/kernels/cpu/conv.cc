@@ -1,8 +1,10 @@
 // CPU kernels of convolutions, transposed convolutions and their gradients.
 #include "shard/kernels/cpu/conv.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "shard/core/box_copy.h"
 #include "shard/kernels/cpu/gemm.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/register_image.h"
@@ -10,7 +12,7 @@
 namespace shard::cpu {
 
 void convolve(ConvPass pass, const Convolution& conv, const ConvTensors& tensors) {
-  const bool empty = conv.batch == 0 || conv.in == 0 || conv.out == 0 || conv.in_places() == 0;
+  const bool empty = conv.batch == 0 || conv.in == 0 || conv.out == 0 || conv.in_places() == 0 || conv.out_places() == 0;
   if (empty) {  // sums of nothing
     const auto elements = [&] {
       switch (pass) {
@@ -45,31 +47,105 @@ Convolution convolution(const DenseTensor& input, const DenseTensor& filter, int
           image,         windows};
 }
 
-Convolution convolution(const OpContext& ctx, const DenseTensor& input, const DenseTensor& filter,
-                        const IntArray& strides, const IntArray& paddings, const std::string& algorithm,
-                        const IntArray& dilations, int groups, const std::string& data_format) {
+/// The windows of a call over the whole images of which the ranks may have parts, and what they read.
+struct Reading {
+  meta::Image image;
+  meta::Windows windows;
+
+  /// What the outputs of a rank read of its input; `out` is a result of the call, or its argument `out_grad`.
+  Fetched input_of(const OpContext& ctx, const DenseTensor& input, bool forward) const {
+    return ctx.fetch(0, input, [this, forward](const CallBoxes& boxes) {
+      return box_read(image, windows, boxes.inputs[0], forward ? boxes.outputs[0] : boxes.inputs[2]);
+    });
+  }
+  /// What was computed from the part of the input that a rank has.
+  Fetched grads_of(const OpContext& ctx, const DenseTensor& out_grad) const {
+    return ctx.fetch(2, out_grad, [this](const CallBoxes& boxes) {
+      return box_reading(image, windows, boxes.inputs[2], boxes.inputs[0]);
+    });
+  }
+  /// The windows of a part of the outputs over a part of the images.
+  meta::Windows part(const ShardBox& in, const ShardBox& out) const {
+    meta::Windows parts = windows;
+    for (int i = 0; i < image.space; ++i) {
+      const int dim = image.first() + i;
+      meta::Window& window = parts[static_cast<size_t>(3 - image.space + i)];
+      window = part_of(window, {in.begin[dim], in.dims[dim]}, {out.begin[dim], out.dims[dim]});
+    }
+    return parts;
+  }
+};
+
+Reading reading_of(const OpContext& ctx, const DenseTensor& input, const DenseTensor& filter, const IntArray& strides,
+                   const IntArray& paddings, const std::string& algorithm, const IntArray& dilations,
+                   const std::string& data_format) {
   const meta::Image image = meta::image_of(ctx, data_format, input.dims().rank() - 2);
-  return convolution(
-      input, filter, groups, image,
-      meta::conv_windows(ctx, image, input.dims(), filter.dims(), strides, paddings, algorithm, dilations));
+  return {image, meta::conv_windows(ctx, image, ctx.input_box(0, input).global, filter.dims(), strides, paddings,
+                                    algorithm, dilations)};
 }
+
+ShardBox box_of(const Fetched& fetched) { return {fetched.begin, fetched.tensor.dims()}; }
 
 void conv(const OpContext& ctx, const DenseTensor& input, const DenseTensor& filter, const IntArray& strides,
           const IntArray& paddings, const std::string& algorithm, const IntArray& dilations, int groups,
           const std::string& data_format, DenseTensor& out) {
-  convolve(ConvPass::output,
-           convolution(ctx, input, filter, strides, paddings, algorithm, dilations, groups, data_format),
-           {input.raw(), filter.raw(), out.raw()});
+  const Reading reading = reading_of(ctx, input, filter, strides, paddings, algorithm, dilations, data_format);
+  const Fetched in = reading.input_of(ctx, input, true);
+  const meta::Windows windows = reading.part(box_of(in), {ctx.output_box(0, out).begin, out.dims()});
+  convolve(ConvPass::output, convolution(in.tensor, filter, groups, reading.image, windows),
+           {in.tensor.raw(), filter.raw(), out.raw()});
+}
+
+void conv_dry(const OpContext& ctx, const DenseTensor& input, const DenseTensor& filter, const IntArray& strides,
+              const IntArray& paddings, const std::string& algorithm, const IntArray& dilations, int,
+              const std::string& data_format, DenseTensor&) {
+  reading_of(ctx, input, filter, strides, paddings, algorithm, dilations, data_format).input_of(ctx, input, true);
+}
+
+/// The gradient of the part of the input at `begin`, from the gradients of all outputs that read any of it. Where strides
+/// skip elements, the first windows may begin after the part does: what is before them is 0.
+void write_input_grad(const Reading& reading, const Fetched& grads, const DenseTensor& filter, int groups,
+                      const Dims& begin, DenseTensor& input_grad) {
+  ShardBox read = {begin, input_grad.dims()};
+  for (int i = 0; i < reading.image.space && grads.tensor.numel() > 0; ++i) {
+    const int dim = reading.image.first() + i;
+    const meta::Window& window = reading.windows[static_cast<size_t>(3 - reading.image.space + i)];
+    const int64_t skipped = std::max<int64_t>(window.first(grads.begin[dim]) - begin[dim], 0);
+    read.begin[dim] += skipped;
+    read.dims[dim] -= skipped;
+  }
+  DenseTensor part = input_grad;
+  if (!(read.dims == input_grad.dims())) part = DenseTensor::allocate(kCpu, {read.dims, input_grad.dtype()});
+  convolve(ConvPass::input,
+           convolution(part, filter, groups, reading.image, reading.part(read, box_of(grads))),
+           {part.raw(), filter.raw(), grads.tensor.raw()});
+  if (read.dims == input_grad.dims()) return;
+  std::memset(input_grad.raw(), 0, input_grad.meta().bytes());
+  Dims to;
+  for (int d = 0; d < begin.rank(); ++d) to.push_back(read.begin[d] - begin[d]);
+  copy_box({input_grad.data<char>(), input_grad.dims(), to},
+           {part.data<char>(), read.dims, Dims::filled(begin.rank(), 0)}, read.dims, size_of(part.dtype()));
 }
 
 void conv_grad(const OpContext& ctx, const DenseTensor& input, const DenseTensor& filter, const DenseTensor& out_grad,
                const IntArray& strides, const IntArray& paddings, const std::string& algorithm,
                const IntArray& dilations, int groups, const std::string& data_format, DenseTensor& input_grad,
                DenseTensor& filter_grad) {
-  const Convolution conv =
-      convolution(ctx, input, filter, strides, paddings, algorithm, dilations, groups, data_format);
-  convolve(ConvPass::input, conv, {input_grad.raw(), filter.raw(), out_grad.raw()});
-  convolve(ConvPass::filter, conv, {input.raw(), filter_grad.raw(), out_grad.raw()});
+  const Reading reading = reading_of(ctx, input, filter, strides, paddings, algorithm, dilations, data_format);
+  const Fetched grads = reading.grads_of(ctx, out_grad), in = reading.input_of(ctx, input, false);
+  write_input_grad(reading, grads, filter, groups, ctx.input_box(0, input).begin, input_grad);
+  const meta::Windows windows = reading.part(box_of(in), {ctx.input_box(2, out_grad).begin, out_grad.dims()});
+  convolve(ConvPass::filter, convolution(in.tensor, filter, groups, reading.image, windows),
+           {in.tensor.raw(), filter_grad.raw(), out_grad.raw()});
+}
+
+void conv_grad_dry(const OpContext& ctx, const DenseTensor& input, const DenseTensor& filter,
+                   const DenseTensor& out_grad, const IntArray& strides, const IntArray& paddings,
+                   const std::string& algorithm, const IntArray& dilations, int, const std::string& data_format,
+                   DenseTensor&, DenseTensor&) {
+  const Reading reading = reading_of(ctx, input, filter, strides, paddings, algorithm, dilations, data_format);
+  reading.grads_of(ctx, out_grad);
+  reading.input_of(ctx, input, false);
 }
 
 /// The convolution of images like the result, whose output is like x.
@@ -117,6 +193,9 @@ void register_conv() {
     for (const char* name : {"conv2d_transpose_grad", "conv3d_transpose_grad"})
       register_kernel(name, kBackend, dtype_of<T>, &conv_transpose_grad);
   });
+  for (const char* name : {"conv2d", "depthwise_conv2d", "conv3d"}) register_dry_kernel(name, &conv_dry);
+  for (const char* name : {"conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad"})
+    register_dry_kernel(name, &conv_grad_dry);
 }
 
 }  // namespace shard::cpu

@@ -1,5 +1,6 @@
 // CPU kernels of pooling and its gradients: maxima and means over windows of images.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -22,47 +23,60 @@ struct Span {
   int64_t begin, end, counted;
 };
 
-/// The spans of all outputs of a dim. Where the padding counts, at most as much counts after x as before it, as in
-/// PaddlePaddle.
-std::vector<Span> spans_of(const Window& window, bool exclusive) {
+/// The spans of a range of outputs of a dim, cut to the elements of `in` and counted from its first one. Where the padding
+/// counts, at most as much counts after x as before it, as in PaddlePaddle.
+std::vector<Span> spans_of(const Window& window, bool exclusive, Range in, Range out) {
   std::vector<Span> spans;
-  for (int64_t o = 0; o < window.out; ++o) {
+  for (int64_t o = out.begin; o < out.begin + out.size; ++o) {
     Span span{};
     if (window.size == 0) {  // adaptive
       span = {o * window.in / window.out, ((o + 1) * window.in + window.out - 1) / window.out, 0};
       span.counted = span.end - span.begin;
     } else {
-      const int64_t begin = o * window.stride - window.before,
-                    end = std::min(begin + window.size, window.in + window.before);
+      const int64_t begin = window.first(o), end = std::min(begin + window.size, window.in + window.before);
       span = {std::max<int64_t>(begin, 0), std::min(end, window.in), end - begin};
       if (exclusive) span.counted = span.end - span.begin;
     }
+    span.begin = std::max(span.begin - in.begin, int64_t{0});
+    span.end = std::min(span.end - in.begin, in.size);
     spans.push_back(span);
   }
   return spans;
 }
 
-/// The windows of images, for loops over one channel of one image.
+/// The windows of a call over whole images [n, c, space..] or [n, space.., c], of which the ranks may have parts.
+struct Pooled {
+  Image image;
+  Windows windows;
+  bool exclusive;
+};
+
+/// The windows of a box of outputs over a box of the images, for loops over one channel of one image.
 class Pool {
  public:
-  Pool(const Dims& x, const Image& image, const Windows& windows, bool exclusive)
-      : windows_(windows), depth_(spans_of(windows[0], exclusive)), height_(spans_of(windows[1], exclusive)),
-        width_(spans_of(windows[2], exclusive)), batch_(x[0]), channels_(x[image.channel()]),
-        last_(image.channels_last) {}
+  Pool(const Pooled& pooled, const ShardBox& in, const ShardBox& out)
+      : image_(pooled.image), batch_(in.dims[0]), channels_(in.dims[pooled.image.channel()]) {
+    for (int i = 3 - pooled.image.space; i < 3; ++i) {
+      const auto k = static_cast<size_t>(i);
+      const int dim = pooled.image.first() + i - 3 + pooled.image.space;
+      in_[k] = in.dims[dim];
+      spans_[k] = spans_of(pooled.windows[k], pooled.exclusive, {in.begin[dim], in.dims[dim]},
+                           {out.begin[dim], out.dims[dim]});
+    }
+  }
 
-  int64_t in() const { return windows_[0].in * windows_[1].in * windows_[2].in; }
-  int64_t out() const { return windows_[0].out * windows_[1].out * windows_[2].out; }
-  int64_t step() const { return last_ ? channels_ : 1; }  // between places of a channel
+  int64_t in() const { return in_[0] * in_[1] * in_[2]; }
+  int64_t out() const { return static_cast<int64_t>(spans_[0].size() * spans_[1].size() * spans_[2].size()); }
+  int64_t step() const { return image_.channels_last ? channels_ : 1; }  // between places of a channel
+  /// The first element of channel `i`, counted over all images, in x and in out.
+  int64_t first_in(int64_t i) const { return first(i, in()); }
+  int64_t first_out(int64_t i) const { return first(i, out()); }
 
-  /// Calls body(first element of the channel in x, that in out) for all channels of all images, on several threads.
+  /// Calls body(channel) for all channels of all images, on several threads.
   template <class Body>
   void each_channel(const Body& body) const {
     parallel_for(batch_ * channels_, 2 * (in() + out()), [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) {
-        const int64_t n = i / channels_, c = i % channels_;
-        if (last_) body(n * channels_ * in() + c, n * channels_ * out() + c);
-        else body(i * in(), i * out());
-      }
+      for (int64_t i = first; i < last; ++i) body(i);
     });
   }
 
@@ -70,9 +84,9 @@ class Pool {
   template <class Body>
   void each_output(const Body& body) const {
     int64_t place = 0;
-    for (const Span& d : depth_) {
-      for (const Span& h : height_) {
-        for (const Span& w : width_) body(place++, d, h, w);
+    for (const Span& d : spans_[0]) {
+      for (const Span& h : spans_[1]) {
+        for (const Span& w : spans_[2]) body(place++, d, h, w);
       }
     }
   }
@@ -82,16 +96,38 @@ class Pool {
   void each_element(const Span& d, const Span& h, const Span& w, const Body& body) const {
     for (int64_t i = d.begin; i < d.end; ++i) {
       for (int64_t j = h.begin; j < h.end; ++j) {
-        for (int64_t k = w.begin; k < w.end; ++k) body((i * windows_[1].in + j) * windows_[2].in + k);
+        for (int64_t k = w.begin; k < w.end; ++k) body((i * in_[1] + j) * in_[2] + k);
+      }
+    }
+  }
+
+  /// Calls body(place, element) for the elements of channel `i` of a tensor of images of shape `dims` that begins at
+  /// `begin`.
+  template <class Body>
+  void each_place(const Dims& begin, const Dims& dims, int64_t i, const Body& body) const {
+    std::array<Range, 3> part = {Range{0, 1}, Range{0, 1}, Range{0, 1}};
+    for (int s = 0; s < image_.space; ++s) {
+      const int dim = image_.first() + s;
+      part[static_cast<size_t>(3 - image_.space + s)] = {begin[dim], dims[dim]};
+    }
+    int64_t element = first(i, part[0].size * part[1].size * part[2].size);
+    for (int64_t d = part[0].begin; d < part[0].begin + part[0].size; ++d) {
+      for (int64_t h = part[1].begin; h < part[1].begin + part[1].size; ++h) {
+        const int64_t row = (d * in_[1] + h) * in_[2] + part[2].begin;
+        for (int64_t w = 0; w < part[2].size; ++w, element += step()) body(row + w, element);
       }
     }
   }
 
  private:
-  Windows windows_;
-  std::vector<Span> depth_, height_, width_;
+  int64_t first(int64_t i, int64_t places) const {
+    return image_.channels_last ? i / channels_ * channels_ * places + i % channels_ : i * places;
+  }
+
+  Image image_;
+  std::array<int64_t, 3> in_ = {1, 1, 1};
+  std::array<std::vector<Span>, 3> spans_ = {std::vector<Span>{{0, 1, 1}}, {{0, 1, 1}}, {{0, 1, 1}}};
   int64_t batch_, channels_;
-  bool last_;
 };
 
 /// The place of the largest element of a window, the first of equal ones; NaN wins.
@@ -112,12 +148,13 @@ int64_t place_of_max(const Pool& pool, const T* x, const Span& d, const Span& h,
 /// Of each window of `values` the mean, or the element where that of x is the largest.
 template <class T>
 void pool_forward(const Pool& pool, bool max, const DenseTensor& x, const DenseTensor& values, DenseTensor& out) {
-  pool.each_channel([&](int64_t in_first, int64_t out_first) {
-    const T* const from = values.data<T>() + in_first;
-    T* const to = out.data<T>() + out_first;
+  pool.each_channel([&](int64_t channel) {
+    const T* const from = values.data<T>() + pool.first_in(channel);
+    const T* const compared = max ? x.data<T>() + pool.first_in(channel) : nullptr;
+    T* const to = out.data<T>() + pool.first_out(channel);
     pool.each_output([&](int64_t o, const Span& d, const Span& h, const Span& w) {
       if (max) {
-        to[o * pool.step()] = from[place_of_max(pool, x.data<T>() + in_first, d, h, w) * pool.step()];
+        to[o * pool.step()] = from[place_of_max(pool, compared, d, h, w) * pool.step()];
         return;
       }
       double sum = 0;
@@ -130,15 +167,16 @@ void pool_forward(const Pool& pool, bool max, const DenseTensor& x, const DenseT
   });
 }
 
-/// Writes for each channel the sums that `add(sums, first element in x, that in out)` makes, one for each place.
+/// Writes for each channel the sums that `add(sums, channel)` makes, one for each place of the pool. x_grad begins at
+/// `begin` in them.
 template <class T, class Add>
-void write_sums(const Pool& pool, DenseTensor& x_grad, const Add& add) {
-  pool.each_channel([&](int64_t in_first, int64_t out_first) {
+void write_sums(const Pool& pool, const Dims& begin, DenseTensor& x_grad, const Add& add) {
+  pool.each_channel([&](int64_t channel) {
     std::vector<double> sums(static_cast<size_t>(pool.in()));
-    add(sums, in_first, out_first);
-    T* const to = x_grad.data<T>() + in_first;
-    for (size_t i = 0; i < sums.size(); ++i)
-      to[static_cast<int64_t>(i) * pool.step()] = T(static_cast<Compute<T>>(sums[i]));
+    add(sums, channel);
+    pool.each_place(begin, x_grad.dims(), channel, [&](int64_t place, int64_t element) {
+      x_grad.data<T>()[element] = T(static_cast<Compute<T>>(sums[static_cast<size_t>(place)]));
+    });
   });
 }
 
@@ -148,9 +186,11 @@ double number(const T& value) {
 }
 
 template <class T>
-void pool_backward(const Pool& pool, bool max, const DenseTensor& x, const DenseTensor& out_grad, DenseTensor& x_grad) {
-  write_sums<T>(pool, x_grad, [&](std::vector<double>& sums, int64_t in_first, int64_t out_first) {
-    const T *const from = x.data<T>() + in_first, *const grads = out_grad.data<T>() + out_first;
+void pool_backward(const Pool& pool, bool max, const DenseTensor& x, const DenseTensor& out_grad, const Dims& begin,
+                   DenseTensor& x_grad) {
+  write_sums<T>(pool, begin, x_grad, [&](std::vector<double>& sums, int64_t channel) {
+    const T* const from = max ? x.data<T>() + pool.first_in(channel) : nullptr;
+    const T* const grads = out_grad.data<T>() + pool.first_out(channel);
     pool.each_output([&](int64_t o, const Span& d, const Span& h, const Span& w) {
       const double grad = number(grads[o * pool.step()]);
       if (max) {
@@ -163,10 +203,50 @@ void pool_backward(const Pool& pool, bool max, const DenseTensor& x, const Dense
   });
 }
 
-Pool pool_of(const OpContext& ctx, const DenseTensor& x, const meta::Pooling& pooling, bool exclusive,
-             const std::string& data_format) {
+Pooled pooled_of(const OpContext& ctx, const DenseTensor& x, const meta::Pooling& pooling, bool exclusive,
+                 const std::string& data_format) {
   const Image image = meta::image_of(ctx, data_format, x.dims().rank() - 2);
-  return {x.dims(), image, meta::pool_windows(ctx, image, x.dims(), pooling), exclusive};
+  return {image, meta::pool_windows(ctx, image, ctx.input_box(0, x).global, pooling), exclusive};
+}
+
+ShardBox box_of(const Fetched& fetched) { return {fetched.begin, fetched.tensor.dims()}; }
+Fetched shard_of(const OpContext& ctx, size_t i, const DenseTensor& tensor) {
+  return {tensor, ctx.input_box(i, tensor).begin};
+}
+
+/// What the outputs of a rank read of flat input `i`.
+Fetched fetch_read(const OpContext& ctx, const Pooled& pooled, size_t i, const DenseTensor& tensor) {
+  return ctx.fetch(i, tensor, [&pooled, i](const CallBoxes& boxes) {
+    return box_read(pooled.image, pooled.windows, boxes.inputs[i], boxes.outputs[0]);
+  });
+}
+
+/// The gradients, input 1, of all outputs that read any of the shard of x.
+ShardBox grads_needed(const Pooled& pooled, const CallBoxes& boxes) {
+  return box_reading(pooled.image, pooled.windows, boxes.inputs[1], boxes.inputs[0]);
+}
+Fetched fetch_grads(const OpContext& ctx, const Pooled& pooled, const DenseTensor& out_grad) {
+  return ctx.fetch(1, out_grad, [&](const CallBoxes& boxes) { return grads_needed(pooled, boxes); });
+}
+
+/// The smallest box with the elements of both.
+ShardBox around(const ShardBox& a, const ShardBox& b) {
+  ShardBox box = a;
+  for (int d = 0; d < a.dims.rank(); ++d) {
+    if (b.dims[d] == 0) continue;
+    const int64_t end = std::max(a.dims[d] == 0 ? 0 : a.begin[d] + a.dims[d], b.begin[d] + b.dims[d]);
+    box.begin[d] = a.dims[d] == 0 ? b.begin[d] : std::min(a.begin[d], b.begin[d]);
+    box.dims[d] = end - box.begin[d];
+  }
+  return box;
+}
+
+/// The shard of x, and all that the outputs read which read any of it.
+Fetched fetch_compared(const OpContext& ctx, const Pooled& pooled, const DenseTensor& x) {
+  return ctx.fetch(0, x, [&](const CallBoxes& boxes) {
+    return around(boxes.inputs[0],
+                  box_read(pooled.image, pooled.windows, boxes.inputs[0], grads_needed(pooled, boxes)));
+  });
 }
 
 template <class T>
@@ -174,10 +254,22 @@ void pool(const OpContext& ctx, const DenseTensor& x, const IntArray& kernel_siz
           const IntArray& paddings, bool ceil_mode, bool exclusive, const std::string& data_format,
           const std::string& pooling_type, bool global_pooling, bool adaptive, const std::string& padding_algorithm,
           DenseTensor& out) {
-  pool_forward<T>(
-      pool_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
-              exclusive, data_format),
-      pooling_type == "max", x, x, out);
+  const Pooled pooled =
+      pooled_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
+                exclusive, data_format);
+  const Fetched read = fetch_read(ctx, pooled, 0, x);
+  const Pool pool(pooled, box_of(read), {ctx.output_box(0, out).begin, out.dims()});
+  pool_forward<T>(pool, pooling_type == "max", read.tensor, read.tensor, out);
+}
+
+void pool_dry(const OpContext& ctx, const DenseTensor& x, const IntArray& kernel_size, const IntArray& strides,
+              const IntArray& paddings, bool ceil_mode, bool exclusive, const std::string& data_format,
+              const std::string&, bool global_pooling, bool adaptive, const std::string& padding_algorithm,
+              DenseTensor&) {
+  const Pooled pooled =
+      pooled_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
+                exclusive, data_format);
+  fetch_read(ctx, pooled, 0, x);
 }
 
 template <class T>
@@ -186,10 +278,26 @@ void pool_double_grad(const OpContext& ctx, const DenseTensor& x, const DenseTen
                       bool exclusive, const std::string& data_format, const std::string& pooling_type,
                       bool global_pooling, bool adaptive, const std::string& padding_algorithm,
                       DenseTensor& grad_out_grad) {
-  pool_forward<T>(
-      pool_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
-              exclusive, data_format),
-      pooling_type == "max", x, grad_x_grad, grad_out_grad);
+  const Pooled pooled =
+      pooled_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
+                exclusive, data_format);
+  const bool max = pooling_type == "max";
+  const Fetched compared = max ? fetch_read(ctx, pooled, 0, x) : shard_of(ctx, 0, x),
+                values = fetch_read(ctx, pooled, 1, grad_x_grad);
+  const Pool pool(pooled, box_of(values), {ctx.output_box(0, grad_out_grad).begin, grad_out_grad.dims()});
+  pool_forward<T>(pool, max, compared.tensor, values.tensor, grad_out_grad);
+}
+
+void pool_double_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor& grad_x_grad,
+                          const IntArray& kernel_size, const IntArray& strides, const IntArray& paddings,
+                          bool ceil_mode, bool exclusive, const std::string& data_format,
+                          const std::string& pooling_type, bool global_pooling, bool adaptive,
+                          const std::string& padding_algorithm, DenseTensor&) {
+  const Pooled pooled =
+      pooled_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
+                exclusive, data_format);
+  if (pooling_type == "max") fetch_read(ctx, pooled, 0, x);
+  fetch_read(ctx, pooled, 1, grad_x_grad);
 }
 
 template <class T>
@@ -197,17 +305,38 @@ void pool_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& ou
                const IntArray& strides, const IntArray& paddings, bool ceil_mode, bool exclusive,
                const std::string& data_format, const std::string& pooling_type, bool global_pooling, bool adaptive,
                const std::string& padding_algorithm, DenseTensor& x_grad) {
-  pool_backward<T>(
-      pool_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
-              exclusive, data_format),
-      pooling_type == "max", x, out_grad, x_grad);
+  const Pooled pooled =
+      pooled_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
+                exclusive, data_format);
+  const bool max = pooling_type == "max";
+  const Fetched grads = fetch_grads(ctx, pooled, out_grad), shard = shard_of(ctx, 0, x),
+                compared = max ? fetch_compared(ctx, pooled, x) : shard;
+  const Pool pool(pooled, box_of(compared), box_of(grads));
+  Dims begin;
+  for (int d = 0; d < x.dims().rank(); ++d) begin.push_back(shard.begin[d] - compared.begin[d]);
+  pool_backward<T>(pool, max, compared.tensor, grads.tensor, begin, x_grad);
+}
+
+void pool_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad, const IntArray& kernel_size,
+                   const IntArray& strides, const IntArray& paddings, bool ceil_mode, bool exclusive,
+                   const std::string& data_format, const std::string& pooling_type, bool global_pooling, bool adaptive,
+                   const std::string& padding_algorithm, DenseTensor&) {
+  const Pooled pooled =
+      pooled_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
+                exclusive, data_format);
+  fetch_grads(ctx, pooled, out_grad);
+  if (pooling_type == "max") fetch_compared(ctx, pooled, x);
 }
 
 Pool index_pool(const OpContext& ctx, const DenseTensor& x, const IntArray& kernel_size, const IntArray& strides,
                 const IntArray& paddings, bool global_pooling, bool adaptive) {
   const Image image{x.dims().rank() - 2, false};
   const meta::Pooling pooling{kernel_size, strides, paddings, false, global_pooling, adaptive};
-  return {x.dims(), image, meta::pool_windows(ctx, image, x.dims(), pooling), true};
+  const Windows windows = meta::pool_windows(ctx, image, x.dims(), pooling);
+  const auto whole = [&](const Dims& dims) { return ShardBox{Dims::filled(dims.rank(), 0), dims}; };
+  return {{image, windows, true},
+          whole(x.dims()),
+          whole(meta::image_dims(image, x.dims()[0], x.dims()[1], windows, &Window::out))};
 }
 
 template <class T>
@@ -215,8 +344,9 @@ void max_pool_with_index(const OpContext& ctx, const DenseTensor& x, const IntAr
                          const IntArray& strides, const IntArray& paddings, bool global_pooling, bool adaptive,
                          DenseTensor& out, DenseTensor& mask) {
   const Pool pool = index_pool(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
-  pool.each_channel([&](int64_t in_first, int64_t out_first) {
-    const T* const from = x.data<T>() + in_first;
+  pool.each_channel([&](int64_t channel) {
+    const T* const from = x.data<T>() + pool.first_in(channel);
+    const int64_t out_first = pool.first_out(channel);
     pool.each_output([&](int64_t o, const Span& d, const Span& h, const Span& w) {
       const int64_t place = place_of_max(pool, from, d, h, w);
       out.data<T>()[out_first + o] = from[place];
@@ -242,7 +372,8 @@ void max_pool_with_index_grad(const OpContext& ctx, const DenseTensor& x, const 
                               const IntArray& paddings, bool global_pooling, bool adaptive, DenseTensor& x_grad) {
   const Pool pool = index_pool(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
   const int32_t* const places = checked_places(ctx, pool, mask);
-  write_sums<T>(pool, x_grad, [&](std::vector<double>& sums, int64_t, int64_t out_first) {
+  write_sums<T>(pool, Dims::filled(x_grad.dims().rank(), 0), x_grad, [&](std::vector<double>& sums, int64_t channel) {
+    const int64_t out_first = pool.first_out(channel);
     for (int64_t o = 0; o < pool.out(); ++o)
       sums[static_cast<size_t>(places[out_first + o])] += number(out_grad.data<T>()[out_first + o]);
   });
@@ -255,7 +386,8 @@ void max_pool_with_index_double_grad(const OpContext& ctx, const DenseTensor& x,
                                      bool adaptive, DenseTensor& grad_out_grad) {
   const Pool pool = index_pool(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
   const int32_t* const places = checked_places(ctx, pool, mask);
-  pool.each_channel([&](int64_t in_first, int64_t out_first) {
+  pool.each_channel([&](int64_t channel) {
+    const int64_t in_first = pool.first_in(channel), out_first = pool.first_out(channel);
     for (int64_t o = 0; o < pool.out(); ++o)
       grad_out_grad.data<T>()[out_first + o] = grad_x_grad.data<T>()[in_first + places[out_first + o]];
   });
@@ -276,6 +408,10 @@ void register_pool() {
     for (const char* name : {"max_pool2d_with_index_double_grad", "max_pool3d_with_index_double_grad"})
       register_kernel(name, kBackend, dtype_of<T>, &max_pool_with_index_double_grad<T>);
   });
+  for (const char* name : {"pool2d", "pool3d"}) register_dry_kernel(name, &pool_dry);
+  for (const char* name : {"pool2d_grad", "pool3d_grad"}) register_dry_kernel(name, &pool_grad_dry);
+  for (const char* name : {"pool2d_double_grad", "pool3d_double_grad"})
+    register_dry_kernel(name, &pool_double_grad_dry);
 }
 
 }  // namespace shard::cpu

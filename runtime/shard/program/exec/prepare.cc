@@ -375,7 +375,7 @@ class Executor::Build {
     }
     bind_plan(plan, mesh->coordinate(executor_.rank_->id()));
     if (!plan.reduce_axes.empty())
-      state.reducer = std::make_unique<call::MeshReducer>(*executor_.rank_, mesh, plan.reduce_axes, op.name());
+      state.reducer = std::make_unique<call::MeshReducer>(*executor_.rank_, plan, op.name());
     state.local.reducer = state.reducer.get();
     state.local.inputs = plan.input_boxes;
     state.local.outputs = plan.output_boxes;
