@@ -8,7 +8,8 @@ namespace shard {
 /// kw], of shape [n, o, ..]: each of the groups of input channels makes o / groups output channels.
 /// paddings has a number for each space dim or two (before, after); padding_algorithm SAME makes
 /// ceil(size / stride) outputs, for dilations of 1, and VALID pads nothing. Equal float dtypes;
-/// sums are in float32 for 16 bits. Space dims are not sharded.
+/// sums are in float32 for 16 bits. Where a space dim is sharded, each rank computes its part of
+/// the result and receives what its windows read of other shards.
 SHARD_API Tensor conv2d(const Tensor& input, const Tensor& filter, const IntArray& strides = {1, 1},
     const IntArray& paddings = {0, 0}, const std::string& padding_algorithm = "EXPLICIT",
     const IntArray& dilations = {1, 1}, int groups = 1, const std::string& data_format = "NCHW",
@@ -58,8 +59,8 @@ SHARD_API Tensor conv3d_transpose(const Tensor& x, const Tensor& filter,
 /// outputs and their windows divide each dim; with global_pooling a window is the whole image.
 /// paddings and padding_algorithm are as in conv2d; a window without an element of x is an
 /// invalid_argument error. A mean with exclusive counts elements of x alone, else also those of the
-/// padding. With ceil_mode the last window may pass the padding. use_cudnn is accepted for
-/// compatibility and has no effect.
+/// padding. With ceil_mode the last window may pass the padding. Sharded space dims are as in
+/// conv2d. use_cudnn is accepted for compatibility and has no effect.
 SHARD_API Tensor pool2d(const Tensor& x, const IntArray& kernel_size,
     const IntArray& strides = {1, 1}, const IntArray& paddings = {0, 0}, bool ceil_mode = false,
     bool exclusive = true, const std::string& data_format = "NCHW",
@@ -88,8 +89,8 @@ SHARD_API std::tuple<Tensor, Tensor> max_pool3d_with_index(const Tensor& x,
     const IntArray& kernel_size, const IntArray& strides = {1, 1, 1},
     const IntArray& paddings = {0, 0, 0}, bool global_pooling = false, bool adaptive = false,
     CallSite site = CallSite::here());
-/// The gradients of conv2d, of the shapes and dtype of input and filter. Where the batch is sharded
-/// that of filter is a pending sum, and where the output channels are that of input.
+/// The gradients of conv2d, of the shapes and dtype of input and filter. Where the batch or a space
+/// dim is sharded that of filter is a pending sum, and where the output channels are that of input.
 SHARD_API std::tuple<Tensor, Tensor> conv2d_grad(const Tensor& input, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides = {1, 1}, const IntArray& paddings = {0, 0},
     const std::string& padding_algorithm = "EXPLICIT", const IntArray& dilations = {1, 1},
@@ -102,7 +103,8 @@ SHARD_API std::tuple<Tensor, Tensor, Tensor> conv2d_grad_grad(const Tensor& inpu
     const IntArray& dilations = {1, 1}, int groups = 1, const std::string& data_format = "NCHW",
     GradMask wanted = {});
 /// The gradients of depthwise_conv2d, of the shapes and dtype of input and filter. Where the batch
-/// is sharded that of filter is a pending sum, and where the output channels are that of input.
+/// or a space dim is sharded that of filter is a pending sum, and where the output channels are
+/// that of input.
 SHARD_API std::tuple<Tensor, Tensor> depthwise_conv2d_grad(const Tensor& input,
     const Tensor& filter, const Tensor& out_grad, const IntArray& strides = {1, 1},
     const IntArray& paddings = {0, 0}, const std::string& padding_algorithm = "EXPLICIT",
@@ -115,8 +117,8 @@ SHARD_API std::tuple<Tensor, Tensor, Tensor> depthwise_conv2d_double_grad(const 
     const IntArray& paddings = {0, 0}, const std::string& padding_algorithm = "EXPLICIT",
     int groups = 1, const IntArray& dilations = {1, 1}, const std::string& data_format = "NCHW",
     GradMask wanted = {});
-/// The gradients of conv3d, of the shapes and dtype of input and filter. Where the batch is sharded
-/// that of filter is a pending sum, and where the output channels are that of input.
+/// The gradients of conv3d, of the shapes and dtype of input and filter. Where the batch or a space
+/// dim is sharded that of filter is a pending sum, and where the output channels are that of input.
 SHARD_API std::tuple<Tensor, Tensor> conv3d_grad(const Tensor& input, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides = {1, 1, 1},
     const IntArray& paddings = {0, 0, 0}, const std::string& padding_algorithm = "EXPLICIT",

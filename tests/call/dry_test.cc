@@ -210,15 +210,14 @@ TEST_CASE("12, 19: a dry rank sends what the real one sends: windows that reach 
     for (const char* layout : {"-, -, a, b", "-, -, -, b+a", "a, -, b, -"}) {
       const Tensor x = distribute(iota<float>({2, 4, 7, 5}), spec(m, layout));
       const Tensor out = conv2d(x, filter, {2, 1}, {1, 2});
-      const auto [x_grad, filter_grad] =
-          conv2d_grad(x, filter, out, {2, 1}, {1, 2}, "EXPLICIT", {1, 1}, 1, "NCHW");
+      const auto [x_grad, filter_grad] = conv2d_grad(x, filter, out, {2, 1}, {1, 2}, "EXPLICIT", {1, 1}, 1, "NCHW");
       results.insert(results.end(), {out, x_grad, filter_grad});
       for (const std::string type : {"max", "avg"}) {
         const Tensor pooled = pool2d(x, {3, 2}, {2, 1}, {1, 0}, false, true, "NCHW", type);
-        results.push_back(pool2d_grad(x, pooled, {3, 2}, {2, 1}, {1, 0}, false, true, "NCHW", type, false, false,
-                                      "EXPLICIT"));
-        results.push_back(pool2d_double_grad(x, x, {3, 2}, {2, 1}, {1, 0}, false, true, "NCHW", type, false, false,
-                                             "EXPLICIT"));
+        results.push_back(
+            pool2d_grad(x, pooled, {3, 2}, {2, 1}, {1, 0}, false, true, "NCHW", type, false, false, "EXPLICIT"));
+        results.push_back(
+            pool2d_double_grad(x, x, {3, 2}, {2, 1}, {1, 0}, false, true, "NCHW", type, false, false, "EXPLICIT"));
         results.push_back(pooled);
       }
     }

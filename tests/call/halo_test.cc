@@ -109,10 +109,10 @@ void check_conv(const Conv& c, const std::string& format = "NCHW") {
   const auto gradient = [=](const Tensor& x, const Tensor& filter, const Tensor& grad) {
     if (deep)
       return all(conv3d_grad(x, filter, grad, c.strides, c.paddings, c.algorithm, c.groups, c.dilations, format));
-    return depthwise ? all(depthwise_conv2d_grad(x, filter, grad, c.strides, c.paddings, c.algorithm, c.groups,
-                                                 c.dilations, format))
-                     : all(conv2d_grad(x, filter, grad, c.strides, c.paddings, c.algorithm, c.dilations, c.groups,
-                                       format));
+    return depthwise
+               ? all(depthwise_conv2d_grad(x, filter, grad, c.strides, c.paddings, c.algorithm, c.groups, c.dilations,
+                                           format))
+               : all(conv2d_grad(x, filter, grad, c.strides, c.paddings, c.algorithm, c.dilations, c.groups, format));
   };
   check_call({c.name, {c.x, c.filter}, [=](const Tensors& t) { return Tensors{forward(t[0], t[1])}; }, 1, c.dtype},
              last);
@@ -144,7 +144,8 @@ void check_pool(const Pool& p, const std::string& format = "NCHW") {
   };
   const auto named = [](auto function) { return function; };
   const auto forward = [=](const Tensor& x) {
-    return call(named([](const auto&... a) { return pool2d(a...); }), [](const auto&... a) { return pool3d(a...); }, x);
+    return call(
+        named([](const auto&... a) { return pool2d(a...); }), [](const auto&... a) { return pool3d(a...); }, x);
   };
   const Dims out = forward(numbers(p.x)).dims();
   check_call({p.name, {p.x}, [=](const Tensors& t) { return Tensors{forward(t[0])}; }}, last);
@@ -232,7 +233,11 @@ TEST_CASE("a convolution sends the rows that windows read of neighbours, and its
     sends([&] { pool2d(x, {3, 3}, {3, 3}, {0, 0}, false, true, "NCHW", "max"); }, 0);
     call::observe_calls(rank, nullptr);
     const PolicyScope forbid(rank, {.comm = CommPolicy::forbid});
-    check_contains(error_of([&] { conv2d(x, filter, {1, 1}, {1, 1}); }, ErrorCode::policy),
+    check_contains(error_of(
+                       [&] {
+                         conv2d(x, filter, {1, 1}, {1, 1});
+                       },
+                       ErrorCode::policy),
                    "the kernel fetches elements over a: exchange 640 B");
   });
 }

@@ -329,17 +329,22 @@ TEST_CASE("flash_attn_grad: queries that are cut, and heads where k and v are wh
 
 TEST_CASE("convolutions and pools keep sharded space dims, unless one element is left, and fetch over their axes") {
   const Dims x{2, 4, 12, 10}, filter{6, 4, 3, 3}, out{2, 6, 12, 5}, pooled{2, 4, 6, 5};
-  const std::vector<AttrValue> conv = {IntArray{1, 2}, IntArray{1, 1}, std::string("EXPLICIT"), IntArray{1, 1}, int64_t{1},
-                                       std::string("NCHW")};
+  const std::vector<AttrValue> conv = {IntArray{1, 2}, IntArray{1, 1}, std::string("EXPLICIT"),
+                                       IntArray{1, 1}, int64_t{1},     std::string("NCHW")};
   const auto pool = [](const IntArray& size, bool global) {
-    return std::vector<AttrValue>{size, IntArray{2, 2}, IntArray{0, 0}, kNo, kYes, std::string("NCHW"), std::string("avg"),
-                                  global, kNo, std::string("EXPLICIT")};
+    return std::vector<AttrValue>{size, IntArray{2, 2},         IntArray{0, 0},     kNo,
+                                  kYes, std::string("NCHW"),    std::string("avg"), global,
+                                  kNo,  std::string("EXPLICIT")};
   };
   const char* const whole = "-, -, -, -";
   check_cases({
       {ops::conv2d, {{x, "-, -, a, b"}, {filter, whole}}, conv, {out}, "[-, -, a, b], [-, -, -, -] -> [-, -, a, b]"},
       {ops::conv2d, {{x, "a, -, -, b"}, {filter, whole}}, conv, {out}, "[a, -, -, b], [-, -, -, -] -> [a, -, -, b]"},
-      {ops::conv2d, {{x, "-, b, a, -"}, {filter, whole}}, conv, {out}, "[-, b, a, -], [-, b, -, -] -> [-, -, a, -] sum(b)"},
+      {ops::conv2d,
+       {{x, "-, b, a, -"}, {filter, whole}},
+       conv,
+       {out},
+       "[-, b, a, -], [-, b, -, -] -> [-, -, a, -] sum(b)"},
       {ops::conv2d_grad,
        {{x, "-, -, b, a"}, {filter, whole}, {out, "-, -, b, a"}},
        conv,

@@ -33,7 +33,7 @@ int position(const ProcessMesh& mesh, const AxisList& axes, const Coordinate& at
 /// The transfer of what `held` and `needed` have in common between their ranks.
 BoxTransfer transfer(int peer, const ShardBox& held, const ShardBox& needed) {
   const ShardBox both = common(held, needed);
-  return {peer, held.dims, difference(both.begin, held.begin), needed.dims, difference(both.begin, needed.begin),
+  return {peer,     held.dims, difference(both.begin, held.begin), needed.dims, difference(both.begin, needed.begin),
           both.dims};
 }
 
@@ -88,8 +88,7 @@ Fetched fetch_box(Rank& rank, const CallPlan& plan, size_t i, const DenseTensor&
   const auto nothing = [](const BoxTransfer& box) { return box.extent.numel() == 0; };
   std::erase_if(sends, nothing);
   std::erase_if(receives, nothing);
-  const DenseTensor box =
-      has_all ? shard : DenseTensor::allocate(kCpu, {wanted.dims, shard.dtype()}, rank.dry.get());
+  const DenseTensor box = has_all ? shard : DenseTensor::allocate(kCpu, {wanted.dims, shard.dtype()}, rank.dry.get());
   Communicator& group = axes.size() == 1 ? rank.communicator(&mesh, axes[0]) : rank.communicator(&mesh);
   group.exchange(cause, shard.raw(), sends, has_all ? nullptr : box.raw(), receives, size_of(shard.dtype())).wait();
   return {box, wanted.begin};

@@ -131,9 +131,9 @@ RuleResult halo_conv(const RuleArgs& args) {
   const OpContext ctx{args.op.name.data()};
   const Dims& x = args.tensors[0].meta.dims;
   const meta::Image image = meta::image_of(ctx, text(args, "data_format"), x.rank() - 2);
-  const meta::Windows windows = meta::conv_windows(ctx, image, x, args.tensors[1].meta.dims, args.integers("strides"),
-                                                   args.integers("paddings"), text(args, "padding_algorithm"),
-                                                   args.integers("dilations"));
+  const meta::Windows windows =
+      meta::conv_windows(ctx, image, x, args.tensors[1].meta.dims, args.integers("strides"), args.integers("paddings"),
+                         text(args, "padding_algorithm"), args.integers("dilations"));
   const SpaceLetters space(args, image, windows, grad ? Letter::Role::reduce : Letter::Role::map, c.notation);
   space.add_to(c.x);
   space.add_to(c.out);

@@ -12,7 +12,8 @@
 namespace shard::cpu {
 
 void convolve(ConvPass pass, const Convolution& conv, const ConvTensors& tensors) {
-  const bool empty = conv.batch == 0 || conv.in == 0 || conv.out == 0 || conv.in_places() == 0 || conv.out_places() == 0;
+  const bool empty =
+      conv.batch == 0 || conv.in == 0 || conv.out == 0 || conv.in_places() == 0 || conv.out_places() == 0;
   if (empty) {  // sums of nothing
     const auto elements = [&] {
       switch (pass) {
@@ -116,8 +117,7 @@ void write_input_grad(const Reading& reading, const Fetched& grads, const DenseT
   }
   DenseTensor part = input_grad;
   if (!(read.dims == input_grad.dims())) part = DenseTensor::allocate(kCpu, {read.dims, input_grad.dtype()});
-  convolve(ConvPass::input,
-           convolution(part, filter, groups, reading.image, reading.part(read, box_of(grads))),
+  convolve(ConvPass::input, convolution(part, filter, groups, reading.image, reading.part(read, box_of(grads))),
            {part.raw(), filter.raw(), grads.tensor.raw()});
   if (read.dims == input_grad.dims()) return;
   std::memset(input_grad.raw(), 0, input_grad.meta().bytes());

@@ -60,8 +60,8 @@ class Pool {
       const auto k = static_cast<size_t>(i);
       const int dim = pooled.image.first() + i - 3 + pooled.image.space;
       in_[k] = in.dims[dim];
-      spans_[k] = spans_of(pooled.windows[k], pooled.exclusive, {in.begin[dim], in.dims[dim]},
-                           {out.begin[dim], out.dims[dim]});
+      spans_[k] =
+          spans_of(pooled.windows[k], pooled.exclusive, {in.begin[dim], in.dims[dim]}, {out.begin[dim], out.dims[dim]});
     }
   }
 
