@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shard/kernels/cpu/elementwise.h"
+#include "shard/kernels/cpu/gemm_table.h"
 #include "shard/kernels/cpu/parallel.h"
 
 namespace shard::cpu {
@@ -15,9 +16,20 @@ namespace {
 constexpr int64_t kJob = 1 << 22;  // multiplications of float32 that justify a thread
 constexpr int64_t kPart = 256;     // rows or columns of a job; fixed, so that results do not depend on threads
 
-/// From how many multiplications on oneDNN is faster than OpenBLAS, for a y that is stored as it is or as its transpose
-/// (docs/performance.md).
-constexpr int64_t kOneDnn = 1 << 20, kOneDnnTransposed = 1 << 17;
+/// The row of this processor in the table.
+const GemmTableRow& table_row() {
+  const unsigned isa = onednn_isa();
+  const GemmTableRow* found = &kGemmTable[0];
+  for (const GemmTableRow& row : kGemmTable)
+    if ((isa & row.isa) == row.isa) found = &row;
+  return *found;
+}
+
+bool onednn_is_faster(const Product& p) {
+  static const GemmTableRow& row = table_row();
+  const int from = p.transpose_y ? row.transposed_y : p.transpose_x ? row.transposed_x : row.plain;
+  return p.work() >= int64_t{1} << from;
+}
 
 /// Rows or columns [begin, end) by OpenBLAS.
 template <class C>
@@ -77,8 +89,7 @@ void multiply(const Product& p, const Factors& factors, const Result& out) {
   if (dtype == DType::float16 || (dtype == DType::bfloat16 && !onednn_multiplies_bfloat16()))
     return multiply_widened(p, factors, out);
   if (p.work() > kJob) return multiply_blocks_by_onednn(p, factors, out);
-  if (dtype == DType::bfloat16 || p.work() >= (p.transpose_y ? kOneDnnTransposed : kOneDnn))
-    return multiply_by_onednn(p, factors, out);
+  if (dtype == DType::bfloat16 || onednn_is_faster(p)) return multiply_by_onednn(p, factors, out);
   multiply_by_openblas(p, static_cast<const float*>(factors.x), static_cast<const float*>(factors.y),
                        static_cast<float*>(out.data), false, 0, p.m);
 }

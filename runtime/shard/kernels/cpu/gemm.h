@@ -46,6 +46,8 @@ void multiply_by_onednn(const Product& p, const Factors& factors, const Result& 
 /// fastest by, and then serve all rows of x. The result does not depend on the number of threads.
 void multiply_blocks_by_onednn(const Product& p, const Factors& factors, const Result& out);
 
+/// The instruction set that oneDNN uses, a dnnl::cpu_isa: each has the bits of those that it contains.
+unsigned onednn_isa();
 /// False where oneDNN has no fast code for products of bfloat16 on this processor.
 bool onednn_multiplies_bfloat16();
 

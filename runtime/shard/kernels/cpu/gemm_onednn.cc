@@ -124,6 +124,8 @@ int64_t part_begin(int64_t size, int64_t parts, int64_t i) { return i == parts ?
 
 }  // namespace
 
+unsigned onednn_isa() { return static_cast<unsigned>(dnnl::get_effective_cpu_isa()); }
+
 bool onednn_multiplies_bfloat16() {
   static const bool fast = [] {
     const dnnl::engine engine(dnnl::engine::kind::cpu, 0);

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Measures from which sizes on products of float32 are faster by oneDNN than by OpenBLAS, for each instruction set that this machine
+# has, and writes runtime/shard/kernels/cpu/gemm_table.h.
+# usage: bench/gemm.sh [--build DIR]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build=build-release
+case $# in
+  0) ;;
+  2) [[ $1 == --build ]] && build=$2 || { echo "usage: bench/gemm.sh [--build DIR]" >&2; exit 2; } ;;
+  *) echo "usage: bench/gemm.sh [--build DIR]" >&2; exit 2 ;;
+esac
+
+scripts/setup.sh
+cmake --preset release -B "$build" >/dev/null
+cmake --build "$build" -j"$(nproc)" --target gemm_bench >/dev/null
+
+# measure ISA CORE: the row of an instruction set, by the names that oneDNN and OpenBLAS have for it.
+measure() { DNNL_MAX_CPU_ISA=$1 OPENBLAS_CORETYPE=$2 "$build/bench/gemm_bench" 2>/dev/null; }
+rows=$({ measure AVX2 Haswell; measure AVX512_CORE SkylakeX; measure ALL SkylakeX; } | sort -u -t, -k1,1 | sed 's/^/    /')
+
+cat >runtime/shard/kernels/cpu/gemm_table.h <<HEADER
+// From how many multiplications on products of float32 are faster by oneDNN than by OpenBLAS, by instruction set. Written by
+// bench/gemm.sh.
+#pragma once
+
+namespace shard::cpu {
+
+struct GemmTableRow {
+  unsigned isa;                        // a dnnl::cpu_isa
+  int plain, transposed_x, transposed_y;  // log2 of multiplications
+};
+
+/// The last row whose instruction set a processor has is its row.
+inline constexpr GemmTableRow kGemmTable[] = {
+$rows
+};
+
+}  // namespace shard::cpu
+HEADER
+clang-format-14 -i runtime/shard/kernels/cpu/gemm_table.h
+cat runtime/shard/kernels/cpu/gemm_table.h
