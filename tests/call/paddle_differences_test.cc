@@ -125,6 +125,11 @@ TEST_CASE("differences from Paddle: values put along an axis, diagonals and colu
         Values{1, 1});
 }
 
+TEST_CASE("differences from Paddle: variances of boxes in float64 are the numbers that are passed") {
+  const Tensor prior = reshape(reals({0, 0, 2, 4}), {1, 4}), code = reshape(reals({1, 1, 0, 0}), {1, 1, 4});
+  CHECK(of(box_coder(prior, Tensor(), code, "decode_center_size", true, 0, {0.5f, 0.25f, 1, 1})) == Values{1, 1, 3, 5});
+}
+
 TEST_CASE("reshape without elements returns the shape that is asked for, as Paddle does, and its gradient comes back") {
   for (const auto& [from, asked, to] : std::vector<std::tuple<Dims, IntArray, Dims>>{{{0}, {3, 0}, {3, 0}},
                                                                                      {{2, 0}, {0, 5, 0}, {0, 5, 0}},

@@ -1,6 +1,7 @@
 // Ops of vision.yaml: what their cases do not show, which are errors, ends, and values that are not numbers.
 #include <catch2/catch.hpp>
 
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -174,4 +175,60 @@ TEST_CASE("roi_pool takes the largest elements of parts and adds gradients up at
       },
       ErrorCode::invalid_argument, "must be finite");
   CHECK(roi_pool(x, zeros({0, 4}, DType::float64), zeros({2}, DType::int32), 2, 3).dims() == Dims{0, 1, 2, 3});
+}
+
+TEST_CASE("box_coder encodes each box against each prior box, and decodes what it encoded") {
+  const Tensor prior = reals({0, 0, 2, 4, 1, 1, 5, 3}, {2, 4}),
+               boxes = reals({1, 0, 3, 8, 0, 2, 4, 4, 2, 2, 3, 3}, {3, 4});
+  const Tensor variances = reals({1, 2, 0.5, 4, 0.25, 1, 2, 1}, {2, 4});
+  const Tensor code = box_coder(prior, Tensor(), boxes);
+  CHECK(code.dims() == Dims{3, 2, 4});
+  const double log2 = std::log(2.0);
+  const std::vector<double> first = of(slice(code, {0, 1}, {0, 0}, {1, 1}, {}, {}));
+  CHECK(first == std::vector<double>{0.5, 0.5, 0, log2});
+  CHECK(of(slice(box_coder(prior, variances, boxes), {0, 1}, {0, 0}, {1, 1}, {}, {})) ==
+        std::vector<double>{0.5, 0.25, 0, log2 / 4});
+  const Tensor repeated = expand(unsqueeze(boxes, {1}), {3, 2, 4});
+  for (const Tensor& variance : {Tensor(), variances}) {
+    const Tensor again = box_coder(prior, variance, box_coder(prior, variance, boxes), "decode_center_size");
+    CHECK(allclose(again, repeated).to_vector<bool>() == std::vector<bool>{true});
+    const Tensor by_row = box_coder(prior, variance, transpose(code, {1, 0, 2}), "decode_center_size", true, 1);
+    CHECK(of(by_row) == of(transpose(box_coder(prior, variance, code, "decode_center_size"), {1, 0, 2})));
+  }
+}
+
+TEST_CASE("box_coder counts the last element of boxes that are not normalized") {
+  const Tensor prior = reals({0, 0, 1, 3}, {1, 4}), code = reals({0.5, 0, 0, 0}, {1, 1, 4});
+  CHECK(of(box_coder(prior, Tensor(), prior, "encode_center_size", false)) == std::vector<double>{-0.25, -0.125, 0, 0});
+  CHECK(of(box_coder(prior, Tensor(), code, "decode_center_size", false)) == std::vector<double>{1, 0, 2, 3});
+}
+
+TEST_CASE("box_coder refuses arguments that do not fit and takes empty ones") {
+  const Tensor prior = zeros({2, 4}), boxes = zeros({3, 4}), code = zeros({3, 2, 4}), none;
+  const char *const encode = "encode_center_size", *const decode = "decode_center_size";
+  const auto refused = [&](const Tensor& variances, const Tensor& target, const char* type, int axis,
+                           const std::vector<float>& numbers, ErrorCode code, const char* text) {
+    check_refused([&] { box_coder(prior, variances, target, type, true, axis, numbers); }, code, text);
+  };
+  refused(none, boxes, "encode", 0, {}, ErrorCode::invalid_argument, "code_type is 'encode'");
+  refused(none, code, encode, 0, {}, ErrorCode::shape_mismatch, "target_box is");
+  refused(none, boxes, decode, 0, {}, ErrorCode::shape_mismatch, "must be [n, m, 4]");
+  refused(none, code, decode, 1, {}, ErrorCode::shape_mismatch, "along dim 0");
+  refused(none, code, decode, 2, {}, ErrorCode::invalid_argument, "axis is 2");
+  refused(none, zeros({3, 2, 5}), decode, 0, {}, ErrorCode::shape_mismatch, "target_box is");
+  refused(none, boxes, encode, 0, {1, 2}, ErrorCode::invalid_argument, "variance has 2 numbers");
+  refused(prior, boxes, encode, 0, {1, 1, 1, 1}, ErrorCode::invalid_argument, "pass one");
+  refused(boxes, boxes, encode, 0, {}, ErrorCode::shape_mismatch, "prior_box_var is");
+  refused(cast(prior, DType::float64), boxes, encode, 0, {}, ErrorCode::dtype_mismatch, "prior_box_var");
+  refused(none, cast(boxes, DType::float64), encode, 0, {}, ErrorCode::dtype_mismatch, "target_box");
+  check_refused([&] { box_coder(zeros({4}), none, boxes); }, ErrorCode::shape_mismatch, "prior_box is");
+  check_refused([&] { box_coder(zeros({2, 4}, DType::int32), none, boxes); }, ErrorCode::dtype_mismatch, "prior_box");
+  CHECK(box_coder(zeros({0, 4}), none, boxes).dims() == Dims{3, 0, 4});
+  CHECK(box_coder(prior, none, zeros({0, 4})).dims() == Dims{0, 2, 4});
+  CHECK(box_coder(prior, none, zeros({0, 2, 4}), decode).dims() == Dims{0, 2, 4});
+}
+
+TEST_CASE("backward through box_coder is an error that names it") {
+  const Tensor boxes = reals({0, 0, 1, 1}, {1, 4}).set_requires_grad(true);
+  check_refused([&] { sum(box_coder(boxes, Tensor(), boxes)).backward(); }, ErrorCode::autograd, "[box_coder]");
 }

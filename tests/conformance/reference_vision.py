@@ -194,6 +194,31 @@ def nms(call):
     return np.array(kept, dtype=np.int64)
 
 
+# The cases of box_coder whose boxes are not normalized.
+WHOLE_ELEMENTS = {"encode, a variance for each", "decode", "decode, axis 1, a variance for each"}
+
+
+@op("box_coder")
+def box_coder(call):
+    prior, target = call.inputs[:2]
+    each, unit = "for each" in call.case, float(call.case in WHOLE_ELEMENTS)
+    numbers = [0.5, 0.25, 2, 1] if call.case.endswith("variances") else [1, 1, 1, 1]
+    variances = call.inputs[2] if each else np.broadcast_to(np.array(numbers, dtype=float), prior.shape)
+    along = 0 if "axis 1" in call.case else 1
+    prior, variances = np.expand_dims(prior, 1 - along), np.expand_dims(variances, 1 - along)
+    with np.errstate(all="ignore"):
+        size = prior[..., 2:] - prior[..., :2] + unit
+        center = prior[..., :2] + size / 2
+        if call.case.startswith("encode"):
+            target = target[:, None]
+            places = ((target[..., :2] + target[..., 2:]) / 2 - center) / size
+            sizes = np.log(np.abs((target[..., 2:] - target[..., :2] + unit) / size))
+            return np.concatenate([places, sizes], axis=-1) / variances
+        code = variances * target
+        place, half = code[..., :2] * size + center, np.exp(code[..., 2:]) * size / 2
+        return np.concatenate([place - half, place + half - unit], axis=-1)
+
+
 @op("roi_pool")
 def roi_pool(call):
     x, boxes, first = call.inputs

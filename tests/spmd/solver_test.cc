@@ -14,6 +14,7 @@
 #include "shard/ops/shape_ops.h"
 #include "shard/ops/sort_ops.h"
 #include "shard/ops/special_ops.h"
+#include "shard/ops/vision_ops.h"
 #include "shard/ops/writing_ops.h"
 #include "shard/spmd/notation.h"
 #include "spmd/rule_case.h"
@@ -251,6 +252,29 @@ TEST_CASE("messages along edges: nodes are whole, and sums over sharded edges ar
        {y},
        "[-, b], [-, b], [a], [a] -> [a, b]"},
       {ops::segment_pool, {{x, "a, b"}, {{6}, "a"}}, {sum}, {x, {0, 1}}, "[-, b], [-] -> [-, b], [-, -]"},
+  });
+}
+
+TEST_CASE("box_coder: target boxes and prior boxes are sharded, which decode_center_size has in one tensor") {
+  const Dims prior{4, 4}, boxes{6, 4}, code{6, 4, 4};
+  const std::string encode = "encode_center_size", decode = "decode_center_size";
+  const std::vector<double> none;
+  check_cases({
+      {ops::box_coder,
+       {{prior, "b, a"}, {prior, "-, -"}, {boxes, "a, -"}},
+       {encode, true, int64_t{0}, none},
+       {code},
+       "[b, -], [b, -], [a, -] -> [a, b, -]"},
+      {ops::box_coder,
+       {{prior, "-, -"}, {prior, "-, -"}, {code, "a, b, -"}},
+       {decode, true, int64_t{0}, none},
+       {code},
+       "[b, -], [b, -], [a, b, -] -> [a, b, -]"},
+      {ops::box_coder,
+       {{boxes, "-, -"}, {boxes, "-, -"}, {code, "a, -, b"}},
+       {decode, true, int64_t{1}, none},
+       {code},
+       "[a, -], [a, -], [a, -, -] -> [a, -, -]"},
   });
 }
 

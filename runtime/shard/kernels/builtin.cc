@@ -60,6 +60,7 @@ void register_builtin_kernels() {
   cpu::register_unpool();
   cpu::register_roi_align();
   cpu::register_nms();
+  cpu::register_box_coder();
   cpu::register_roi_pool();
   cpu::register_graph_send();
   cpu::register_segment_pool();

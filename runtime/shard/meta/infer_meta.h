@@ -599,6 +599,10 @@ SHARD_API void RoiPoolInferMeta(const OpContext& ctx, const Meta& x, const Meta&
                                 int pooled_height, int pooled_width, float spatial_scale, Meta& out, Meta& arg_max);
 /// Boxes [r, 4] of a float dtype; the result has at most as many rows.
 SHARD_API void NmsInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+/// Boxes [m, 4] and variances of their shape, or four (invalid_argument); target_box is [n, 4], or [n, m, 4] to decode.
+SHARD_API void BoxCoderInferMeta(const OpContext& ctx, const Meta& prior_box, const Meta* prior_box_var,
+                                 const Meta& target_box, const std::string& code_type, int axis,
+                                 const std::vector<float>& variance, Meta& output_box);
 
 // Graphs (graph.cc): rows are along the first dim; indices are int32 or int64, of one dim.
 /// The result has out_size[0] rows if that is above 0, else those of x. dst_count is [rows] for MEAN, else [0].

@@ -16,6 +16,14 @@ Sampling sampling_of(const char* op, const std::string& mode, const std::string&
        padding_mode);
 }
 
+bool encodes(std::string_view op, const std::string& code_type) {
+  if (code_type != "encode_center_size" && code_type != "decode_center_size") {
+    fail(ErrorCode::invalid_argument, "[{}] code_type is '{}', but must be encode_center_size or decode_center_size",
+         op, code_type);
+  }
+  return code_type == "encode_center_size";
+}
+
 void GridSampleInferMeta(const OpContext& ctx, const Meta& x, const Meta& grid, const std::string& mode,
                          const std::string& padding_mode, Meta& out) {
   check_floating(ctx, "x", x);
@@ -90,6 +98,16 @@ void UnpoolInferMeta(const OpContext& ctx, const Meta& x, const Meta& indices, c
   check_size(ctx, out.dims, out.dtype);
 }
 
+namespace {
+
+void check_boxes(const OpContext& ctx, const char* name, const Meta& boxes) {
+  if (boxes.dims.rank() == 2 && boxes.dims[1] == 4) return;
+  fail(ErrorCode::shape_mismatch, "[{}] {} is {}, but must be [r, 4]: x1, y1, x2, y2 of each box", ctx.op, name,
+       to_string(boxes));
+}
+
+}  // namespace
+
 void RoiAlignInferMeta(const OpContext& ctx, const Meta& x, const Meta& boxes, const Meta& boxes_num, int pooled_height,
                        int pooled_width, float spatial_scale, Meta& out) {
   check_floating(ctx, "x", x);
@@ -97,10 +115,7 @@ void RoiAlignInferMeta(const OpContext& ctx, const Meta& x, const Meta& boxes, c
   check_index(ctx, "boxes_num", boxes_num);
   if (x.dims.rank() != 4)
     fail(ErrorCode::shape_mismatch, "[{}] x is {}, but must be [n, c, h, w]", ctx.op, to_string(x));
-  if (boxes.dims.rank() != 2 || boxes.dims[1] != 4) {
-    fail(ErrorCode::shape_mismatch, "[{}] boxes is {}, but must be [r, 4]: x1, y1, x2, y2 of each box", ctx.op,
-         to_string(boxes));
-  }
+  check_boxes(ctx, "boxes", boxes);
   if (boxes_num.dims != Dims{x.dims[0]}) {
     fail(ErrorCode::shape_mismatch, "[{}] boxes_num is {}, but must be [{}]: a number for each image of x", ctx.op,
          to_string(boxes_num), x.dims[0]);
@@ -134,11 +149,42 @@ void RoiPoolInferMeta(const OpContext& ctx, const Meta& x, const Meta& boxes, co
 
 void NmsInferMeta(const OpContext& ctx, const Meta& x, Meta& out) {
   check_floating(ctx, "x", x);
-  if (x.dims.rank() != 2 || x.dims[1] != 4) {
-    fail(ErrorCode::shape_mismatch, "[{}] x is {}, but must be [r, 4]: x1, y1, x2, y2 of each box", ctx.op,
-         to_string(x));
-  }
+  check_boxes(ctx, "x", x);
   out = {Dims{x.dims[0]}, DType::int64};
+}
+
+void BoxCoderInferMeta(const OpContext& ctx, const Meta& prior_box, const Meta* prior_box_var, const Meta& target_box,
+                       const std::string& code_type, int axis, const std::vector<float>& variance, Meta& output_box) {
+  check_floating(ctx, "prior_box", prior_box);
+  check_boxes(ctx, "prior_box", prior_box);
+  check_same_dtype(ctx, "prior_box", prior_box, "target_box", target_box);
+  if (prior_box_var != nullptr) {
+    check_same_dtype(ctx, "prior_box", prior_box, "prior_box_var", *prior_box_var);
+    if (prior_box_var->dims != prior_box.dims) {
+      fail(ErrorCode::shape_mismatch, "[{}] prior_box_var is {}, but must have the shape of prior_box, which is {}",
+           ctx.op, to_string(*prior_box_var), to_string(prior_box));
+    }
+    if (!variance.empty())
+      fail(ErrorCode::invalid_argument, "[{}] variance must be empty where prior_box_var is passed; pass one", ctx.op);
+  }
+  if (!variance.empty() && variance.size() != 4) {
+    fail(ErrorCode::invalid_argument, "[{}] variance has {} numbers, but must have four, or none", ctx.op,
+         variance.size());
+  }
+  if (encodes(ctx.op, code_type)) {
+    check_boxes(ctx, "target_box", target_box);
+    output_box = {Dims{target_box.dims[0], prior_box.dims[0], 4}, prior_box.dtype};
+    check_size(ctx, output_box.dims, output_box.dtype);
+    return;
+  }
+  if (axis != 0 && axis != 1) fail(ErrorCode::invalid_argument, "[{}] axis is {}, but must be 0 or 1", ctx.op, axis);
+  const Dims& dims = target_box.dims;
+  if (dims.rank() != 3 || dims[1 - axis] != prior_box.dims[0] || dims[2] != 4) {
+    fail(ErrorCode::shape_mismatch,
+         "[{}] target_box is {}, but must be [n, m, 4], with as many boxes along dim {} as prior_box, which is {}",
+         ctx.op, to_string(target_box), 1 - axis, to_string(prior_box));
+  }
+  output_box = target_box;
 }
 
 }  // namespace shard::meta

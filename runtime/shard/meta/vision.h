@@ -1,7 +1,8 @@
-// How grid_sample reads its attributes, for its infer_meta, its kernels and its gradient.
+// How grid_sample and box_coder read their attributes, for infer_meta, kernels, gradients and placement rules.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "shard/core/op_context.h"
 
@@ -18,5 +19,8 @@ struct Sampling {
 
 /// Throws invalid_argument for an unknown name.
 Sampling sampling_of(const char* op, const std::string& mode, const std::string& padding_mode, bool align_corners);
+
+/// Whether box_coder encodes, and does not decode. Throws invalid_argument for an unknown name.
+bool encodes(std::string_view op, const std::string& code_type);
 
 }  // namespace shard::meta

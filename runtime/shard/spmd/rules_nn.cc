@@ -217,6 +217,7 @@ void register_builtin_rules() {
   register_optim_rules();
   register_conv_rules();
   register_graph_rules();
+  register_vision_rules();
 }
 
 }  // namespace shard::spmd

@@ -156,6 +156,44 @@ void add_nms(OpCases& cases) {
   }
 }
 
+/// A call of box_coder; tests/conformance/reference_vision.py reads its attributes from its name.
+struct Coded {
+  std::string name;
+  bool encode, normalized;
+  int axis = 0;
+  enum class Variances { tensor, numbers, none } variances;
+};
+
+const std::vector<Coded> kCoded = {
+    {"encode", true, true, 0, Coded::Variances::none},
+    {"encode, a variance for each", true, false, 0, Coded::Variances::tensor},
+    {"encode, variances", true, true, 0, Coded::Variances::numbers},
+    {"decode", false, false, 0, Coded::Variances::none},
+    {"decode, a variance for each", false, true, 0, Coded::Variances::tensor},
+    {"decode, axis 1, a variance for each", false, false, 1, Coded::Variances::tensor},
+    {"decode, axis 1, variances", false, true, 1, Coded::Variances::numbers},
+};
+
+void add_box_coder(OpCases& cases) {
+  for (const Coded& one : kCoded) {
+    const bool each = one.variances == Coded::Variances::tensor;
+    cases.push_back({"box_coder", one.name, kFloats, [=](Draw& draw) {
+                       const int64_t n = draw.size(), m = draw.size();
+                       const CaseInput prior = draw.input({one.axis == 0 ? m : n, 4});
+                       std::vector<CaseInput> inputs = {prior, draw.input(one.encode ? Dims{n, 4} : Dims{n, m, 4})};
+                       if (each) inputs.push_back(prior.between(1, 3));
+                       return CaseCall{
+                           inputs, [=](Tensors& t) {
+                             std::vector<float> numbers;
+                             if (one.variances == Coded::Variances::numbers) numbers = {0.5f, 0.25f, 2, 1};
+                             return Tensors{box_coder(t[0], each ? t[2] : Tensor(), t[1],
+                                                      one.encode ? "encode_center_size" : "decode_center_size",
+                                                      one.normalized, one.axis, numbers)};
+                           }};
+                     }});
+  }
+}
+
 }  // namespace
 
 void add_vision_cases(OpCases& cases) {
@@ -165,6 +203,7 @@ void add_vision_cases(OpCases& cases) {
   add_roi_align(cases);
   add_roi_pool(cases);
   add_nms(cases);
+  add_box_coder(cases);
 }
 
 }  // namespace shard::testing

@@ -7,6 +7,7 @@ void register_grid_sample();
 void register_unpool();
 void register_roi_align();
 void register_nms();
+void register_box_coder();
 void register_roi_pool();
 
 }  // namespace shard::cpu
