@@ -65,6 +65,15 @@ Tensor nms(const Tensor& x, float threshold) {
   return call::dispatch(ops::nms, dist::nms, infer::nms, dense::nms, x, threshold);
 }
 
+Tensor box_coder(const Tensor& prior_box, const Tensor& prior_box_var, const Tensor& target_box,
+    const std::string& code_type, bool box_normalized, int axis,
+    const std::vector<float>& variance) {
+  return autograd::unlinked(ops::box_coder,
+      call::dispatch(ops::box_coder, dist::box_coder, infer::box_coder, dense::box_coder, prior_box,
+      prior_box_var, target_box, code_type, box_normalized, axis, variance), prior_box,
+      prior_box_var, target_box);
+}
+
 std::tuple<Tensor, Tensor> grid_sample_grad(const Tensor& x, const Tensor& grid,
     const Tensor& out_grad, const std::string& mode, const std::string& padding_mode,
     bool align_corners) {

@@ -55,6 +55,18 @@ SHARD_API Tensor roi_pool(const Tensor& x, const Tensor& boxes, const Tensor& bo
 /// threshold of the area that they cover together. Boxes come in the order of their importance.
 /// Float dtypes.
 SHARD_API Tensor nms(const Tensor& x, float threshold = 1.0f);
+/// Boxes relative to prior boxes [m, 4] (x1, y1, x2, y2), or back. A box has a width x2 - x1, a
+/// height y2 - y1 and a center; the size of a box is one more if not box_normalized, and the center
+/// of a prior box is x1 + width / 2. With the code_type encode_center_size output_box [n, m, 4] has
+/// (center - prior center) / prior size and log(|size / prior size|) of each target_box [n, 4] (x1,
+/// y1, x2, y2), x before y, divided by the variances. decode_center_size undoes this for target_box
+/// [n, m, 4], which is multiplied by the variances: (x1, y1, x2, y2) is center - size / 2 and
+/// center + size / 2, where x2 and y2 are one less if not box_normalized. Its prior boxes are those
+/// of dim 1, with axis 1 those of dim 0, [n, 4]. Variances are prior_box_var, of the shape of
+/// prior_box, or variance, four numbers for all boxes, or 1. One float dtype.
+SHARD_API Tensor box_coder(const Tensor& prior_box, const Tensor& prior_box_var,
+    const Tensor& target_box, const std::string& code_type = "encode_center_size",
+    bool box_normalized = true, int axis = 0, const std::vector<float>& variance = {});
 /// The gradients of x and of grid, of their shapes and dtype. At an element the slope of grid is
 /// that towards the next one, and with nearest it is 0. That of x is a pending sum where places are
 /// sharded, that of grid where channels are.

@@ -46,6 +46,15 @@ call::DynamicMeta nms(const OpContext& ctx, const Meta& x, float /*threshold*/) 
   return out_meta;
 }
 
+Meta box_coder(const OpContext& ctx, const Meta& prior_box, const Meta* prior_box_var,
+    const Meta& target_box, const std::string& code_type, bool /*box_normalized*/, int axis,
+    const std::vector<float>& variance) {
+  Meta output_box_meta;
+  meta::BoxCoderInferMeta(ctx, prior_box, prior_box_var, target_box, code_type, axis, variance,
+      output_box_meta);
+  return output_box_meta;
+}
+
 std::tuple<Meta, Meta> grid_sample_grad(const OpContext& ctx, const Meta& x, const Meta& grid,
     const Meta& out_grad, const std::string& mode, const std::string& padding_mode,
     bool /*align_corners*/) {
@@ -100,6 +109,14 @@ std::tuple<DenseTensor, DenseTensor> roi_pool(const OpContext& ctx, const Meta& 
 DenseTensor nms(const OpContext& ctx, const call::DynamicMeta& out_meta, const DenseTensor& x,
     float threshold) {
   return call::compute(ctx, kernels<"nms">(), x.dtype(), out_meta, x, threshold);
+}
+
+DenseTensor box_coder(const OpContext& ctx, const Meta& output_box_meta,
+    const DenseTensor& prior_box, const DenseTensor& prior_box_var, const DenseTensor& target_box,
+    const std::string& code_type, bool box_normalized, int axis,
+    const std::vector<float>& variance) {
+  return call::compute(ctx, kernels<"box_coder">(), prior_box.dtype(), output_box_meta, prior_box,
+      prior_box_var, target_box, code_type, box_normalized, axis, variance);
 }
 
 std::tuple<DenseTensor, DenseTensor> grid_sample_grad(const OpContext& ctx, const Meta& x_grad_meta,

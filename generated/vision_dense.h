@@ -14,6 +14,9 @@ Meta roi_align(const OpContext& ctx, const Meta& x, const Meta& boxes, const Met
 std::tuple<Meta, Meta> roi_pool(const OpContext& ctx, const Meta& x, const Meta& boxes,
     const Meta& boxes_num, int pooled_height, int pooled_width, float spatial_scale);
 call::DynamicMeta nms(const OpContext& ctx, const Meta& x, float threshold);
+Meta box_coder(const OpContext& ctx, const Meta& prior_box, const Meta* prior_box_var,
+    const Meta& target_box, const std::string& code_type, bool box_normalized, int axis,
+    const std::vector<float>& variance);
 std::tuple<Meta, Meta> grid_sample_grad(const OpContext& ctx, const Meta& x, const Meta& grid,
     const Meta& out_grad, const std::string& mode, const std::string& padding_mode,
     bool align_corners);
@@ -37,6 +40,10 @@ std::tuple<DenseTensor, DenseTensor> roi_pool(const OpContext& ctx, const Meta& 
     const DenseTensor& boxes_num, int pooled_height, int pooled_width, float spatial_scale);
 DenseTensor nms(const OpContext& ctx, const call::DynamicMeta& out_meta, const DenseTensor& x,
     float threshold);
+DenseTensor box_coder(const OpContext& ctx, const Meta& output_box_meta,
+    const DenseTensor& prior_box, const DenseTensor& prior_box_var, const DenseTensor& target_box,
+    const std::string& code_type, bool box_normalized, int axis,
+    const std::vector<float>& variance);
 std::tuple<DenseTensor, DenseTensor> grid_sample_grad(const OpContext& ctx, const Meta& x_grad_meta,
     const Meta& grid_grad_meta, const DenseTensor& x, const DenseTensor& grid,
     const DenseTensor& out_grad, const std::string& mode, const std::string& padding_mode,

@@ -57,6 +57,17 @@ Tensor nms(const Tensor& x, float threshold) {
   });
 }
 
+Tensor box_coder(const Tensor& prior_box, const Tensor& prior_box_var, const Tensor& target_box,
+    const std::string& code_type, bool box_normalized, int axis,
+    const std::vector<float>& variance) {
+  call::DistCall call(ops::box_coder, prior_box, prior_box_var, target_box, code_type,
+      box_normalized, axis, variance);
+  return call.run(infer::box_coder, [&] {
+    return dense::box_coder(call, call.meta(0), call[0], call[1], call[2], code_type,
+        box_normalized, axis, variance);
+  });
+}
+
 std::tuple<Tensor, Tensor> grid_sample_grad(const Tensor& x, const Tensor& grid,
     const Tensor& out_grad, const std::string& mode, const std::string& padding_mode,
     bool align_corners) {

@@ -15,6 +15,7 @@ Tensor roi_align(const Tensor& x, const Tensor& boxes, const Tensor& boxes_num, 
 std::tuple<Tensor, Tensor> roi_pool(const Tensor& x, const Tensor& boxes, const Tensor& boxes_num,
     int pooled_height, int pooled_width, float spatial_scale);
 decltype(shard::nms) nms;
+decltype(shard::box_coder) box_coder;
 decltype(shard::grid_sample_grad) grid_sample_grad;
 Tensor roi_align_grad(const Tensor& x, const Tensor& boxes, const Tensor& boxes_num,
     const Tensor& out_grad, int pooled_height, int pooled_width, float spatial_scale,

@@ -39,6 +39,11 @@ inline constexpr OpDef roi_pool = {.name = "roi_pool", .location = "vision.yaml"
 inline constexpr OpDef nms = {.name = "nms", .location = "vision.yaml", .inputs = slots<"x">,
     .attrs = names<"threshold">, .outputs = slots<"out">, .rule = "UniqueInferSpmd",
     .kernel = "nms", .kernel_dtypes = dtype_sources<input_dtype(0)>, .dynamic_outputs = 0x1};
+inline constexpr OpDef box_coder = {.name = "box_coder", .location = "vision.yaml",
+    .inputs = slots<"prior_box", "prior_box_var?", "target_box">,
+    .attrs = names<"code_type", "box_normalized", "axis", "variance">,
+    .outputs = slots<"output_box">, .rule = "BoxCoderInferSpmd", .kernel = "box_coder",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef grid_sample_grad = {.name = "grid_sample_grad", .location = "vision.yaml",
     .inputs = slots<"x", "grid", "out_grad">,
     .attrs = names<"mode", "padding_mode", "align_corners">,

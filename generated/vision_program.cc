@@ -11,6 +11,7 @@ void register_api_vision([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::roi_align, infer::roi_align, dense::roi_align));
   table.add(op_entry(ops::roi_pool, infer::roi_pool, dense::roi_pool));
   table.add(op_entry(ops::nms, infer::nms, dense::nms));
+  table.add(op_entry(ops::box_coder, infer::box_coder, dense::box_coder));
   table.add(op_entry(ops::grid_sample_grad, infer::grid_sample_grad, dense::grid_sample_grad));
   table.add(op_entry(ops::roi_align_grad, infer::roi_align_grad, dense::roi_align_grad));
 }
