@@ -27,12 +27,48 @@ std::tuple<Tensor, Tensor, Tensor> conv3d_transpose_double_grad(const Tensor&, c
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::meta {
+void ConvInferMeta(const OpContext&, const Meta&, const Meta&, const IntArray&, const IntArray&,
+    const std::string&, const IntArray&, int, const std::string&, Meta&);
+void DepthwiseConvInferMeta(const OpContext&, const Meta&, const Meta&, const IntArray&,
+    const IntArray&, const std::string&, const IntArray&, int, const std::string&, Meta&);
+void Conv2dTransposeInferMeta(const OpContext&, const Meta&, const Meta&, const IntArray&,
+    const IntArray&, const IntArray&, const IntArray&, const std::string&, int, const IntArray&,
+    const std::string&, Meta&);
+void ConvTransposeInferMeta(const OpContext&, const Meta&, const Meta&, const IntArray&,
+    const IntArray&, const IntArray&, const IntArray&, const std::string&, int, const IntArray&,
+    const std::string&, Meta&);
 void Pool2DInferMeta(const OpContext&, const Meta&, const IntArray&, const IntArray&,
     const IntArray&, bool, bool, const std::string&, const std::string&, bool, bool,
     const std::string&, Meta&);
 void Pool3DInferMeta(const OpContext&, const Meta&, const IntArray&, const IntArray&,
     const IntArray&, bool, bool, const std::string&, const std::string&, bool, bool,
     const std::string&, Meta&);
+void MaxPoolWithIndexInferMeta(const OpContext&, const Meta&, const IntArray&, const IntArray&,
+    const IntArray&, bool, bool, Meta&, Meta&);
+void ConvGradInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, const IntArray&,
+    const IntArray&, const std::string&, const IntArray&, int, const std::string&, Meta&, Meta&);
+void Conv2dTransposeGradInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&,
+    const IntArray&, const IntArray&, const IntArray&, const IntArray&, const std::string&, int,
+    const IntArray&, const std::string&, Meta&, Meta&);
+void ConvTransposeGradInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&,
+    const IntArray&, const IntArray&, const IntArray&, const IntArray&, const std::string&, int,
+    const IntArray&, const std::string&, Meta&, Meta&);
+void Pool2DGradInferMeta(const OpContext&, const Meta&, const Meta&, const IntArray&,
+    const IntArray&, const IntArray&, bool, bool, const std::string&, const std::string&, bool,
+    bool, const std::string&, Meta&);
+void Pool3DGradInferMeta(const OpContext&, const Meta&, const Meta&, const IntArray&,
+    const IntArray&, const IntArray&, bool, bool, const std::string&, const std::string&, bool,
+    bool, const std::string&, Meta&);
+void MaxPoolWithIndexGradInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&,
+    const IntArray&, const IntArray&, const IntArray&, bool, bool, Meta&);
+void Pool2DDoubleGradInferMeta(const OpContext&, const Meta&, const Meta&, const IntArray&,
+    const IntArray&, const IntArray&, bool, bool, const std::string&, const std::string&, bool,
+    bool, const std::string&, Meta&);
+void Pool3DDoubleGradInferMeta(const OpContext&, const Meta&, const Meta&, const IntArray&,
+    const IntArray&, const IntArray&, bool, bool, const std::string&, const std::string&, bool,
+    bool, const std::string&, Meta&);
+void MaxPoolWithIndexDoubleGradInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&,
+    const IntArray&, const IntArray&, const IntArray&, bool, bool, Meta&);
 }  // namespace shard::meta
 
 namespace shard::ops {

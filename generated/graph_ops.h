@@ -19,6 +19,18 @@ Tensor segment_pool_grad(const Tensor&, const Tensor&, const Tensor&, const Tens
     const std::string&);
 }  // namespace shard::external
 
+// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
+namespace shard::meta {
+void SendURecvInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, const std::string&,
+    const IntArray&, Meta&, Meta&);
+void SendUERecvInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, const Meta&,
+    const std::string&, const std::string&, const IntArray&, Meta&, Meta&);
+void SendUVInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, const Meta&,
+    const std::string&, Meta&);
+void SegmentPoolInferMeta(const OpContext&, const Meta&, const Meta&, const std::string&, Meta&,
+    Meta&);
+}  // namespace shard::meta
+
 namespace shard::ops {
 inline constexpr OpDef send_u_recv = {.name = "send_u_recv", .location = "graph.yaml",
     .inputs = slots<"x", "src_index", "dst_index">, .attrs = names<"reduce_op", "out_size">,

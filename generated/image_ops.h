@@ -6,6 +6,16 @@
 
 static_assert(shard::kCodegenAbi == 8, "not this runtime; run cmake --build BUILD -t regenerate");
 
+// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
+namespace shard::meta {
+void InterpolateInferMeta(const OpContext&, const Meta&, const Meta*, std::span<const Meta>,
+    const Meta*, const std::string&, int, int, int, const std::vector<float>&, const std::string&,
+    bool, int, Meta&);
+void InterpolateGradInferMeta(const OpContext&, const Meta&, const Meta*, std::span<const Meta>,
+    const Meta*, const Meta&, const std::string&, int, int, int, const std::vector<float>&,
+    const std::string&, bool, int, Meta&);
+}  // namespace shard::meta
+
 namespace shard::ops {
 inline constexpr OpDef linear_interp = {.name = "linear_interp", .location = "image.yaml",
     .inputs = slots<"x", "out_size?", "size_tensor[]", "scale_tensor?">,

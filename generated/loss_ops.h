@@ -22,6 +22,24 @@ Tensor nll_loss_double_grad(const Tensor&, const Tensor&, const Tensor&, const T
     const std::string&);
 }  // namespace shard::external
 
+// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
+namespace shard::meta {
+void BCELossInferMeta(const OpContext&, const Meta&, const Meta&, Meta&);
+void LogLossInferMeta(const OpContext&, const Meta&, const Meta&, Meta&);
+void HuberLossInferMeta(const OpContext&, const Meta&, const Meta&, Meta&, Meta&);
+void NllLossRawInferMeta(const OpContext&, const Meta&, const Meta&, const Meta*,
+    const std::string&, Meta&, Meta&);
+void MarginCrossEntropyInferMeta(const OpContext&, const Meta&, const Meta&, int, Meta&, Meta&);
+void MarginCrossEntropyGradInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&,
+    const Meta&, int, Meta&);
+void AucInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, const Meta&, const Meta*,
+    const std::string&, int, int, Meta&, Meta&, Meta&);
+void LossGradInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, Meta&);
+void HuberLossGradInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, Meta&, Meta&);
+void NllLossGradInferMeta(const OpContext&, const Meta&, const Meta&, const Meta*, const Meta&,
+    const Meta&, const std::string&, Meta&);
+}  // namespace shard::meta
+
 namespace shard::ops {
 inline constexpr OpDef bce_loss = {.name = "bce_loss", .inplace_name = "bce_loss_",
     .location = "loss.yaml", .inputs = slots<"input", "label">, .outputs = slots<"out">,

@@ -30,6 +30,18 @@ std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor&, const Tensor&,
     const Tensor&, const Tensor&, const Tensor&, float, bool, bool);
 }  // namespace shard::external
 
+// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
+namespace shard::meta {
+void GroupNormInferMeta(const OpContext&, const Meta&, const Meta*, const Meta*, int,
+    const std::string&, Meta&, Meta&, Meta&);
+void InstanceNormInferMeta(const OpContext&, const Meta&, const Meta*, const Meta*, Meta&, Meta&,
+    Meta&);
+void GroupNormGradInferMeta(const OpContext&, const Meta&, const Meta*, const Meta*, const Meta&,
+    const Meta&, const Meta&, int, const std::string&, Meta&, Meta&, Meta&);
+void InstanceNormGradInferMeta(const OpContext&, const Meta&, const Meta*, const Meta*, const Meta&,
+    const Meta&, const Meta&, Meta&, Meta&, Meta&);
+}  // namespace shard::meta
+
 namespace shard::ops {
 inline constexpr OpDef softmax = {.name = "softmax", .inplace_name = "softmax_",
     .location = "nn.yaml", .inputs = slots<"x">, .attrs = names<"axis">, .outputs = slots<"out">,

@@ -15,6 +15,23 @@ Tensor warpctc_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&, 
     bool);
 }  // namespace shard::external
 
+// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
+namespace shard::meta {
+void RnnInferMeta(const OpContext&, const Meta&, std::span<const Meta>, std::span<const Meta>,
+    const Meta*, float, bool, int, int, int, const std::string&, Meta&, Meta&, std::vector<Meta>&,
+    Meta&);
+void WarpctcInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, const Meta&, int,
+    Meta&, Meta&);
+void ViterbiDecodeInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, bool, Meta&,
+    Meta&);
+void GatherTreeInferMeta(const OpContext&, const Meta&, const Meta&, Meta&);
+void RnnGradInferMeta(const OpContext&, const Meta&, std::span<const Meta>, std::span<const Meta>,
+    const Meta*, const Meta&, const Meta&, const Meta&, std::span<const Meta>, float, bool, int,
+    int, int, const std::string&, Meta&, std::vector<Meta>&, std::vector<Meta>&);
+void WarpctcGradInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, const Meta&,
+    const Meta&, const Meta&, int, Meta&);
+}  // namespace shard::meta
+
 namespace shard::ops {
 inline constexpr OpDef rnn = {.name = "rnn", .location = "sequence.yaml",
     .inputs = slots<"x", "pre_state[]", "weight_list[]", "sequence_length?", "dropout_state_in?">,

@@ -16,6 +16,25 @@ Tensor unpool_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&, c
 Tensor roi_pool_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&);
 }  // namespace shard::external
 
+// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
+namespace shard::meta {
+void GridSampleInferMeta(const OpContext&, const Meta&, const Meta&, const std::string&,
+    const std::string&, Meta&);
+void UnpoolInferMeta(const OpContext&, const Meta&, const Meta&, const IntArray&, const IntArray&,
+    const IntArray&, const IntArray&, const std::string&, Meta&);
+void RoiAlignInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, int, int, float,
+    Meta&);
+void RoiPoolInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, int, int, float,
+    Meta&, Meta&);
+void NmsInferMeta(const OpContext&, const Meta&, Meta&);
+void BoxCoderInferMeta(const OpContext&, const Meta&, const Meta*, const Meta&, const std::string&,
+    int, const std::vector<float>&, Meta&);
+void GridSampleGradInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&,
+    const std::string&, const std::string&, Meta&, Meta&);
+void RoiAlignGradInferMeta(const OpContext&, const Meta&, const Meta&, const Meta&, const Meta&,
+    int, int, float, Meta&);
+}  // namespace shard::meta
+
 namespace shard::ops {
 inline constexpr OpDef grid_sample = {.name = "grid_sample", .location = "vision.yaml",
     .inputs = slots<"x", "grid">, .attrs = names<"mode", "padding_mode", "align_corners">,

@@ -18,6 +18,19 @@ std::tuple<Tensor, Tensor> fill_diagonal_tensor_grad(const Tensor&, const Tensor
     int, GradMask);
 }  // namespace shard::external
 
+// Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
+namespace shard::meta {
+void IndexPutInferMeta(const OpContext&, const Meta&, std::span<const Meta>, const Meta&, bool,
+    Meta&);
+void SetValueInferMeta(const OpContext&, const Meta&, const IntArray&, const IntArray&,
+    const IntArray&, const IntArray&, const IntArray&, const IntArray&, const IntArray&,
+    const std::vector<Scalar>&, Meta&);
+void SetValueWithTensorInferMeta(const OpContext&, const Meta&, const Meta&, const IntArray&,
+    const IntArray&, const IntArray&, const IntArray&, const IntArray&, const IntArray&, Meta&);
+void FillDiagonalTensorInferMeta(const OpContext&, const Meta&, const Meta&, int64_t, int, int,
+    Meta&);
+}  // namespace shard::meta
+
 namespace shard::ops {
 inline constexpr OpDef index_put = {.name = "index_put", .inplace_name = "index_put_",
     .location = "writing.yaml", .inputs = slots<"x", "indices[]", "value">,
