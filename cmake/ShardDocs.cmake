@@ -10,7 +10,7 @@ foreach(header IN ITEMS
     shard runtime program kernel testing core/index
     program/ir/diff program/ir/program program/ir/scope program/io/dot program/io/json program/exec/executor program/capture/function program/capture/trace
     program/passes/passes
-    kernels/registry meta/infer_meta spmd/notation spmd/rule testing/backend_conformance testing/rule_check)
+    kernels/registry meta/infer_meta meta/infer_meta_layers spmd/notation spmd/rule testing/backend_conformance testing/rule_check)
   file(GLOB found CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/runtime/shard/${header}.h)
   if(NOT found)
     message(FATAL_ERROR "runtime/shard/${header}.h, which the API reference shows, was not found")
