@@ -135,6 +135,14 @@ void check_blocks(const Op& op, DiagnosticSink& sink) {
   if (op.kernel && !op.kernel->has_func) {
     sink.error(op.kernel->at, "missing-key", fmt::format("'kernel' of op '{}' needs the key 'func'.", op.name.text));
   }
+  if (!op.inplace.empty() && !op.kernel && (op.has_invoke || op.composite)) {
+    const AliasPair& pair = op.inplace.front();
+    sink.warning(
+        pair.input.at, "unused-inplace",
+        fmt::format("Op '{}' has no 'kernel' of its own that could write '{}', so there is no in-place form of "
+                    "it: add a 'kernel', or remove 'inplace'.",
+                    op.name.text, pair.input.text));
+  }
   const bool needs_meta = !op.is_backward && (op.kernel || is_pure_view(op));
   if (needs_meta && (!op.infer_meta || !op.infer_meta->func)) {
     sink.error(op.infer_meta ? op.infer_meta->at : op.name.at, "missing-key",

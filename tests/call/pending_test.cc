@@ -205,6 +205,11 @@ std::vector<Commuting> commuting_ops() {
          return Tensors{depthwise_conv2d(t[0], t[1], {1, 1}, {0, 0}, "EXPLICIT", 2)};
        },
        0},
+      {"set_value_with_tensor",
+       {d, {2}},
+       kAllTypes,
+       [](T t) { return Tensors{set_value_with_tensor(t[0], t[1], {1}, {2}, {1}, {1}, {1}, {})}; }},
+      {"fill_diagonal_tensor", {d, {2}}, kAllTypes, [](T t) { return Tensors{fill_diagonal_tensor(t[0], t[1])}; }},
       {"roll", {d}, kAllTypes, [](T t) { return Tensors{roll(t[0], {1}, {1})}; }},
       {"pad",
        {d},

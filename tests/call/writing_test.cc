@@ -1,5 +1,5 @@
-// Ops of writing.yaml, and others that keep state: what their cases do not show, which are errors, ends, targets that are
-// arguments too, gradients of what is written twice, and views of bytes.
+// Ops of writing.yaml, views of bytes, and ops that keep state: what their cases do not show, which are errors, ends,
+// targets that are arguments too, and gradients of what is written twice.
 #include <catch2/catch.hpp>
 
 #include <limits>

@@ -35,8 +35,8 @@ void set_history(TensorImpl& x, Ref<GradNode> node, uint32_t output) {
   x.grad.node = std::move(node);
 }
 
-/// Sets the history of `x` to a reshape of the tensor of `edge`, which is `of` and has the same bytes. Bytes that are read
-/// in another dtype have no gradient.
+/// Sets the history of `x` to a reshape of the tensor of `edge`, which is `of` and has the same
+/// bytes. Bytes that are read in another dtype have no gradient.
 void link_reshaped(TensorImpl& x, const OpDef& op, OwnedEdge edge, const Meta& of) {
   if (!is_floating(x.meta().dtype)) return set_history(x, nullptr, 0);
   const auto backward = [shape = IntArray(of.dims), dtype = of.dtype](BackwardContext& context) {

@@ -1,4 +1,5 @@
-// Gradients of the ops of writing.yaml, composites of other ops. Values of which only the shape is used may have no data.
+// Gradients of the ops of writing.yaml, which are composites of other ops. Values of which only the shape is used may have
+// no data.
 #include <algorithm>
 
 #include "shard/dist/dist_tensor.h"

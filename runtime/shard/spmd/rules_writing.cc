@@ -1,5 +1,5 @@
-// Rules of the ops of writing.yaml. Each rank writes its own part of x, so all dims of x may be sharded; values are whole
-// but for the dims that are written as wholes.
+// Rules of the ops of writing.yaml. Each rank writes its own part of x, so all dims of x may be sharded. Values are
+// sharded with the dims of x that are written as wholes.
 #include <algorithm>
 
 #include "shard/meta/writing.h"

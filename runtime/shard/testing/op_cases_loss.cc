@@ -178,6 +178,32 @@ void add_margin_cross_entropies(OpCases& cases) {
   add("a cosine is subtracted", false, 1, 0, 0.5f);
 }
 
+void add_metrics(OpCases& cases) {
+  cases.push_back({"accuracy", "of three chosen", {DType::int32, DType::int64}, [](Draw& draw) {
+                     const int64_t n = draw.size();
+                     return CaseCall{{{{n, 3}, DType::float32}, draw.input({n, 3}), draw.input({n, 1})},
+                                     [](Tensors& t) {
+                                       const auto [share, correct, total] = accuracy(t[0], t[1], t[2]);
+                                       return Tensors{share, correct, total};
+                                     }};
+                   }});
+  for (const int steps : {0, 2}) {
+    cases.push_back(
+        {"auc", steps == 0 ? "all calls" : "two calls, weighed", kFloats, [=](Draw& draw) {
+           const CaseInput x = draw.input({draw.size(), 2}).between(0, 1);
+           const CaseInput stat = draw.input({steps == 0 ? 4 : 13}).of(DType::int64).between(0, 5);
+           std::vector<CaseInput> inputs = {x, draw.input({x.dims[0], 1}).of(DType::int64).between(-1, 1), stat, stat};
+           if (steps > 0) inputs.push_back(draw.input({1}).of(DType::float32).between(0, 1));
+           return CaseCall{inputs, [=](Tensors& t) {
+                             const Tensor weight = steps > 0 ? t[4] : Tensor();
+                             const auto [area, positive, negative] =
+                                 auc(t[0], t[1], t[2], t[3], weight, "ROC", 3, steps);
+                             return Tensors{area, positive, negative};
+                           }};
+         }});
+  }
+}
+
 void add_fused(OpCases& cases) {
   const double ulps = 64;
   const char* inexact = "contributions are rounded before they are added";
@@ -209,29 +235,6 @@ void add_fused(OpCases& cases) {
                                      }};
                    },
                    ulps, inexact});
-  for (const int steps : {0, 2}) {
-    cases.push_back(
-        {"auc", steps == 0 ? "all calls" : "two calls, weighed", kFloats, [=](Draw& draw) {
-           const CaseInput x = draw.input({draw.size(), 2}).between(0, 1);
-           const CaseInput stat = draw.input({steps == 0 ? 4 : 13}).of(DType::int64).between(0, 5);
-           std::vector<CaseInput> inputs = {x, draw.input({x.dims[0], 1}).of(DType::int64).between(-1, 1), stat, stat};
-           if (steps > 0) inputs.push_back(draw.input({1}).of(DType::float32).between(0, 1));
-           return CaseCall{inputs, [=](Tensors& t) {
-                             const Tensor weight = steps > 0 ? t[4] : Tensor();
-                             const auto [area, positive, negative] =
-                                 auc(t[0], t[1], t[2], t[3], weight, "ROC", 3, steps);
-                             return Tensors{area, positive, negative};
-                           }};
-         }});
-  }
-  cases.push_back({"accuracy", "of three chosen", {DType::int32, DType::int64}, [](Draw& draw) {
-                     const int64_t n = draw.size();
-                     return CaseCall{{{{n, 3}, DType::float32}, draw.input({n, 3}), draw.input({n, 1})},
-                                     [](Tensors& t) {
-                                       const auto [share, correct, total] = accuracy(t[0], t[1], t[2]);
-                                       return Tensors{share, correct, total};
-                                     }};
-                   }});
   cases.push_back({"fused_dropout_add", "a fixed seed", kFloats, [](Draw& draw) {
                      const CaseInput x = draw.input(draw.dims(2));
                      return CaseCall{
@@ -262,6 +265,7 @@ void add_loss_cases(OpCases& cases) {
   add_losses_of_elements(cases);
   add_nll_losses(cases);
   add_margin_cross_entropies(cases);
+  add_metrics(cases);
   add_fused(cases);
 }
 

@@ -1,4 +1,5 @@
-// CPU kernels that write values at places that attributes name: slices and diagonals. A rank writes what is in its shard.
+// CPU kernels that write values at places that attributes name, which are slices and diagonals. A
+// rank writes what is in its shard.
 #include <memory>
 
 #include "shard/kernels/cpu/register.h"
