@@ -69,6 +69,35 @@ TEST_CASE("grid_sample reads nothing outside of the image wherever places are") 
   }
 }
 
+TEST_CASE("the gradient of a place at the last element is 0 unless zeros follow, and NaN is at the first element") {
+  const Tensor x = reals({10, 20, 40}, {1, 1, 1, 3}), grid = reals({-1, 0, 0, 0, 1, 0, kNaN, 0}, {1, 1, 4, 2});
+  const Tensor ones_of = full({1, 1, 1, 4}, 1, DType::float64);
+  const auto check = [&](const char* padding, const std::vector<double>& slopes, const std::vector<double>& x_slopes) {
+    INFO(padding);
+    const auto [x_grad, grid_grad] = grid_sample_grad(x, grid, ones_of, "bilinear", padding, true);
+    const Tensor image = x.detach().set_requires_grad(true), places = grid.detach().set_requires_grad(true);
+    const std::vector<Tensor> recorded = grad({grid_sample(image, places, "bilinear", padding, true)}, {image, places},
+                                              {ones_of}, {.create_graph = true});
+    for (const Tensor& each : {x_grad, recorded[0].detach()}) CHECK(of(each) == x_slopes);
+    for (const Tensor& each : {grid_grad, recorded[1].detach()}) {
+      const std::vector<double> all = of(each);
+      CHECK(std::vector<double>{all[0], all[2], all[4], all[6]} == slopes);
+    }
+  };
+  check("border", {10, 20, 0, 0}, {2, 1, 1});
+  check("reflection", {10, 20, 0, 0}, {2, 1, 1});
+  check("zeros", {10, 20, -40, 0}, {1, 1, 1});
+}
+
+TEST_CASE("roi_pool has the first NaN wherever it is") {
+  for (const std::vector<double>& values : {std::vector<double>{kNaN, 1}, std::vector<double>{1, kNaN}}) {
+    const auto [out, at] = roi_pool_intermediate(reals(values, {1, 1, 1, 2}), reals({0, 0, 1, 0}, {1, 4}),
+                                                 full({1}, 1, DType::int32), 1, 1, 1);
+    CHECK(std::isnan(of(out)[0]));
+    CHECK(at.to_vector<int64_t>() == std::vector<int64_t>{std::isnan(values[0]) ? 0 : 1});
+  }
+}
+
 TEST_CASE("bilinear weights never touch elements outside of the image") {
   const Tensor x = reals({kNaN, 7, 8}, {1, 1, 1, 3}), grid = reals({0.5, 0}, {1, 1, 1, 2});
   CHECK(of(grid_sample(x, grid)) == std::vector<double>{7.5});

@@ -88,6 +88,11 @@ def settled(earlier, row):
     old, new = earlier.split(" ")[3:], row.split(" ")[3:]
     if len(old) != len(new) or any(a != b for a, b in zip(old, new) if "[" in a + b or "-" in (a, b)):
         return row
+    floats = [False]
+    for each in new:
+        floats.append(each[0] == "f" if "[" in each else floats[-1])
+    if any(a != b for a, b, kind in zip(old, new, floats[1:]) if not kind):
+        return row
     numbers = [np.array([float(each) for each in side if "[" not in each and each != "-"]) for side in (old, new)]
     finite = np.isfinite(numbers[1])
     largest = np.abs(numbers[1][finite]).max(initial=0)

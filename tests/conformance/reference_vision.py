@@ -50,7 +50,7 @@ def place_of(coordinate, size, padding, aligned):
         slope *= -1 if at < start else 1
         slope *= -1 if turns % 2 == 1 and rest > 0 else 1
         at = (span - rest if turns % 2 == 1 else rest) + start
-    if padding != "zeros" and not 0 <= at <= size - 1:
+    if padding != "zeros" and not 0 <= at < size - 1:
         at, slope = min(max(at, 0.0), size - 1.0), 0.0
     return at, slope
 

@@ -43,7 +43,10 @@ Places places_of(const Sampling& how, const Tensor& coordinates, int64_t size) {
   Places places{scale(coordinates, span / 2, span / 2 - before), full_like(coordinates.detach(), span / 2)};
   if (how.padding == Padding::zeros) return places;
   if (how.padding == Padding::reflection && span > 0) reflect(places, span, before);
-  places.slope = where(is_between(places.at, 0, last), places.slope, full_like(places.slope, 0));
+  const Tensor fixed = places.at.detach(), zero = full_like(fixed, 0), outside = isnan(fixed);
+  const Tensor moves = logical_and(greater_equal(fixed, zero), less_than(fixed, full_like(fixed, last)));
+  places.slope = where(moves, places.slope, zero);
+  places.at = where(outside, zero, places.at);  // NaN is at the first element
   places.at = clip(places.at, 0, last);
   return places;
 }

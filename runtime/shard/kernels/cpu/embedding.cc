@@ -100,19 +100,33 @@ void gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index
   run(x.data<char>(), rows, view, bytes, out.data<char>());
 }
 
+/// For each of the rows row_of(0), ... below `size`, whether it is the first of its kind.
+template <class RowOf>
+std::vector<uint8_t> first_of_rows(int64_t size, int64_t count, const RowOf& row_of) {
+  std::vector<uint8_t> seen(static_cast<size_t>(size)), first(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    uint8_t& known = seen[static_cast<size_t>(row_of(i))];
+    first[static_cast<size_t>(i)] = known == 0;
+    known = 1;
+  }
+  return first;
+}
+
 /// Adds up the elements of each line of x, of `view`, by their rows in a line of the result, in their order.
 template <class T>
 void sum_lines(const AxisView& view, const T* x, const DenseTensor& index, int64_t size, T* out) {
   using C = Compute<T>;
   visit_index(index, [&](const auto* rows) {
+    const auto row_of = [=](int64_t i) { return rows[i] < 0 ? rows[i] + size : int64_t{rows[i]}; };
+    const std::vector<uint8_t> begins = first_of_rows(size, view.size, row_of);  // a sum, which may be -0
     parallel_for(view.outer, 2 * view.size + size, [&](int64_t first, int64_t last) {
       std::vector<C> sums(static_cast<size_t>(size));
       for (int64_t line = first; line < last; ++line) {
         std::fill(sums.begin(), sums.end(), C(0));
         const T* const from = x + line * view.size;
         for (int64_t i = 0; i < view.size; ++i) {
-          C& sum = sums[static_cast<size_t>(rows[i] < 0 ? rows[i] + size : rows[i])];
-          sum = wrap_add(sum, static_cast<C>(from[i]));
+          C& sum = sums[static_cast<size_t>(row_of(i))];
+          sum = begins[static_cast<size_t>(i)] != 0 ? static_cast<C>(from[i]) : wrap_add(sum, static_cast<C>(from[i]));
         }
         for (int64_t row = 0; row < size; ++row) out[line * size + row] = T(sums[static_cast<size_t>(row)]);
       }

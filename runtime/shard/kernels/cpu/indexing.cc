@@ -109,12 +109,11 @@ void take_rows(const AxisView& view, int64_t count, const T* from, const I* indi
   const int64_t size = view.size;
   const auto place = [=](int64_t index) { return index < 0 ? index + size : index; };
   if (view.inner == 1) {  // elements of one line
-    parallel_for(view.outer, 2 * count, [&](int64_t first, int64_t last) {
-      for (int64_t line = first; line < last; ++line) {
-        const T* const elements = from + line * view.size;
-        const I* const at = indices + line * count;
-        T* const out = to + line * count;
-        for (int64_t i = 0; i < count; ++i) out[i] = elements[place(at[i])];
+    parallel_for(view.outer * count, 2, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last;) {
+        const int64_t line = i / count, end = std::min((line + 1) * count, last);
+        const T* const elements = from + line * size;
+        for (; i < end; ++i) to[i] = elements[place(indices[i])];
       }
     });
     return;

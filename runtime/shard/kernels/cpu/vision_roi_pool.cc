@@ -44,7 +44,8 @@ void roi_pool(const OpContext& ctx, const DenseTensor& x, const DenseTensor& box
         int64_t best = -1;
         for (int64_t h = rows.first; h < rows.end; ++h) {
           for (int64_t at = h * width + columns.first; at < h * width + columns.end; ++at) {
-            if (best < 0 || static_cast<C>(from[at]) > static_cast<C>(from[best])) best = at;
+            const C value = static_cast<C>(from[at]), largest = best < 0 ? value : static_cast<C>(from[best]);
+            if (best < 0 || value > largest || (value != value && largest == largest)) best = at;
           }
         }
         out.data<T>()[i * parts + p] = best < 0 ? T(0) : from[best];

@@ -39,7 +39,8 @@ Place place_of(const Sampling& how, double coordinate, int64_t size) {
   if (std::isnan(place.at)) place = {how.padding == Padding::zeros ? -2.0 : 0.0, 0};
   // Beyond these bounds all elements around a place are outside.
   const double first = how.padding == Padding::zeros ? -2 : 0, end = how.padding == Padding::zeros ? last + 2 : last;
-  if (place.at >= first && place.at <= end) return place;
+  if (place.at >= first && place.at < end)
+    return place;  // at the last element none follows, towards which it could move
   return {std::clamp(place.at, first, end), 0};
 }
 
@@ -63,9 +64,11 @@ struct Images {
 };
 
 /// The elements around one place.
-struct Around {
-  std::array<int64_t, 8> from;                   // in the image of a channel; -1 where one is outside
-  std::array<double, 8> weight;                  // of each of them
+struct Elements {
+  std::array<int64_t, 8> from;   // in the image of a channel; -1 where one is outside
+  std::array<double, 8> weight;  // of each of them
+};
+struct Around : Elements {
   std::array<std::array<double, 3>, 8> slope{};  // of the weight in each coordinate
 };
 
@@ -172,7 +175,7 @@ void sample_grid_grad(const Images& images, const DenseTensor& x, const DenseTen
 /// The gradient of x: the places of an image add to its elements in their order, in double.
 template <class T>
 void sample_x_grad(const Images& images, const DenseTensor& grid, const DenseTensor& out_grad, DenseTensor& x_grad) {
-  std::vector<Around> found(static_cast<size_t>(images.places));
+  std::vector<Elements> found(static_cast<size_t>(images.places));
   for (int64_t image = 0; image < grid.dims()[0]; ++image) {
     const T* const coordinates = grid.data<T>() + image * images.places * images.space;
     parallel_for(images.places, 16 * images.corners, [&](int64_t begin, int64_t end) {
@@ -186,7 +189,7 @@ void sample_x_grad(const Images& images, const DenseTensor& grid, const DenseTen
         std::fill(sums.begin(), sums.end(), 0.0);
         const T* const grad = out_grad.data<T>() + c * images.places;
         for (int64_t p = 0; p < images.places; ++p) {
-          const Around& one = found[static_cast<size_t>(p)];
+          const Elements& one = found[static_cast<size_t>(p)];
           const auto g = static_cast<double>(static_cast<Compute<T>>(grad[p]));
           for (size_t k = 0; k < static_cast<size_t>(images.corners); ++k) {
             if (one.from[k] >= 0) sums[static_cast<size_t>(one.from[k])] += one.weight[k] * g;
