@@ -145,6 +145,22 @@ TEST_CASE("flash_attn: a key that no query sees has no effect, even if it is not
   }
 }
 
+TEST_CASE("flash_attn: a query that is not finite has no effect on the gradients of keys that it does not see") {
+  const Tensor mask = Tensor::from_data<double>({0, -kInfinity, -kInfinity, 0, 0, 0, 0, 0, 0}, {1, 1, 3, 3});
+  const auto run = [&](double bad) {
+    const Tensor at = Tensor::from_data<double>({bad, 0, 0, 0, 0, 0}, {1, 3, 1, 2});
+    const Tensor q = add(reals({1, 3, 1, 2}, 1, DType::float64), at),
+                 k = reals({1, 3, 1, 2}, 2, DType::float64).set_requires_grad(true),
+                 v = reals({1, 3, 1, 2}, 3, DType::float64).set_requires_grad(true);
+    const Tensor out = std::get<0>(flash_attn(q, k, v, {}, mask));
+    std::vector<std::vector<double>> all;
+    for (const Tensor& each : grad({out}, {k, v}, {full_like(out.detach(), 1)}))
+      all.push_back(of(slice(each, {1}, {1}, {3})));
+    return all;
+  };
+  for (const double bad : {kInfinity, -kInfinity, static_cast<double>(NAN)}) CHECK(run(bad) == run(0));
+}
+
 TEST_CASE("what a query does not see has no effect on it and on its gradients, even if it is not finite") {
   for (const double bad : {kInfinity, static_cast<double>(NAN)}) {
     // Query 1 of the first sequence does not see key 2; only it is finite in the second one.

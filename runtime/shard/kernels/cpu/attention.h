@@ -257,10 +257,9 @@ int64_t score(const Attention<T>& a, int64_t h, int64_t first, int64_t rows, int
     C* scores = block.scores.data() + i * kKeys;
     if (a.mask.data != nullptr) {
       const T* mask = a.mask.at(h, first + i) + start;
-      for (int64_t j = 0; j < n; ++j) {
-        const C bias = static_cast<C>(mask[j]), sum = scores[j] + bias;
-        scores[j] = bias == lowest<C>() ? bias : sum;  // also beside a score that is not finite
-      }
+      for (int64_t j = 0; j < n; ++j) scores[j] += static_cast<C>(mask[j]);
+      // Also where the score was not finite. A loop of its own vectorises.
+      for (int64_t j = 0; j < n; ++j) scores[j] = static_cast<C>(mask[j]) == lowest<C>() ? lowest<C>() : scores[j];
     }
     const int64_t visible = std::clamp<int64_t>(a.visible(first + i) - start, 0, n);
     std::fill(scores + visible, scores + kKeys, lowest<C>());
@@ -427,9 +426,10 @@ int64_t weigh(const AttentionGrad<T>& g, int64_t h, int64_t first, int64_t rows,
       std::fill_n(slopes, kKeys, C(0));
       continue;
     }
-    for (int64_t j = 0; j < kKeys; ++j) {
-      const C weight = exp_of(weights[j] - sum);
-      weights[j] = weights[j] == lowest<C>() ? C(0) : weight;
+    if (std::isnan(sum)) {  // the query sees what is not finite
+      for (int64_t j = 0; j < kKeys; ++j) weights[j] = weights[j] == lowest<C>() ? C(0) : sum;
+    } else {
+      for (int64_t j = 0; j < kKeys; ++j) weights[j] = exp_of(weights[j] - sum);
     }
     const C mean = block.mean[i];
     if (a.dropout > 0) {
@@ -439,10 +439,8 @@ int64_t weigh(const AttentionGrad<T>& g, int64_t h, int64_t first, int64_t rows,
         weights[j] *= kept;
       }
     } else {
-      for (int64_t j = 0; j < kKeys; ++j) {
-        const C slope = weights[j] * (slopes[j] - mean);
-        slopes[j] = weights[j] == C(0) ? C(0) : slope;
-      }
+      for (int64_t j = 0; j < kKeys; ++j) slopes[j] = weights[j] * (slopes[j] - mean);
+      for (int64_t j = 0; j < kKeys; ++j) slopes[j] = weights[j] == C(0) ? C(0) : slopes[j];
     }
   }
   return begin;
