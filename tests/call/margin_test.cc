@@ -62,6 +62,15 @@ TEST_CASE("margin_cross_entropy of cosines of 1 is finite and has an infinite sl
   CHECK(std::isnan(slopes[4]));
 }
 
+TEST_CASE("margin_cross_entropy of a cosine of 1 has a finite slope where an angle is only multiplied") {
+  for (const bool recorded : {false, true}) {
+    const Tensor x = reals({1, 0}, {1, 2}).set_requires_grad(true);
+    const Tensor slopes = grad({sum(loss_of(x, labels({0}), 2, 0, 0, 1))}, {x}, {}, {.create_graph = recorded})[0];
+    // cos(2 t) is 2 x^2 - 1, whose slope is 4 at 1; of the loss it is softmax - 1 there.
+    CHECK(near({of(slopes.detach())[0]}, {4 * (1 / (1 + std::exp(-1.0)) - 1)}, 1e-12));
+  }
+}
+
 TEST_CASE("margin_cross_entropy of 16 bits does not round what it multiplies by the scale") {
   const Values values = {0.3, 0.28, -0.9, 0.1, 0.05, 0.7};
   for (const DType dtype : {DType::float16, DType::bfloat16}) {

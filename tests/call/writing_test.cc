@@ -245,7 +245,7 @@ TEST_CASE("average_accumulates_ refuses arguments that do not fit") {
   refused(x, x, one, 101, ErrorCode::invalid_argument, "min_average_window is 101");
 }
 
-TEST_CASE("auc is the area that pairs of rows give, and a sliding window forgets old calls") {
+TEST_CASE("auc is the area that pairs of rows make up, and a sliding window forgets old calls") {
   const Tensor x = reals({0.9, 0.6, 0.55, 0.2}, {4, 1}), label = whole({1, 0, 1, 0}, {4});
   const Tensor none = zeros({1, 101}, DType::int64);
   const auto [area, positive, negative] = auc(x, label, none, none, {}, "ROC", 100, 0);

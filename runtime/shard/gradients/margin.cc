@@ -28,7 +28,11 @@ Tensor by_margins(const Tensor& logits, const Tensor& label, const Tensor& grad,
     const Tensor other = is_other(logits, label), x = widened(logits);
     const Tensor cosine = sum(where(other, full_like(x, 0), x), {1}, /*keepdim=*/true);
     const Tensor turned = shard::scale(sin(shard::scale(acos(cosine), factor, angle)), factor);
-    const Tensor slope = multiply(turned, rsqrt(shard::scale(square(cosine), -1, 1)));
+    Tensor slope = multiply(turned, rsqrt(shard::scale(square(cosine), -1, 1)));
+    if (angle == 0) {  // the limit at 1
+      const Tensor fixed = cosine.detach();
+      slope = where(equal(fixed, full_like(fixed, 1)), full_like(fixed, factor * factor), slope);
+    }
     result = where(other, wide, multiply(wide, slope));
   }
   return narrowed(shard::scale(result, static_cast<double>(scale)), logits.dtype());

@@ -389,6 +389,7 @@ struct Margins {
   bool turns() const { return factor != 1 || angle != 0; }
   double with(double x) const { return (turns() ? std::cos(factor * std::acos(x) + angle) : x) - cosine; }
   double slope(double x) const {
+    if (angle == 0 && x == 1) return factor * factor;  // the limit
     return turns() ? factor * std::sin(factor * std::acos(x) + angle) / std::sqrt((1 - x) * (1 + x)) : 1;
   }
 };
