@@ -43,9 +43,10 @@ SHARD_API std::tuple<Tensor, Tensor> nll_loss(const Tensor& input, const Tensor&
 /// softmax of scale * logits [n, c] and loss = -log(softmax at label), [n, 1], where the cosine
 /// cos(t) of the class that label names is first replaced by cos(margin1 * t + margin2) - margin3;
 /// label [n] or [n, 1], int32 or int64 (one outside of the classes is an out_of_range error). A
-/// cosine outside of [-1, 1] at label gives NaN, and 1 and -1 have no finite slope, unless margin1
-/// is 1 and margin2 is 0. Shards of the classes are those of a mesh, so nranks must be 1
-/// (invalid_argument), and ring_id, rank and return_softmax have no effect. Float dtypes.
+/// cosine outside of [-1, 1] at label makes the loss NaN. The slope at 1 is finite where margin2 is
+/// 0, and that at -1 where margin1 is 1 as well. Shards of the classes are those of a mesh, so
+/// nranks must be 1 (invalid_argument), and ring_id, rank and return_softmax have no effect. Float
+/// dtypes.
 SHARD_API std::tuple<Tensor, Tensor> margin_cross_entropy(const Tensor& logits, const Tensor& label,
     bool return_softmax = false, int ring_id = 0, int rank = 0, int nranks = 1,
     float margin1 = 1.0f, float margin2 = 0.5f, float margin3 = 0.0f, float scale = 64.0f,

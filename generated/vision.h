@@ -42,8 +42,9 @@ SHARD_API Tensor roi_align(const Tensor& x, const Tensor& boxes, const Tensor& b
 /// The largest elements of images x [n, c, h, w] in pooled_height x pooled_width parts of boxes [r,
 /// 4] (x1, y1, x2, y2, times spatial_scale and rounded, both ends included): [r, c, pooled_height,
 /// pooled_width]. Parts may share elements; one outside of the image is 0. arg_max (int64) is the
-/// place of each in its image, counted row by row, the first of equal ones; -1 where there is none.
-/// boxes, boxes_num and their errors are as in roi_align. One float dtype; boxes have no gradient.
+/// place of each in its image, counted row by row, the first of equal ones, or of NaN, which is
+/// larger than all numbers; -1 where there is none. boxes, boxes_num and their errors are as in
+/// roi_align. One float dtype; boxes have no gradient.
 SHARD_API std::tuple<Tensor, Tensor> roi_pool_intermediate(const Tensor& x, const Tensor& boxes,
     const Tensor& boxes_num, int pooled_height = 1, int pooled_width = 1, float spatial_scale = 1.0,
     CallSite site = CallSite::here());
@@ -68,8 +69,9 @@ SHARD_API Tensor box_coder(const Tensor& prior_box, const Tensor& prior_box_var,
     const Tensor& target_box, const std::string& code_type = "encode_center_size",
     bool box_normalized = true, int axis = 0, const std::vector<float>& variance = {});
 /// The gradients of x and of grid, of their shapes and dtype. At an element the slope of grid is
-/// that towards the next one, and with nearest it is 0. That of x is a pending sum where places are
-/// sharded, that of grid where channels are.
+/// that towards the next one; at the last one it is 0, but for zeros as padding, and with nearest
+/// it is 0 everywhere. That of x is a pending sum where places are sharded, that of grid where
+/// channels are.
 SHARD_API std::tuple<Tensor, Tensor> grid_sample_grad(const Tensor& x, const Tensor& grid,
     const Tensor& out_grad, const std::string& mode, const std::string& padding_mode,
     bool align_corners);
