@@ -358,7 +358,7 @@ TEST_CASE("convolutions and pools keep sharded space dims, unless one element is
        {x},
        "[-, -, a, -], [-, -, a, -] -> [-, -, a, -]"},
   });
-  Case sharded{ops::conv2d, {{x, "-, -, b, a"}, {filter, whole}}, conv, {out}, ""};
+  Case sharded{ops::conv2d, {{x, "-, -, a, b"}, {filter, whole}}, conv, {out}, ""};
   CHECK(run(sharded).reduce_axes == AxisList{0, 1});
   CHECK(run(sharded, {"-, -, -, b"}).text == "[-, -, -, b], [-, -, -, -] -> [-, -, -, b]");
 }

@@ -33,8 +33,8 @@ int position(const ProcessMesh& mesh, const AxisList& axes, const Coordinate& at
 /// The transfer of what `held` and `needed` have in common between their ranks.
 BoxTransfer transfer(int peer, const ShardBox& held, const ShardBox& needed) {
   const ShardBox both = common(held, needed);
-  return {peer,     held.dims, difference(both.begin, held.begin), needed.dims, difference(both.begin, needed.begin),
-          both.dims};
+  const Dims from = difference(both.begin, held.begin), to = difference(both.begin, needed.begin);
+  return {peer, held.dims, from, needed.dims, to, both.dims};
 }
 
 }  // namespace

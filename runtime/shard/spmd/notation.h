@@ -33,8 +33,8 @@ inline constexpr int kNoLetter = -1;  // a dim that is never sharded, such as a 
 struct Fetch {
   size_t input = 0;  // flat
   int letter = kNoLetter;
-  std::vector<double>
-      part;  // for each mesh axis: what a rank receives if the axis shards the letter, as a part of the input
+  /// For each mesh axis: what a rank receives if that axis shards the letter, as a part of the input.
+  std::vector<double> part;
 };
 
 /// The letter of each dim of each flat input and output.
