@@ -58,8 +58,8 @@ const Differentiable& differentiable() {
         if (line.starts_with("    record_composite : true")) op->recorded_as_composite = true;
       }
     }
-    ops.at("scatter_grad").in_place =
-        false;  // scatter_grad_ is not recorded, because it returns a new tensor beside its argument
+    // These in-place forms are not recorded, because they return new tensors beside their argument.
+    for (const char* op : {"scatter_grad", "lu"}) ops.at(op).in_place = false;
     Differentiable found;
     for (const auto& [name, op] : ops) {
       if (op.is_backward && op.kernel && op.backward.empty() && !op.recorded_as_composite)
