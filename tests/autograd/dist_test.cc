@@ -289,9 +289,9 @@ TEST_CASE("25: a leaf that requires a gradient does not adopt the layout of a re
     Tensor x = distribute(value, rows).set_requires_grad(true), other = distribute(value, rows),
            same = distribute(value, rows).set_requires_grad(true);
     const NoGrad off;
-    cumsum_(other, 0);
+    cumprod_(other, 0);
     require(spec_of(other) != rows);
-    check_contains(error_of([&] { cumsum_(x, 0); }, ErrorCode::policy), "it is a leaf that requires a gradient");
+    check_contains(error_of([&] { cumprod_(x, 0); }, ErrorCode::policy), "it is a leaf that requires a gradient");
     require(spec_of(x) == rows && x.version() == 0 && full_equals<double>(x, {1, 2, 3, 4, 5, 6, 7, 8}));
     add_(same, same);
     require(spec_of(same) == rows && same.version() == 1);

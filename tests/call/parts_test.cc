@@ -1,5 +1,5 @@
-// Ops whose kernels gather the parts of sharded lines, or add up those of groups of images: values and layouts against
-// one rank, for uneven and empty shards, and for dims that two mesh axes share.
+// Ops whose kernels gather the parts of sharded lines, or add up those of groups of images, and attention with sharded
+// keys: values and layouts against one rank, for uneven and empty shards, and for dims that two mesh axes share.
 #include <catch2/catch.hpp>
 
 #include <algorithm>
@@ -246,5 +246,76 @@ TEST_CASE("norms of sharded images send the sums of groups and no elements") {
     sends(3 * 2 * 16 + 2 * 4 * 8, [&, y = y, mean = mean, variance = variance] {
       group_norm_grad(x, scale, scale, mean, variance, y, 1e-5f, 2);
     });
+  });
+}
+
+namespace {
+
+/// One call of attention on q [2, 3, 4, 5] and `keys` keys, in two heads, and its gradients.
+struct Attention {
+  int64_t keys;
+  bool causal, masked;
+  float dropout;
+  double last = 0;  // added to the last key and its value, which the last query alone sees if `causal`
+
+  /// `layout`: of k and v on a mesh, null for plain tensors.
+  Tensors run(const ProcessMesh* mesh, const char* layout) const {
+    const auto wave = [](const Dims& dims, int start, double at_end = 0) {
+      std::vector<double> values;
+      for (int64_t i = 0; i < dims.numel(); ++i) {
+        const bool ends = i / dims.numel(2, 4) % dims[1] == dims[1] - 1;
+        values.push_back(std::sin(static_cast<double>(i * i + start)) + (ends ? at_end : 0));
+      }
+      return Tensor::from_data(values, dims);
+    };
+    const auto placed = [&](const Tensor& plain, const char* text) {
+      if (layout == nullptr) return assign(plain);
+      const int rank = plain.dims().rank();
+      return distribute(plain, text == nullptr ? DistSpec::replicated(mesh, rank) : DistSpec::parse(mesh, text));
+    };
+    const Tensor q = placed(wave({2, 3, 4, 5}, 0), nullptr).set_requires_grad(true),
+                 k = placed(wave({2, keys, 2, 5}, 1, last), layout).set_requires_grad(true),
+                 v = placed(wave({2, keys, 2, 6}, 2, last), layout).set_requires_grad(true),
+                 seed = placed(Tensor::from_data(std::vector<int64_t>{3, 5}, Dims{2}), nullptr);
+    const Tensor mask = masked ? placed(wave({2, 1, 3, keys}, 3), nullptr) : Tensor();
+    const auto [out, softmax, lse, used] = flash_attn(q, k, v, seed, mask, dropout, causal, true);
+    Tensors results = grad({sum(multiply(out, out), {})}, {q, k, v});
+    results.insert(results.end(), {out, softmax, lse, used});
+    return results;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("attention with sharded keys, and its gradients, are those of one rank") {
+  for (const Attention& attention :
+       {Attention{13, false, false, 0}, Attention{13, true, true, 0}, Attention{70, true, false, 0.5f},
+        Attention{2, true, true, 0}, Attention{13, true, false, 0, kNaN}}) {
+    const Elements expected = elements_of(attention.run(nullptr, nullptr));
+    REQUIRE(std::isfinite(expected[0][0]));  // query 0, also where another one sees a key that is not finite
+    run_ranks(6, [&](Rank&) {
+      for (const char* layout :
+           {"-, a, -, -", "-, b, -, -", "-, a+b, -, -", "-, b+a, -, -", "a, b, -, -", "-, b, a, -"}) {
+        const Tensors got = attention.run(mesh_of_axes(), layout);
+        const std::string what = std::to_string(attention.keys) + " keys in " + layout;
+        check(alike(elements_of(got), expected, 1e-12), what);
+        check(spec_of(got[1])->text() == spec_of(got[2])->text(), "layouts of gradients, " + what);
+      }
+    });
+  }
+}
+
+TEST_CASE("attention sends sums of queries instead of keys where those are fewer bytes") {
+  run_ranks(2, [](Rank& rank) {
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"a"});
+    const Tensor k = distribute(ones({2, 64, 4, 8}, DType::float32), DistSpec::parse(mesh, "-, a, -, -"));
+    const auto sent = [&](int64_t queries) {
+      const Tensor q = distribute(ones({2, queries, 4, 8}, DType::float32), DistSpec::replicated(mesh, 4));
+      const int64_t before = rank.stats().bytes_sent;
+      flash_attn(q, k, k, {}, {});
+      return rank.stats().bytes_sent - before;
+    };
+    check(sent(1) == 2 * 1 * 4 * (8 + 2) * 4, "the maximum, the sum and 8 values of each query and head");
+    check(sent(8192) == 2 * (2 * 32 * 4 * 8) * 4, "the keys and values");
   });
 }

@@ -104,7 +104,7 @@ TEST_CASE("movement: dims that are repeated or cut stay whole, triangles and sca
   });
 }
 
-TEST_CASE("flash_attn: batches, heads and queries are on their own, keys are whole") {
+TEST_CASE("flash_attn: batches, heads and queries are on their own, parts of keys are combined") {
   const Dims q{6, 8, 12, 16}, k{6, 9, 12, 16}, out = q, lse{6, 12, 8}, none{0}, seed{2};
   const std::vector<AttrValue> attrs = {0.0, kNo, kNo, kNo, std::string()};
   const auto with = [&](const Dims& kv, const char* on_q, const char* on_k, const char* on_v) {
@@ -119,6 +119,8 @@ TEST_CASE("flash_attn: batches, heads and queries are on their own, keys are who
         "[a, -, b, -], [a, -, b, -], [a, -, b, -], [], [] -> [a, -, b, -], [-], [a, b, -], [-]");
   CHECK(with(k, "-, a, -, b", "-, a, -, -", "-, -, -, -") ==
         "[-, a, -, -], [-, -, -, -], [-, -, -, -], [], [] -> [-, a, -, -], [-], [-, -, a], [-]");
+  CHECK(with(k, "a, -, -, -", "a, b, -, -", "a, b, -, -") ==
+        "[a, -, -, -], [a, b, -, -], [a, b, -, -], [], [] -> [a, -, -, -], [-], [a, -, -], [-]");
   // Three ranks: six heads of k and v are sharded with the twelve of q, four are not.
   CHECK(with({6, 9, 6, 16}, "-, -, b, -", "-, -, -, -", "-, -, -, -") ==
         "[-, -, b, -], [-, -, b, -], [-, -, b, -], [], [] -> [-, -, b, -], [-], [-, b, -], [-]");
@@ -307,7 +309,7 @@ TEST_CASE("memory_efficient_attention_grad: what bias is broadcast along leaves 
       "-] -> [a, -, b, -], [a, -, b, -], [a, -, b, -], [-, b, -, -] sum(a)");
 }
 
-TEST_CASE("flash_attn_grad: queries that are cut, and heads where k and v are whole, leave sums pending") {
+TEST_CASE("flash_attn_grad: queries or keys that are cut, and heads where k and v are whole, leave sums pending") {
   const Dims q{6, 8, 12, 16}, lse{6, 12, 8};
   const auto with = [&](const Dims& kv, const char* on_q, const char* on_lse) {
     const In like_q{q, on_q}, like_k{kv, "-, -, -, -"};

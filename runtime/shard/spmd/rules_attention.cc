@@ -26,24 +26,25 @@ int64_t head_shards(const RuleArgs& args, std::span<const int> inputs, std::span
   return shards;
 }
 
-/// The letters of attention. Batches, heads and queries are independent; keys and widths are not
-/// sharded. Where q has more heads than k and v, the three are sharded alike if every shard of k
-/// and v goes with whole groups of q. Otherwise k and v are not sharded by heads, and the kernel
-/// finds its heads in them. Rows of packed sequences are whole.
+/// The letters of attention. Batches, heads and queries are independent; widths are not sharded, nor are keys, unless
+/// the kernel knows that it has a part of them (`of_keys`). Where q has more heads than k and v, the three are sharded
+/// alike if every shard of k and v goes with whole groups of q. Otherwise k and v are not sharded by heads, and the
+/// kernel finds its heads in them. Rows of packed sequences are whole.
 struct AttentionLetters {
   AttentionLetters(const RuleArgs& args, Notation& n, std::span<const int> heads_in, std::span<const int> heads_out,
-                   bool packed = false) {
+                   Letter::Role of_keys, bool packed = false) {
     const Dims &q_dims = args.tensors[0].meta.dims, &k_dims = args.tensors[1].meta.dims;
     const int rank = q_dims.rank();
     const int64_t q_heads = q_dims[rank - 2], kv_heads = k_dims[rank - 2];
     if (!packed) {
       batch = n.add({Letter::Role::map, ReduceType::sum, q_dims[0]});
       sequence = n.add({Letter::Role::map, ReduceType::sum, q_dims[1]});
+      keys = n.add({of_keys, ReduceType::sum, k_dims[1], gathered(args)});
     }
     heads = n.add({Letter::Role::map, ReduceType::sum, q_heads});
     share_heads = q_heads == kv_heads || kv_heads % head_shards(args, heads_in, heads_out) == 0;
     q = {batch, sequence, heads, kNoLetter};
-    kv = {batch, kNoLetter, share_heads ? heads : kNoLetter, kNoLetter};
+    kv = {batch, keys, share_heads ? heads : kNoLetter, kNoLetter};
     if (rank == 3) {
       q.erase(q.begin());
       kv.erase(kv.begin());
@@ -56,31 +57,44 @@ struct AttentionLetters {
     const Dims &dims = mask.meta.dims, &q_dims = args.tensors[0].meta.dims;
     const int rank = q_dims.rank();
     const int row = sequence != kNoLetter && dims[dims.rank() - 2] == q_dims[rank - 3] ? sequence : kNoLetter;
-    if (dims.rank() == 2) return {row, kNoLetter};
+    if (dims.rank() == 2) return {row, keys};
     return {batch != kNoLetter && dims[0] == q_dims[0] ? batch : kNoLetter,
-            dims[1] == q_dims[rank - 2] ? heads : kNoLetter, row, kNoLetter};
+            dims[1] == q_dims[rank - 2] ? heads : kNoLetter, row, keys};
   }
 
-  int batch = kNoLetter, sequence = kNoLetter, heads;
+  /// The bytes that a kernel which combines gathers for each line of k (what one batch, head and column has): the
+  /// maximum, the sum and the weighted values of each query.
+  static int64_t gathered(const RuleArgs& args) {
+    const Dims &q_dims = args.tensors[0].meta.dims, &k_dims = args.tensors[1].meta.dims;
+    const int64_t lines = k_dims[0] * k_dims[2] * k_dims[3], numbers = args.tensors[2].meta.dims[3] + 2;
+    const int64_t size = args.tensors[0].meta.dtype == DType::float64 ? 8 : 4;
+    return lines == 0 ? 0 : (q_dims.numel(0, 3) * numbers * size + lines - 1) / lines;
+  }
+
+  int batch = kNoLetter, sequence = kNoLetter, keys = kNoLetter, heads;
   bool share_heads;
   std::vector<int> q, kv, lse;
 };
 
-RuleResult flash_attn(const RuleArgs& args) {
+/// A kernel that combines has the maxima, sums and weighted values of each query over its keys.
+RuleResult flash_attn(const RuleArgs& args, bool combines) {
   Notation n;
-  const AttentionLetters letters(args, n, std::array{2, 2, 2, -1, 1}, std::array{2, 1, 1, -1});
+  const AttentionLetters letters(args, n, std::array{2, 2, 2, -1, 1}, std::array{2, 1, 1, -1},
+                                 combines ? Letter::Role::combined : Letter::Role::whole);
   n.inputs = {letters.q, letters.kv, letters.kv, {}, letters.mask(args, args.tensors[4])};
   if (args.tensors[3].spec != nullptr) n.inputs[3] = {kNoLetter};
   n.outputs = {letters.q, {kNoLetter}, letters.lse, {kNoLetter}};
-  if (args.flag("return_softmax")) n.outputs[1] = {letters.batch, letters.heads, letters.sequence, kNoLetter};
+  if (args.flag("return_softmax")) n.outputs[1] = {letters.batch, letters.heads, letters.sequence, letters.keys};
   return solve(args, n);
 }
 
-/// Queries are summed over in the gradients of k and v, and so are heads where k and v are not
-/// sharded with them.
-RuleResult flash_attn_grad(const RuleArgs& args) {
+/// Queries are summed over in the gradients of k and v, and so are heads where k and v are not sharded with them. So
+/// are keys in the gradient of q, where the kernel `knows_keys`: it finds the weights of those that it has from the
+/// sums over all.
+RuleResult flash_attn_grad(const RuleArgs& args, bool knows_keys) {
   Notation n;
-  const AttentionLetters letters(args, n, std::array{2, 2, 2, 2, 1, -1, 1, 2}, std::array{2, 2, 2});
+  const AttentionLetters letters(args, n, std::array{2, 2, 2, 2, 1, -1, 1, 2}, std::array{2, 2, 2},
+                                 knows_keys ? Letter::Role::reduce : Letter::Role::whole);
   n.letters[static_cast<size_t>(letters.sequence)].role = Letter::Role::reduce;
   if (!letters.share_heads) n.letters[static_cast<size_t>(letters.heads)].role = Letter::Role::reduce;
   n.inputs = {
@@ -92,7 +106,8 @@ RuleResult flash_attn_grad(const RuleArgs& args) {
 
 RuleResult flash_attn_unpadded(const RuleArgs& args) {
   Notation n;
-  const AttentionLetters letters(args, n, std::array{1, 1, 1, -1, -1, -1, 1}, std::array{1, 1, 1, -1}, true);
+  const AttentionLetters letters(args, n, std::array{1, 1, 1, -1, -1, -1, 1}, std::array{1, 1, 1, -1},
+                                 Letter::Role::whole, true);
   n.inputs = {letters.q, letters.kv, letters.kv, {kNoLetter}, {kNoLetter}, {}, letters.mask(args, args.tensors[6])};
   if (args.tensors[5].spec != nullptr) n.inputs[5] = {kNoLetter};
   n.outputs = {letters.q, {kNoLetter}, letters.lse, {kNoLetter}};
@@ -102,7 +117,8 @@ RuleResult flash_attn_unpadded(const RuleArgs& args) {
 
 RuleResult flash_attn_unpadded_grad(const RuleArgs& args) {
   Notation n;
-  const AttentionLetters letters(args, n, std::array{1, 1, 1, -1, -1, 1, 1, -1, 1, 1}, std::array{1, 1, 1}, true);
+  const AttentionLetters letters(args, n, std::array{1, 1, 1, -1, -1, 1, 1, -1, 1, 1}, std::array{1, 1, 1},
+                                 Letter::Role::whole, true);
   if (!letters.share_heads) n.letters[static_cast<size_t>(letters.heads)].role = Letter::Role::reduce;
   n.inputs = {letters.q,   letters.kv,  letters.kv,
               {kNoLetter}, {kNoLetter}, letters.q,
@@ -125,7 +141,7 @@ std::vector<std::vector<int>> selected_letters(const RuleArgs& args, const Atten
 RuleResult memory_efficient_attention(const RuleArgs& args) {
   Notation n;
   const AttentionLetters letters(args, n, std::array{2, 2, 2, 1, -1, -1, -1, -1}, std::array{2, 1, -1},
-                                 args.tensors[4].spec != nullptr);
+                                 Letter::Role::whole, args.tensors[4].spec != nullptr);
   n.inputs = selected_letters(args, letters);
   n.outputs = {letters.q, letters.lse, {kNoLetter}};
   return solve(args, n);
@@ -135,7 +151,7 @@ RuleResult memory_efficient_attention(const RuleArgs& args) {
 RuleResult memory_efficient_attention_grad(const RuleArgs& args) {
   Notation n;
   const AttentionLetters letters(args, n, std::array{2, 2, 2, 1, -1, -1, -1, -1, 2, 1, -1, 2}, std::array{2, 2, 2, 1},
-                                 args.tensors[4].spec != nullptr);
+                                 Letter::Role::whole, args.tensors[4].spec != nullptr);
   n.inputs = selected_letters(args, letters);
   const std::vector<int>& bias = n.inputs[3];
   for (const int letter : {letters.batch, letters.sequence, letters.heads}) {
@@ -189,8 +205,10 @@ bool rope_grad_makes_its_angles(const RuleArgs& args) { return makes_angles(args
 }  // namespace
 
 void register_attention_rules() {
-  register_rule("FlashAttInferSpmd", flash_attn);
-  register_rule("FlashAttGradInferSpmd", flash_attn_grad);
+  register_rule("FlashAttInferSpmd", [](const RuleArgs& args) { return flash_attn(args, false); });
+  register_rule("FlashAttGradInferSpmd", [](const RuleArgs& args) { return flash_attn_grad(args, false); });
+  register_rule("CombinedFlashAttInferSpmd", [](const RuleArgs& args) { return flash_attn(args, true); });
+  register_rule("CombinedFlashAttGradInferSpmd", [](const RuleArgs& args) { return flash_attn_grad(args, true); });
   register_rule("FlashAttnUnpaddedInferSpmd", flash_attn_unpadded);
   register_rule("FlashAttnUnpaddedGradInferSpmd", flash_attn_unpadded_grad);
   register_rule("MemoryEfficientAttentionInferSpmd", memory_efficient_attention);

@@ -209,14 +209,14 @@ RuleResult halo_pool(const RuleArgs& args) {
 }
 
 /// Images x and statistics [n, c] or [n, groups]; scale, bias and their gradients, which are summed over the batch,
-/// have the channels alone. Over sharded space dims the kernel combines the sums of groups, and over sharded channels,
-/// unless each is a group of its own.
-template <bool of_channels>
+/// have the channels alone. Space dims are not sharded, nor are channels, unless each is a group of its own
+/// (`of_channels`) or the kernel combines the sums of groups.
+template <bool of_channels, bool combines>
 RuleResult image_norm(const RuleArgs& args) {
   Notation n;
   const Dims& x = args.tensors[0].meta.dims;
   const int channels = channel_dim(args);
-  const std::vector<int> of_image = fresh_letters(n, x, Letter::Role::combined);
+  const std::vector<int> of_image = fresh_letters(n, x, combines ? Letter::Role::combined : Letter::Role::whole);
   n.letters[0].role = Letter::Role::reduce;
   if (of_channels) n.letters[static_cast<size_t>(channels)].role = Letter::Role::map;
   const std::vector<int> statistic = {0, of_channels ? channels : kNoLetter};
@@ -270,8 +270,10 @@ void register_conv_rules() {
   register_rule("ConvTransposeInferSpmd", conv<true>);
   register_rule("ConvTransposeGradInferSpmd", conv_grad<true>);
   register_rule("PoolInferSpmd", pool);
-  register_rule("GroupNormInferSpmd", image_norm<false>);
-  register_rule("InstanceNormInferSpmd", image_norm<true>);
+  register_rule("GroupNormInferSpmd", image_norm<false, false>);
+  register_rule("InstanceNormInferSpmd", image_norm<true, false>);
+  register_rule("CombinedGroupNormInferSpmd", image_norm<false, true>);
+  register_rule("CombinedInstanceNormInferSpmd", image_norm<true, true>);
   register_rule("NllLossInferSpmd", nll_loss);
   register_rule("NllLossGradInferSpmd", nll_loss_grad);
 }

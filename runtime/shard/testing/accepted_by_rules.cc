@@ -260,6 +260,8 @@ std::vector<Accepted> accepted_by_rules() {
   add({"prelu", "norm", "spectral_norm", "fused_bias_residual_layernorm"}, kPending,
       "composites, which are monotone or linear in one argument for the numbers of the case alone");
   add({"accuracy"}, any_state, "the values of x are not read, and counts of few classes agree by chance");
+  add({"flash_attn"}, kPending,
+      "linear in v beside q and k, and the seed is not read without dropout: no kind states which arguments are read");
   add({"group_norm", "instance_norm"}, {"sum", "avg", "max", "min"},
       "a pending bias: no kind is linear or monotone in one argument");
   add({"bce_loss", "log_loss", "huber_loss", "nll_loss"}, kPending,

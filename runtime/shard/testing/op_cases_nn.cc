@@ -140,7 +140,8 @@ void add_cross_entropies(OpCases& cases) {
 /// flash_attn on [2, s, heads, width], with fewer heads in k and v if `kv_heads` is smaller.
 void add_attention(OpCases& cases) {
   const auto add = [&](const char* name, int64_t heads, int64_t kv_heads, bool causal, bool mask, float dropout) {
-    cases.push_back({"flash_attn", name, kFloats, [=](Draw& draw) {
+    cases.push_back({"flash_attn", name, kFloats,
+                     [=](Draw& draw) {
                        const int64_t b = draw.size(), s = draw.size(), t = draw.size(), h = heads * draw.size_above_0(),
                                      d = draw.size_above_0();
                        const int64_t kv = kv_heads == heads ? h : kv_heads;
@@ -152,7 +153,8 @@ void add_attention(OpCases& cases) {
                                          return all(flash_attn(t[0], t[1], t[2], t[3], mask ? t[4] : Tensor(), dropout,
                                                                causal, true));
                                        }};
-                     }});
+                     },
+                     kCombinedUlps, kCombined});
   };
   add("plain", 1, 1, false, false, 0);
   add("causal with mask", 1, 1, true, true, 0);

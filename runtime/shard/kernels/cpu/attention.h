@@ -67,11 +67,11 @@ template <class T>
 struct Attention {
   using C = Compute<T>;
   Rows<const T> q, k, v;
-  int64_t queries, keys;
+  int64_t queries, keys;                     // that are here
   PerHead<const T> mask;                     // [keys] for each head and query
   int64_t first_head, first_kv_head, group;  // local head 0 of q and of k; how many heads of q read one of k
   bool causal;
-  int64_t diagonal;  // with causal, query i sees the keys up to i + diagonal
+  int64_t diagonal;  // with causal, local query i sees the local keys up to i + diagonal
   double scale, dropout;
   RandomKey key;
   int64_t first_weight, head_step, query_step;  // the number of the weight of head h, query i and key j, for dropout,
@@ -82,9 +82,9 @@ struct Attention {
 
   /// The head of k and v that local head `h` of q reads.
   int64_t kv_head(int64_t h) const { return (first_head + h) / group - first_kv_head; }
-  /// The first local query from `first` on that may see a key at or after `start`.
+  /// The first local query from `first` on that may see a local key at or after `start`.
   int64_t first_query(int64_t first, int64_t start) const { return causal ? std::max(first, start - diagonal) : first; }
-  /// How many keys local query `i` may see; the last query sees most.
+  /// How many local keys local query `i` may see; the last query sees most.
   int64_t visible(int64_t i) const { return causal ? std::clamp<int64_t>(i + diagonal + 1, 0, keys) : keys; }
   /// 1 / (1 - dropout) where the weight of key j is kept, else 0.
   C kept(int64_t h, int64_t i, int64_t j) const {
@@ -138,10 +138,10 @@ Attention<T> attention_of(const AttentionCall& call, const Sequence& s) {
   a.dropout = call.dropout;
   a.key = call.key;
   // Weights are numbered in the whole [batch, heads, queries, keys].
+  const int64_t first_row = ((q.begin[0] + s.batch) * heads + q.begin[2]) * queries + q.begin[1] + s.first_query;
   a.query_step = keys;
   a.head_step = queries * keys;
-  a.first_weight =
-      ((q.begin[0] + s.batch) * heads + q.begin[2]) * a.head_step + (q.begin[1] + s.first_query) * keys + s.first_key;
+  a.first_weight = first_row * keys + k.begin[1] + s.first_key;
   return a;
 }
 
@@ -322,11 +322,10 @@ void store_softmax(const Attended<T>& to, int64_t h, int64_t first, int64_t rows
   }
 }
 
-/// The results of the block of queries of a head that begins at `first`.
+/// The maxima, sums and weighted values of the block of queries of a head that begins at `first`, over the keys here.
 template <class T>
-void attend(const Attended<T>& to, int64_t h, int64_t first, Block<Compute<T>>& block) {
+void attend(const Attention<T>& a, int64_t h, int64_t first, Block<Compute<T>>& block) {
   using C = Compute<T>;
-  const Attention<T>& a = to.a;
   const int64_t rows = std::min(kQueries, a.queries - first);
   load_queries(a, h, first, rows, block);
   std::fill_n(block.sums.data(), rows * block.value_step, C(0));
@@ -335,6 +334,14 @@ void attend(const Attended<T>& to, int64_t h, int64_t first, Block<Compute<T>>& 
   const int64_t end = a.visible(first + rows - 1);
   for (int64_t start = 0; start < end; start += kKeys)
     accumulate(a, h, first, rows, start, std::min(kKeys, end - start), block);
+}
+
+/// The results of these queries, whose maxima, sums and weighted values are complete.
+template <class T>
+void store_results(const Attended<T>& to, int64_t h, int64_t first, Block<Compute<T>>& block) {
+  using C = Compute<T>;
+  const Attention<T>& a = to.a;
+  const int64_t rows = std::min(kQueries, a.queries - first);
   for (int64_t i = 0; i < rows; ++i) {
     const C total = block.total[i];
     T* out = to.out.at(first + i, h);
@@ -345,9 +352,10 @@ void attend(const Attended<T>& to, int64_t h, int64_t first, Block<Compute<T>>& 
   if (to.softmax.data != nullptr) store_softmax(to, h, first, rows, block);
 }
 
-/// The results of all sequences, of which all have the same heads and widths.
-template <class T>
-void attend_all(const std::vector<Attended<T>>& all) {
+/// Calls body(sequence, head, first query, block) for each block of queries, on several threads. All sequences have the
+/// same heads and widths.
+template <class T, class Body>
+void for_blocks(const std::vector<Attended<T>>& all, const Body& body) {
   struct Job {
     const Attended<T>* to;
     int64_t head, first;
@@ -365,8 +373,16 @@ void attend_all(const std::vector<Attended<T>>& all) {
   const auto count = static_cast<int64_t>(jobs.size());
   parallel_for(count, cost / count, [&](int64_t begin, int64_t end) {
     Block<Compute<T>> block(rows, all[0].a.width(), all[0].a.value_width());
-    for (int64_t i = begin; i < end; ++i)
-      attend(*jobs[size_t(i)].to, jobs[size_t(i)].head, jobs[size_t(i)].first, block);
+    for (int64_t i = begin; i < end; ++i) body(*jobs[size_t(i)].to, jobs[size_t(i)].head, jobs[size_t(i)].first, block);
+  });
+}
+
+/// The results of all sequences.
+template <class T>
+void attend_all(const std::vector<Attended<T>>& all) {
+  for_blocks(all, [](const Attended<T>& to, int64_t h, int64_t first, Block<Compute<T>>& block) {
+    attend(to.a, h, first, block);
+    store_results(to, h, first, block);
   });
 }
 
