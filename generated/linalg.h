@@ -85,7 +85,7 @@ SHARD_API std::tuple<Tensor, Tensor> qr(const Tensor& x, const std::string& mode
 /// int32, are the rows from 1 with which the rows 1, 2, .., k were exchanged, in this order;
 /// without pivot none are. infos [..], int32, are 0, or the number from 1 of the first element of
 /// the diagonal of U that is 0; without pivot elements below it are infinite or NaN then. Such a
-/// matrix has no gradient (invalid_argument). float32 and float64.
+/// matrix has no gradient (invalid_argument), and neither has lu_. float32 and float64.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> lu(const Tensor& x, bool pivot = true,
     CallSite site = CallSite::here());
 SHARD_API std::tuple<Tensor&, Tensor, Tensor> lu_(Tensor& x, bool pivot = true,

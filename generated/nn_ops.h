@@ -81,11 +81,11 @@ inline constexpr OpDef sync_batch_norm_ = {.name = "sync_batch_norm_", .location
     .kernel = "batch_norm", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef group_norm = {.name = "group_norm", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?">, .attrs = names<"epsilon", "groups", "data_format">,
-    .outputs = slots<"y", "mean", "variance">, .rule = "GroupNormInferSpmd", .kernel = "group_norm",
-    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+    .outputs = slots<"y", "mean", "variance">, .rule = "CombinedGroupNormInferSpmd",
+    .kernel = "group_norm", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef instance_norm = {.name = "instance_norm", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?">, .attrs = names<"epsilon">,
-    .outputs = slots<"y", "saved_mean", "saved_variance">, .rule = "InstanceNormInferSpmd",
+    .outputs = slots<"y", "saved_mean", "saved_variance">, .rule = "CombinedInstanceNormInferSpmd",
     .kernel = "instance_norm", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef dropout = {.name = "dropout", .location = "nn.yaml",
     .inputs = slots<"x", "seed_tensor?">,
@@ -104,8 +104,9 @@ inline constexpr OpDef cross_entropy_with_softmax = {.name = "cross_entropy_with
 inline constexpr OpDef flash_attn = {.name = "flash_attn", .location = "nn.yaml",
     .inputs = slots<"q", "k", "v", "fixed_seed_offset?", "attn_mask?">,
     .attrs = names<"dropout", "causal", "return_softmax", "is_test", "rng_name">,
-    .outputs = slots<"out", "softmax", "softmax_lse", "seed_offset">, .rule = "FlashAttInferSpmd",
-    .kernel = "flash_attn", .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
+    .outputs = slots<"out", "softmax", "softmax_lse", "seed_offset">,
+    .rule = "CombinedFlashAttInferSpmd", .kernel = "flash_attn",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
 inline constexpr OpDef fused_rotary_position_embedding = {.name = "fused_rotary_position_embedding",
     .inplace_name = "fused_rotary_position_embedding_", .location = "nn.yaml",
     .inputs = slots<"q", "k?", "v?", "sin?", "cos?", "position_ids?">,
@@ -155,13 +156,13 @@ inline constexpr OpDef batch_norm_grad = {.name = "batch_norm_grad", .location =
 inline constexpr OpDef group_norm_grad = {.name = "group_norm_grad", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?", "mean", "variance", "y_grad">,
     .attrs = names<"epsilon", "groups", "data_format">,
-    .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">, .rule = "GroupNormInferSpmd",
+    .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">, .rule = "CombinedGroupNormInferSpmd",
     .kernel = "group_norm_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>,
     .no_need_buffer = 0x4};
 inline constexpr OpDef instance_norm_grad = {.name = "instance_norm_grad", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?", "saved_mean", "saved_variance", "y_grad">,
     .attrs = names<"epsilon">, .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">,
-    .rule = "InstanceNormInferSpmd", .kernel = "instance_norm_grad",
+    .rule = "CombinedInstanceNormInferSpmd", .kernel = "instance_norm_grad",
     .kernel_dtypes = dtype_sources<input_dtype(0)>, .no_need_buffer = 0x4};
 inline constexpr OpDef dropout_grad = {.name = "dropout_grad", .inplace_name = "dropout_grad_",
     .location = "nn.yaml", .inputs = slots<"mask", "out_grad">,
@@ -178,7 +179,7 @@ inline constexpr OpDef cross_entropy_with_softmax_grad = {.name = "cross_entropy
 inline constexpr OpDef flash_attn_grad = {.name = "flash_attn_grad", .location = "nn.yaml",
     .inputs = slots<"q", "k", "v", "out", "softmax_lse", "seed_offset", "attn_mask?", "out_grad">,
     .attrs = names<"dropout", "causal", "is_test">, .outputs = slots<"q_grad", "k_grad", "v_grad">,
-    .rule = "FlashAttGradInferSpmd", .kernel = "flash_attn_grad",
+    .rule = "CombinedFlashAttGradInferSpmd", .kernel = "flash_attn_grad",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef fused_rotary_position_embedding_grad = {
     .name = "fused_rotary_position_embedding_grad",

@@ -35,7 +35,7 @@ class FetchedBoxes {
 };
 
 /// The box that this rank needs of flat input `i`, whose local shard is `shard`. All ranks of the mesh call it.
-SHARD_API Fetched fetch_box(Rank& rank, const CallPlan& plan, size_t i, const DenseTensor& shard, const NeededBox& needed,
-                  CommCause cause);
+SHARD_API Fetched fetch_box(Rank& rank, const CallPlan& plan, size_t i, const DenseTensor& shard,
+                            const NeededBox& needed, CommCause cause);
 
 }  // namespace shard::call
