@@ -16,7 +16,7 @@ inline bool next_place(const ProcessMesh& mesh, const AxisList& axes, Coordinate
 }
 
 /// Which boxes of flat input `i` the ranks hold, and which ones they need. The plan and `needed` must outlive it.
-class FetchedBoxes {
+class SHARD_API FetchedBoxes {
  public:
   FetchedBoxes(const CallPlan& plan, size_t i, const NeededBox& needed);
 

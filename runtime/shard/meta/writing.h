@@ -4,7 +4,6 @@
 #include <string_view>
 #include <vector>
 
-#include "shard/core/export.h"
 #include "shard/core/slice_range.h"
 #include "shard/meta/check.h"
 
@@ -20,12 +19,12 @@ struct WrittenSlice {
 };
 
 /// For x of shape `x`. Throws invalid_argument or out_of_range for attributes that do not fit.
-SHARD_API WrittenSlice written_slice(std::string_view op, const Dims& x, const IntArray& starts, const IntArray& ends,
-                                     const IntArray& steps, const IntArray& axes, const IntArray& decrease_axes,
-                                     const IntArray& none_axes);
+WrittenSlice written_slice(std::string_view op, const Dims& x, const IntArray& starts, const IntArray& ends,
+                           const IntArray& steps, const IntArray& axes, const IntArray& decrease_axes,
+                           const IntArray& none_axes);
 /// For each dim of values the dim of x that it is written along; kNoDim where it is repeated. Throws shape_mismatch
 /// where values do not broadcast to the slice.
-SHARD_API std::vector<int> dims_of_values(std::string_view op, const WrittenSlice& slice, const Dims& values);
+std::vector<int> dims_of_values(std::string_view op, const WrittenSlice& slice, const Dims& values);
 
 /// What the indices of index_put select.
 struct Selection {
@@ -35,11 +34,11 @@ struct Selection {
 };
 
 /// For x of shape `x`. Throws dtype_mismatch, shape_mismatch, or invalid_argument for no indices.
-SHARD_API Selection selection(std::string_view op, const Dims& x, std::span<const Meta> indices);
+Selection selection(std::string_view op, const Dims& x, std::span<const Meta> indices);
 /// The common shape of indices, of which those that are masks have one dim. Throws shape_mismatch as a kernel does.
-SHARD_API Dims common_shape(std::string_view op, std::span<const Dims> indices);
+Dims common_shape(std::string_view op, std::span<const Dims> indices);
 /// Throws shape_mismatch, as a kernel does, unless `value` broadcasts to `places`, the shape of what is selected.
-SHARD_API void check_broadcast(std::string_view op, const Dims& value, const Dims& places);
+void check_broadcast(std::string_view op, const Dims& value, const Dims& places);
 
 /// A diagonal of a matrix: `length` elements, the first at [row, column].
 struct DiagonalRange {
