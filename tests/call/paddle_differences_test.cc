@@ -262,6 +262,7 @@ TEST_CASE("differences from Paddle: counting, medians and graphs") {
   CHECK(arrived.dtype() == DType::int64);
   CHECK(std::get<1>(send_u_recv_intermediate(x, edges, edges)).dims() == Dims{0});
   error_of([&] { send_u_recv(x, edges, ints({0, -1})); }, ErrorCode::out_of_range);
+  error_of([&] { send_u_recv(x, reshape(edges, {2, 1}), edges); }, ErrorCode::shape_mismatch);
 }
 
 TEST_CASE("differences from Paddle: what is written") {
