@@ -42,8 +42,10 @@ struct Parts {
 /// images copies the filter into oneDNN's format, and each part of the channels copies the images.
 Parts parts_of(ConvPass pass, const Convolution& conv) {
   const int64_t work = conv.batch * conv.out_places() * conv.filter_numel();
-  const int64_t wanted = std::clamp<int64_t>(work >> 24, 1, 16);
   const int64_t image = pass == ConvPass::input ? conv.out * conv.out_places() : conv.in * conv.in_places();
+  // Where filters are much smaller than images, parts of these are smaller in the caches, too.
+  const int64_t cheap = std::min(conv.batch, conv.batch * image / (4 * conv.filter_numel()));
+  const int64_t wanted = std::clamp<int64_t>(std::max(work >> 24, cheap), 1, 16);
   const int64_t most = conv.groups > 1 ? 1 : std::clamp<int64_t>(written_channels(pass, conv) / 64, 1, 16);
   Parts best{std::min(conv.batch, wanted), 1};
   const auto copied = [&](const Parts& p) { return p.images * conv.filter_numel() + p.channels * conv.batch * image; };
