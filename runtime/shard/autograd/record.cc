@@ -44,8 +44,7 @@ void link_reshaped(TensorImpl& x, const OpDef& op, OwnedEdge edge, const Meta& o
     if (grad.dtype() != dtype) {
       fail(ErrorCode::autograd,
            "[{}] a tensor and a view of it are written in place, but their dtypes are {} and {}: the bits of one have "
-           "no "
-           "gradient in the other; use cast, or pass detach() of the view",
+           "no gradient in the other; use cast, or pass detach() of the view",
            context.node().op().name, to_string(grad.dtype()), to_string(dtype));
     }
     context.set_grads<0>(shard::reshape(grad, shape));

@@ -85,8 +85,7 @@ int64_t check_offsets(const OpContext& ctx, const Meta& cu_seqlens_q, const Meta
   if (whole && q.rank() == 1 && q == k && q[0] > 0) return q[0] - 1;
   fail(whole ? ErrorCode::shape_mismatch : ErrorCode::dtype_mismatch,
        "[{}] cu_seqlens_q is {} and cu_seqlens_k {}, but both must be i32[sequences + 1]: where sequences begin, and "
-       "the "
-       "end of the last one",
+       "the end of the last one",
        ctx.op, to_string(cu_seqlens_q), to_string(cu_seqlens_k));
 }
 

@@ -33,7 +33,7 @@ inline int count_of(const OpContext& ctx, int64_t size) {
 }
 
 /// Calls body(i), which returns whether it succeeds, for each matrix, and returns the first for
-/// which it does not, else -1. Loops of several threads must not throw.
+/// which it does not, else -1. A loop that throws would stop the others halfway.
 template <class Body>
 int64_t first_failure(int64_t count, int64_t cost, const Body& body) {
   std::atomic<int64_t> first = count;
