@@ -2,10 +2,9 @@
 // NaN becomes 0.
 #include <cuda/std/limits>
 
-#include "shard/core/cuda/cuda_call.cuh"
-#include "shard/core/op_context.h"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/cuda_types.cuh"
+#include "shard/kernels/cuda/device.cuh"
 #include "shard/kernels/registry.h"
 
 namespace shard::cuda {
@@ -24,7 +23,7 @@ __device__ To to_integer(From value) {
 }
 
 template <class To, class From>
-__device__ To convert(From value) {
+__device__ To to_dtype(From value) {
   const math_t<From> number = load(value);
   if constexpr (std::is_same_v<To, bool>) {
     return number != math_t<From>{0};
@@ -38,7 +37,7 @@ __device__ To convert(From value) {
 template <class To, class From>
 __global__ void cast_kernel(int64_t count, To* out, const From* x) {
   const int64_t step = gridDim.x * int64_t{blockDim.x};
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += step) out[i] = convert<To>(x[i]);
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += step) out[i] = to_dtype<To>(x[i]);
 }
 
 template <class T>
@@ -48,10 +47,9 @@ void cast(const OpContext& ctx, const DenseTensor& x, DType, DenseTensor& out) {
   const DeviceScope scope(out.device().index);
   visit_dtype(out.dtype(), [&]<class To>(TypeTag<To>) {
     using D = device_t<To>;
-    cast_kernel<<<grid_for(count, kThreads), kThreads, 0, stream()>>>(count, elements<D>(out),
-                                                                      elements<const device_t<T>>(x));
+    launch(ctx, cast_kernel<D, device_t<T>>, grid_for(count, kThreads), kThreads, count, elements<D>(out),
+           elements<const device_t<T>>(x));
   });
-  check_launch(ctx.op);
 }
 
 template <class... T>

@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include "shard/core/dense_tensor.h"
+#include "shard/kernels/cuda/device.cuh"
 
 namespace shard::cuda {
 
@@ -57,6 +58,29 @@ __host__ __device__ T store(math_t<T> value) {
 template <class T>
 T* elements(const DenseTensor& tensor) {
   return static_cast<T*>(tensor.raw());
+}
+
+/// As many elements as one 128-bit load reads.
+template <class T>
+struct alignas(16) Pack {
+  static constexpr int kSize = 16 / sizeof(T);
+  T values[kSize];
+};
+
+/// Pack `i` of memory that is aligned to 16 bytes, as one access that does not stay in the caches.
+template <class T>
+__device__ Pack<T> load_pack(const T* from, int64_t i) {
+  const uint4 bits = __ldcs(reinterpret_cast<const uint4*>(from) + i);
+  Pack<T> pack;
+  memcpy(static_cast<void*>(&pack), &bits, sizeof(bits));
+  return pack;
+}
+
+template <class T>
+__device__ void store_pack(T* to, int64_t i, const Pack<T>& pack) {
+  uint4 bits;
+  memcpy(&bits, &pack, sizeof(bits));
+  __stcs(reinterpret_cast<uint4*>(to) + i, bits);
 }
 
 /// A shape with element strides per operand (0 where an operand is broadcast), small enough to be a kernel argument.

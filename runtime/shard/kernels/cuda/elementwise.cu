@@ -1,9 +1,8 @@
 // Elementwise arithmetic on CUDA: add and multiply with broadcasting, relu. A new one is a functor
 // and a line at the end.
-#include "shard/core/cuda/cuda_call.cuh"
-#include "shard/core/op_context.h"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/cuda_types.cuh"
+#include "shard/kernels/cuda/device.cuh"
 #include "shard/kernels/registry.h"
 
 namespace shard::cuda {
@@ -32,13 +31,6 @@ struct Relu {
   }
 };
 
-/// As many elements as one 128-bit load reads.
-template <class T>
-struct alignas(16) Pack {
-  static constexpr int kSize = 16 / sizeof(T);
-  T values[kSize];
-};
-
 template <class F, class T, class... Rest>
 __device__ T apply(F f, T first, Rest... rest) {
   return store<T>(f(load(first), load(rest)...));
@@ -58,8 +50,8 @@ __global__ void map_packed(F f, int64_t count, T* out, const In*... in) {
 #pragma unroll
       for (int k = 0; k < P::kSize; ++k) result.values[k] = apply(f, pack.values[k]...);
     };
-    each(reinterpret_cast<const P*>(in)[i]...);
-    reinterpret_cast<P*>(out)[i] = result;
+    each(load_pack(in, i)...);
+    store_pack(out, i, result);
   }
   for (int64_t i = packs * P::kSize + thread; i < count; i += step) out[i] = apply(f, in[i]...);
 }
@@ -87,11 +79,10 @@ template <class F, class T, class... In>
 void launch_same_shape(const OpContext& ctx, F f, int64_t count, T* out, const In*... in) {
   if ((aligned(out) && ... && aligned(in))) {
     const unsigned grid = grid_for((count + Pack<T>::kSize - 1) / Pack<T>::kSize, kThreads);
-    map_packed<<<grid, kThreads, 0, stream()>>>(f, count, out, in...);
+    launch(ctx, map_packed<F, T, In...>, grid, kThreads, f, count, out, in...);
   } else {
-    map_single<<<grid_for(count, kThreads), kThreads, 0, stream()>>>(f, count, out, in...);
+    launch(ctx, map_single<F, T, In...>, grid_for(count, kThreads), kThreads, f, count, out, in...);
   }
-  check_launch(ctx.op);
 }
 
 Strided<2> broadcast_shape(const Dims& out, const Dims& x, const Dims& y) {
@@ -116,13 +107,12 @@ void binary(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, De
   const Strided<2> shape = broadcast_shape(out.dims(), x.dims(), y.dims());
   const unsigned grid = grid_for(count, kThreads);
   if (count < (int64_t{1} << 31)) {  // 32-bit division is several times faster; the grid's step must fit too
-    map_broadcast<<<grid, kThreads, 0, stream()>>>(F{}, static_cast<uint32_t>(count), shape, elements<D>(out),
-                                                   elements<const D>(x), elements<const D>(y));
+    launch(ctx, map_broadcast<F, D, uint32_t>, grid, kThreads, F{}, static_cast<uint32_t>(count), shape,
+           elements<D>(out), elements<const D>(x), elements<const D>(y));
   } else {
-    map_broadcast<<<grid, kThreads, 0, stream()>>>(F{}, count, shape, elements<D>(out), elements<const D>(x),
-                                                   elements<const D>(y));
+    launch(ctx, map_broadcast<F, D, int64_t>, grid, kThreads, F{}, count, shape, elements<D>(out), elements<const D>(x),
+           elements<const D>(y));
   }
-  check_launch(ctx.op);
 }
 
 template <class T, class F>

@@ -1,10 +1,7 @@
 // softmax on CUDA along any axis: one pass that computes maximum and sum together, one that writes.
-#include <cub/block/block_reduce.cuh>
-
-#include "shard/core/cuda/cuda_call.cuh"
-#include "shard/core/op_context.h"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/cuda_types.cuh"
+#include "shard/kernels/cuda/device.cuh"
 #include "shard/kernels/registry.h"
 
 namespace shard::cuda {
@@ -35,21 +32,15 @@ struct Merge {
 template <class T, int Threads>
 __global__ void softmax_rows(T* out, const T* x, int64_t rows, int64_t size) {
   using M = math_t<T>;
-  using Reduce = cub::BlockReduce<Partial<M>, Threads>;
-  __shared__ typename Reduce::TempStorage storage;
-  __shared__ Partial<M> shared;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* from = x + row * size;
     Partial<M> mine{-INFINITY, 0};
     for (int64_t i = threadIdx.x; i < size; i += Threads) mine = Merge{}(mine, Partial<M>{load(from[i]), 1});
-    const Partial<M> all = Reduce(storage).Reduce(mine, Merge{});
-    if (threadIdx.x == 0) shared = all;
-    __syncthreads();
-    const M scale = M{1} / shared.sum;
+    const Partial<M> all = block_reduce<Threads>(mine, Merge{});
+    const M scale = M{1} / all.sum;
     for (int64_t i = threadIdx.x; i < size; i += Threads) {
-      out[row * size + i] = store<T>(exp(load(from[i]) - shared.maximum) * scale);
+      out[row * size + i] = store<T>(exp(load(from[i]) - all.maximum) * scale);
     }
-    __syncthreads();
   }
 }
 
@@ -88,13 +79,12 @@ void softmax(const OpContext& ctx, const DenseTensor& x, int axis_given, DenseTe
   D* to = elements<D>(out);
   const D* from = elements<const D>(x);
   if (inner > 1) {
-    softmax_columns<<<grid_for(columns, 128), 128, 0, stream()>>>(to, from, columns, size, inner);
+    launch(ctx, softmax_columns<D>, grid_for(columns, 128), 128, to, from, columns, size, inner);
   } else if (size <= 256) {
-    softmax_rows<D, 32><<<grid_for(columns * 32, 32), 32, 0, stream()>>>(to, from, columns, size);
+    launch(ctx, softmax_rows<D, 32>, grid_for(columns * 32, 32), 32, to, from, columns, size);
   } else {
-    softmax_rows<D, 256><<<grid_for(columns * 256, 256), 256, 0, stream()>>>(to, from, columns, size);
+    launch(ctx, softmax_rows<D, 256>, grid_for(columns * 256, 256), 256, to, from, columns, size);
   }
-  check_launch(ctx.op);
 }
 
 template <class... T>

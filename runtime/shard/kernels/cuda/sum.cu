@@ -1,14 +1,11 @@
 // sum on CUDA over any axes. The order of additions depends only on shape and device, so that every
 // run computes equal bits.
 #include <algorithm>
-#include <cub/block/block_reduce.cuh>
-#include <cub/device/device_reduce.cuh>
 #include <vector>
 
-#include "shard/core/cuda/cuda_call.cuh"
-#include "shard/core/op_context.h"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/cuda_types.cuh"
+#include "shard/kernels/cuda/device.cuh"
 #include "shard/kernels/registry.h"
 
 namespace shard::cuda {
@@ -54,24 +51,21 @@ __device__ inline int64_t locate(const Strided<1>& shape, int64_t index) {
 /// inner dim.
 template <class Acc, int Threads, class In, class Out>
 __global__ void sum_rows(Out* out, const In* x, Shape shape) {
-  using Reduce = cub::BlockReduce<Acc, Threads>;
-  __shared__ typename Reduce::TempStorage storage;
   for (int64_t part = blockIdx.x; part < shape.outputs * shape.splits; part += gridDim.x) {
     const int64_t first = part / shape.outputs * shape.chunk;
     const int64_t last = min(first + shape.chunk, shape.terms);
     const In* from = x + locate(shape.kept, part % shape.outputs);
     Acc mine{};
     for (int64_t i = first + threadIdx.x; i < last; i += Threads) mine += ToAcc<Acc>{}(from[locate(shape.reduced, i)]);
-    const Acc all = Reduce(storage).Sum(mine);
+    const Acc all = block_reduce<Threads>(mine, Plus{});
     if (threadIdx.x == 0) out[part] = store<Out>(all);
-    __syncthreads();
   }
 }
 
 /// Neighbouring threads compute neighbouring outputs. For sums along outer dims.
 template <class Acc, class In, class Out>
 __global__ void sum_columns(Out* out, const In* x, Shape shape) {
-  __shared__ Acc slices[kSlices][kColumns];
+  SHARD_SHARED(slices, Acc[kSlices][kColumns]);
   const int64_t groups = (shape.outputs + kColumns - 1) / kColumns;
   for (int64_t part = blockIdx.x; part < groups * shape.splits; part += gridDim.x) {
     const int64_t split = part / groups;
@@ -124,16 +118,16 @@ void split(Shape& shape, int64_t blocks, int64_t smallest_chunk) {
 }
 
 template <class Acc, class In, class Out>
-void launch(const Shape& shape, bool rows, Out* out, const In* x) {
+void launch_sums(const OpContext& ctx, const Shape& shape, bool rows, Out* out, const In* x) {
   const int64_t parts = shape.outputs * shape.splits;
   if (rows && shape.chunk <= 256) {
-    sum_rows<Acc, 32><<<grid_for(parts * 32, 32), 32, 0, stream()>>>(out, x, shape);
+    launch(ctx, sum_rows<Acc, 32, In, Out>, grid_for(parts * 32, 32), 32, out, x, shape);
   } else if (rows) {
-    sum_rows<Acc, 256><<<grid_for(parts * 256, 256), 256, 0, stream()>>>(out, x, shape);
+    launch(ctx, sum_rows<Acc, 256, In, Out>, grid_for(parts * 256, 256), 256, out, x, shape);
   } else {
     const int64_t groups = (shape.outputs + kColumns - 1) / kColumns * shape.splits;
     const dim3 block(kColumns, kSlices);
-    sum_columns<Acc><<<grid_for(groups * 256, 256), block, 0, stream()>>>(out, x, shape);
+    launch(ctx, sum_columns<Acc, In, Out>, grid_for(groups * 256, 256), block, out, x, shape);
   }
 }
 
@@ -143,14 +137,10 @@ void sum_some(const OpContext& ctx, Shape shape, Out* out, const In* x) {
   const bool rows = shape.reduced.rank == 0 || shape.reduced.strides[0][shape.reduced.rank - 1] == 1;
   if (rows) split(shape, shape.outputs, 4096);
   else split(shape, (shape.outputs + kColumns - 1) / kColumns, 512);
-  if (shape.splits == 1) {
-    launch<Acc>(shape, rows, out, x);
-    return check_launch(ctx.op);
-  }
+  if (shape.splits == 1) return launch_sums<Acc>(ctx, shape, rows, out, x);
   const Scratch parts(static_cast<size_t>(shape.outputs * shape.splits) * sizeof(Acc));
   Acc* const partial = static_cast<Acc*>(parts.data());
-  launch<Acc>(shape, rows, partial, x);
-  check_launch(ctx.op);
+  launch_sums<Acc>(ctx, shape, rows, partial, x);
   Shape second{};
   second.kept.append(shape.outputs, {1});
   second.reduced.append(shape.splits, {shape.outputs});
@@ -158,20 +148,7 @@ void sum_some(const OpContext& ctx, Shape shape, Out* out, const In* x) {
   second.terms = shape.splits;
   second.splits = 1;
   second.chunk = shape.splits;
-  launch<Acc>(second, false, out, static_cast<const Acc*>(partial));
-  check_launch(ctx.op);
-}
-
-template <class Acc, class In, class Out>
-void sum_everything(int64_t count, Out* out, const In* x) {
-  size_t bytes = 0;
-  const auto reduce = [&](void* scratch) {
-    check(cub::DeviceReduce::TransformReduce(scratch, bytes, x, out, count, Plus{}, ToAcc<Acc>{}, Acc{}, stream()),
-          "cub::DeviceReduce::TransformReduce");
-  };
-  reduce(nullptr);
-  const Scratch scratch(std::max<size_t>(bytes, 1));
-  reduce(scratch.data());
+  launch_sums<Acc>(ctx, second, shape.outputs == 1, out, static_cast<const Acc*>(partial));
 }
 
 template <class In, class Out>
@@ -183,11 +160,7 @@ void sum(const OpContext& ctx, const DenseTensor& x, const IntArray& axes, bool,
   const DeviceScope scope(out.device().index);
   if (x.numel() == 0) { return check(cudaMemsetAsync(out.raw(), 0, out.meta().bytes(), stream()), "cudaMemsetAsync"); }
   const Shape shape = shape_of(ctx, x, axes);
-  if (shape.outputs == 1) {
-    sum_everything<Acc>(shape.terms, elements<R>(out), elements<const D>(x));
-  } else {
-    sum_some<Acc>(ctx, shape, elements<R>(out), elements<const D>(x));
-  }
+  sum_some<Acc>(ctx, shape, elements<R>(out), elements<const D>(x));
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
 // transpose on CUDA. A swap of the last two dims uses tiles in shared memory, every other
 // permutation copies element by element.
-#include "shard/core/cuda/cuda_call.cuh"
-#include "shard/core/op_context.h"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/cuda_types.cuh"
+#include "shard/kernels/cuda/device.cuh"
 #include "shard/kernels/registry.h"
 
 namespace shard::cuda {
@@ -16,7 +15,7 @@ constexpr int kTileRows = 8;
 /// Transposes `batch` matrices of rows x cols. Both reads and writes run along rows of memory.
 template <class T>
 __global__ void swap_tiled(T* out, const T* x, int64_t batch, int64_t rows, int64_t cols) {
-  __shared__ T tile[kTile][kTile + 1];  // the extra column keeps the threads of a warp on different banks
+  SHARD_SHARED(tile, T[kTile][kTile + 1]);  // the extra column keeps the threads of a warp on different banks
   const int64_t tiles_across = (cols + kTile - 1) / kTile;
   const int64_t tiles_down = (rows + kTile - 1) / kTile;
   const int64_t tiles = batch * tiles_down * tiles_across;
@@ -70,7 +69,7 @@ bool swaps_last_two(const Strided<1>& shape) {
 }
 
 template <class T>
-void run(const Strided<1>& shape, int64_t count, const DenseTensor& x, const DenseTensor& out) {
+void run(const OpContext& ctx, const Strided<1>& shape, int64_t count, const DenseTensor& x, const DenseTensor& out) {
   if (swaps_last_two(shape)) {
     const int64_t cols = shape.sizes[shape.rank - 2];
     const int64_t rows = shape.sizes[shape.rank - 1];
@@ -78,12 +77,13 @@ void run(const Strided<1>& shape, int64_t count, const DenseTensor& x, const Den
     const int64_t tiles = batch * ((rows + kTile - 1) / kTile) * ((cols + kTile - 1) / kTile);
     const dim3 block(kTile, kTileRows);
     const unsigned grid = grid_for(tiles * kTile * kTileRows, kTile * kTileRows);
-    swap_tiled<<<grid, block, 0, stream()>>>(elements<T>(out), elements<const T>(x), batch, rows, cols);
+    launch(ctx, swap_tiled<T>, grid, block, elements<T>(out), elements<const T>(x), batch, rows, cols);
   } else if (count < (int64_t{1} << 31)) {
-    permute<<<grid_for(count, kThreads), kThreads, 0, stream()>>>(elements<T>(out), elements<const T>(x),
-                                                                  static_cast<uint32_t>(count), shape);
+    launch(ctx, permute<T, uint32_t>, grid_for(count, kThreads), kThreads, elements<T>(out), elements<const T>(x),
+           static_cast<uint32_t>(count), shape);
   } else {
-    permute<<<grid_for(count, kThreads), kThreads, 0, stream()>>>(elements<T>(out), elements<const T>(x), count, shape);
+    launch(ctx, permute<T, int64_t>, grid_for(count, kThreads), kThreads, elements<T>(out), elements<const T>(x), count,
+           shape);
   }
 }
 
@@ -98,12 +98,11 @@ void transpose(const OpContext& ctx, const DenseTensor& x, const IntArray& perm,
                  "cudaMemcpyAsync (device to device)");
   }
   switch (size_of(x.dtype())) {  // copying elements needs only their size
-    case 1: run<uint8_t>(shape, count, x, out); break;
-    case 2: run<uint16_t>(shape, count, x, out); break;
-    case 4: run<uint32_t>(shape, count, x, out); break;
-    default: run<uint64_t>(shape, count, x, out); break;
+    case 1: run<uint8_t>(ctx, shape, count, x, out); break;
+    case 2: run<uint16_t>(ctx, shape, count, x, out); break;
+    case 4: run<uint32_t>(ctx, shape, count, x, out); break;
+    default: run<uint64_t>(ctx, shape, count, x, out); break;
   }
-  check_launch(ctx.op);
 }
 
 }  // namespace

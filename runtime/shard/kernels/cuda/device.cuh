@@ -1,0 +1,86 @@
+// The language that kernels are written in: launches, shared memory and reductions over a warp or a block. nvcc compiles it for a
+// device, the host compiler for the model of tests/cuda/host, which checks what a device does not.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstring>
+#include <type_traits>
+
+#include "shard/core/cuda/cuda_call.cuh"
+#include "shard/core/op_context.h"
+
+/// Declares an array or a struct in shared memory: SHARD_SHARED(tile, float[32][33]).
+#ifdef __CUDACC__
+#define SHARD_SHARED(name, ...) __shared__ std::type_identity_t<__VA_ARGS__> name
+#else
+#define SHARD_SHARED(name, ...)                                                               \
+  static char name##_key;                                                                     \
+  auto& name = *static_cast<std::type_identity_t<__VA_ARGS__>*>(::cuda_host::shared_variable( \
+      &name##_key, sizeof(std::type_identity_t<__VA_ARGS__>), alignof(std::type_identity_t<__VA_ARGS__>), #name))
+#endif
+
+namespace shard::cuda {
+
+/// Issues a kernel of the op to the stream of this thread. Throws Error(device) where the launch fails.
+template <class... P>
+void launch(const OpContext& ctx, void (*kernel)(P...), dim3 blocks, dim3 threads,
+            std::type_identity_t<P>... arguments) {
+#ifdef __CUDACC__
+  kernel<<<blocks, threads, 0, stream()>>>(arguments...);
+#else
+  ::cuda_host::launch(ctx.op, kernel, blocks, threads, 0, stream(), arguments...);
+#endif
+  check_launch(ctx.op);
+}
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+/// The value of the lane whose number differs in `bits`; T may have several words.
+template <class T>
+__device__ T shuffle_xor(T value, int bits) {
+  static_assert(sizeof(T) % sizeof(unsigned) == 0 || sizeof(T) < sizeof(unsigned));
+  if constexpr (sizeof(T) < sizeof(unsigned)) {
+    unsigned word = 0;
+    memcpy(&word, &value, sizeof(T));
+    word = __shfl_xor_sync(kAllLanes, word, bits);
+    memcpy(&value, &word, sizeof(T));
+    return value;
+  } else {
+    unsigned words[sizeof(T) / sizeof(unsigned)];
+    memcpy(words, &value, sizeof(T));
+#pragma unroll
+    for (unsigned& word : words) word = __shfl_xor_sync(kAllLanes, word, bits);
+    memcpy(&value, words, sizeof(T));
+    return value;
+  }
+}
+
+/// Combines the values of all lanes of a warp; every lane gets the result. `combine` is commutative, so that all get equal bits.
+template <class T, class F>
+__device__ T warp_reduce(T value, F combine) {
+#pragma unroll
+  for (int bits = kWarp / 2; bits > 0; bits /= 2) value = combine(value, shuffle_xor(value, bits));
+  return value;
+}
+
+/// Combines the values of all threads of a block of `Threads` threads; every thread gets the result. All threads must call it.
+template <int Threads, class T, class F>
+__device__ T block_reduce(T value, F combine) {
+  static_assert(Threads % kWarp == 0 && Threads <= kWarp * kWarp);
+  value = warp_reduce(value, combine);
+  if constexpr (Threads > kWarp) {
+    SHARD_SHARED(of_warps, T[Threads / kWarp]);
+    const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+    __syncthreads();  // the last call has read them
+    if (lane == 0) of_warps[warp] = value;
+    __syncthreads();
+    value = of_warps[0];
+#pragma unroll
+    for (int i = 1; i < Threads / kWarp; ++i) value = combine(value, of_warps[i]);
+  }
+  return value;
+}
+
+}  // namespace shard::cuda

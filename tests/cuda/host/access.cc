@@ -1,0 +1,305 @@
+// See access.h.
+#include "access.h"
+
+#include <fmt/format.h>
+#include <link.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <unordered_map>
+
+#include "memory.h"
+
+namespace cuda_host {
+namespace {
+
+constexpr size_t kMostTracked = size_t{32} << 20;  // larger allocations are checked for bounds alone
+constexpr uintptr_t kSector = 32;
+
+/// The accesses of a warp's lanes to one place of the source, the nth time that each lane is there.
+struct Request {
+  std::set<uintptr_t> sectors;
+  std::set<uintptr_t> bytes;
+};
+
+struct State {
+  bool running = false;
+  const Grid* grid = nullptr;
+  uint32_t interval = 1, grid_first = 1, block_first = 1;
+  int thread = 0, order = 0;
+  const char* stack = nullptr;
+  size_t stack_bytes = 0;
+  char* shared = nullptr;
+  size_t shared_bytes = 0;
+  std::vector<Region> variables;
+  Region* last = nullptr;  // region that was found last
+  bool logging = false;
+  std::vector<GridLog> logs;
+  std::unordered_map<uint64_t, int> visits;        // of a thread to a place
+  std::unordered_map<uint64_t, Request> requests;  // of a block
+};
+State state;  // of the one grid that runs
+
+/// The range of the program's constants and code, which kernels may read.
+struct Image {
+  std::vector<std::pair<uintptr_t, uintptr_t>> ranges;
+  Image() {
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* self) {
+          for (int i = 0; i < info->dlpi_phnum; ++i) {
+            const auto& part = info->dlpi_phdr[i];
+            if (part.p_type != PT_LOAD) continue;
+            const uintptr_t first = info->dlpi_addr + part.p_vaddr;
+            static_cast<Image*>(self)->ranges.emplace_back(first, first + part.p_memsz);
+          }
+          return 0;
+        },
+        this);
+  }
+  bool contains(const void* at) const {
+    const auto address = reinterpret_cast<uintptr_t>(at);
+    return std::any_of(ranges.begin(), ranges.end(),
+                       [&](const auto& r) { return address >= r.first && address < r.second; });
+  }
+};
+
+const char* verb(Kind kind) { return kind == Kind::read ? "reads" : "writes"; }
+
+[[noreturn]] void refuse(Kind kind, const void* at, size_t bytes, const std::string& why) {
+  abandon(fmt::format("{} {} {} bytes at {}: {}", running_thread(), verb(kind), bytes, at, why));
+}
+
+std::string describe(const Region& region, const void* at) {
+  const auto offset = static_cast<const char*>(at) - region.data;
+  if (region.name != nullptr)
+    return fmt::format("byte {} of the {} of shared variable {}", offset, region.bytes, region.name);
+  return fmt::format("byte {} of an allocation of {}", offset, region.bytes);
+}
+
+/// How an earlier access conflicts with one of the running thread; null where it does not.
+const char* conflict(const Access& earlier, bool is_atomic, bool is_shared) {
+  if (earlier.interval < state.grid_first || (earlier.atomic && is_atomic)) return nullptr;
+  if (earlier.interval < state.block_first) return is_shared ? nullptr : "another block";
+  if (earlier.interval != state.interval || earlier.thread == state.thread) return nullptr;
+  if (earlier.thread / kWarpSize == state.thread / kWarpSize && earlier.order != state.order) return nullptr;
+  return "another thread of the block, with no barrier in between";
+}
+
+void check_race(Region& region, size_t cell_index, Kind kind, const void* at, size_t bytes) {
+  Cell& cell = region.cells[cell_index];
+  const bool is_atomic = kind == Kind::atomic, is_shared = region.name != nullptr;
+  const auto against = [&](const Access& earlier, const char* did) {
+    if (const char* const who = conflict(earlier, is_atomic, is_shared)) {
+      refuse(kind, at, bytes, fmt::format("{} {} by {} (thread {})", describe(region, at), did, who, earlier.thread));
+    }
+  };
+  against(cell.write, "was written");
+  const Access self{state.interval, static_cast<uint16_t>(state.thread), static_cast<uint16_t>(state.order), is_atomic};
+  if (kind == Kind::read) {
+    const bool keep = cell.read.interval >= state.grid_first && cell.read.thread != self.thread &&
+                      (cell.read.interval == state.interval || cell.read.interval < state.block_first);
+    (keep ? cell.other_read : cell.read) = self;
+    return;
+  }
+  against(cell.read, "was read");
+  against(cell.other_read, "was read");
+  cell.write = self;
+}
+
+void track(Region& region, Kind kind, const void* at, size_t bytes) {
+  if (region.bytes > kMostTracked) return;
+  const size_t offset = static_cast<size_t>(static_cast<const char*>(at) - region.data);
+  if (region.is_written.empty()) region.is_written.resize(region.bytes);
+  uint8_t* const written = region.is_written.data() + offset;
+  if (kind == Kind::read && std::memchr(written, 0, bytes) != nullptr) {
+    refuse(kind, at, bytes, fmt::format("{} was never written", describe(region, at)));
+  }
+  if (kind != Kind::read) std::memset(written, 1, bytes);
+  const size_t unit = (offset | bytes) % 4 == 0 ? 4 : (offset | bytes) % 2 == 0 ? 2 : 1;
+  if (region.cells.empty()) {
+    region.granule = unit;
+    region.cells.resize((region.bytes + unit - 1) / unit);
+  } else if (unit < region.granule) {
+    const size_t parts = region.granule / unit;
+    std::vector<Cell> finer((region.bytes + unit - 1) / unit);
+    for (size_t i = 0; i < finer.size(); ++i) finer[i] = region.cells[i / parts];
+    region.cells = std::move(finer);
+    region.granule = unit;
+  }
+  for (size_t i = offset / region.granule; i * region.granule < offset + bytes; ++i)
+    check_race(region, i, kind, at, bytes);
+}
+
+void log_access(Kind kind, const void* at, size_t bytes, const void* place) {
+  GridLog& log = state.logs.back();
+  if (kind != Kind::write) log.bytes_read += bytes;
+  if (kind != Kind::read) log.bytes_written += bytes;
+  const uint64_t where = reinterpret_cast<uint64_t>(place) * 2 + (kind == Kind::read ? 0 : 1);
+  const int visit = state.visits[where * 1031 + static_cast<uint64_t>(state.thread)]++;
+  Request& request = state.requests[(where * 1000003 + static_cast<uint64_t>(visit)) * 37 +
+                                    static_cast<uint64_t>(state.thread / kWarpSize)];
+  const auto address = reinterpret_cast<uintptr_t>(at);
+  for (uintptr_t s = address / kSector; s <= (address + bytes - 1) / kSector; ++s) request.sectors.insert(s);
+  for (size_t i = 0; i < bytes; ++i) request.bytes.insert(address + i);
+}
+
+void end_of_block_log() {
+  if (!state.logging || state.logs.empty()) return;
+  GridLog& log = state.logs.back();
+  for (const auto& [key, request] : state.requests) {
+    log.sectors += request.sectors.size();
+    log.least_sectors += (request.bytes.size() + kSector - 1) / kSector;
+  }
+  state.requests.clear();
+  state.visits.clear();
+}
+
+Region* shared_region(const void* at) {
+  for (Region& variable : state.variables) {
+    if (variable.contains(at)) return &variable;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void accessing_grid(const Grid& grid) {
+  state.running = true;
+  state.grid = &grid;
+  state.grid_first = ++state.interval;
+  state.last = nullptr;
+  if (state.logging) state.logs.emplace_back().kernel = grid.name;
+}
+
+void accessing_end() {
+  end_of_block_log();
+  state.running = false;
+}
+
+void accessing_block(uint3) {
+  end_of_block_log();
+  state.block_first = ++state.interval;
+}
+
+void accessing_next_interval() { ++state.interval; }
+
+void accessing_thread(int number, int warp_order, const void* stack, size_t stack_bytes) {
+  state.thread = number;
+  state.order = warp_order;
+  state.stack = static_cast<const char*>(stack);
+  state.stack_bytes = stack_bytes;
+}
+
+void shared_begin(void* data, size_t bytes) {
+  state.shared = static_cast<char*>(data);
+  state.shared_bytes = bytes;
+  state.variables.clear();
+  state.last = nullptr;
+}
+
+void shared_variable_added(void* data, size_t bytes, const char* name) {
+  Region region;
+  region.data = static_cast<char*>(data);
+  region.bytes = bytes;
+  region.name = name;
+  state.variables.push_back(std::move(region));
+  state.last = nullptr;
+}
+
+void access(const void* at, size_t bytes, Kind kind, const void* place) {
+  if (!state.running) return;
+  const char* const address = static_cast<const char*>(at);
+  if (address >= state.stack && address < state.stack + state.stack_bytes) return;
+  const char* const indices = reinterpret_cast<const char*>(&position);  // threadIdx and what is like it
+  if (kind == Kind::read && address >= indices && address < indices + sizeof(position)) return;
+  Region* region = state.last;
+  if (region == nullptr || !region->contains(at)) {
+    const bool is_shared = address >= state.shared && address < state.shared + state.shared_bytes;
+    if (!is_shared && !is_device_memory(at)) {
+      const char* const arguments = static_cast<const char*>(state.grid->arguments.get());
+      const bool is_argument = address >= arguments && address < arguments + state.grid->argument_bytes;
+      static const Image image;
+      if (kind == Kind::read && (is_argument || image.contains(at))) return;
+      refuse(kind, at, bytes, "it is not memory of the device");
+    }
+    region = is_shared ? shared_region(at) : find_region(at);
+    if (region == nullptr)
+      refuse(kind, at, bytes, is_shared ? "it is in no shared variable" : "it is in no allocation");
+    state.last = region;
+  }
+  if (address + bytes > region->data + region->bytes)
+    refuse(kind, at, bytes, describe(*region, at) + " is too near to its end");
+  if (reinterpret_cast<uintptr_t>(at) % bytes != 0 && (bytes & (bytes - 1)) == 0)
+    refuse(kind, at, bytes, "the address is not aligned");
+  track(*region, kind, at, bytes);
+  if (state.logging && region->name == nullptr) log_access(kind, at, bytes, place);
+}
+
+void begin_log() {
+  state.logs.clear();
+  state.logging = true;
+}
+
+std::vector<GridLog> end_log() {
+  state.logging = false;
+  return std::move(state.logs);
+}
+
+}  // namespace cuda_host
+
+// What -fsanitize=thread calls.
+using cuda_host::access;
+using cuda_host::Kind;
+
+#define CUDA_HOST_PLACE __builtin_return_address(0)
+#define CUDA_HOST_ACCESS(size)                                                                    \
+  void __tsan_read##size(void* at) { access(at, size, Kind::read, CUDA_HOST_PLACE); }             \
+  void __tsan_write##size(void* at) { access(at, size, Kind::write, CUDA_HOST_PLACE); }           \
+  void __tsan_unaligned_read##size(void* at) { access(at, size, Kind::read, CUDA_HOST_PLACE); }   \
+  void __tsan_unaligned_write##size(void* at) { access(at, size, Kind::write, CUDA_HOST_PLACE); } \
+  void __tsan_volatile_read##size(void* at) { access(at, size, Kind::read, CUDA_HOST_PLACE); }    \
+  void __tsan_volatile_write##size(void* at) { access(at, size, Kind::write, CUDA_HOST_PLACE); }
+
+extern "C" {
+CUDA_HOST_ACCESS(1)
+CUDA_HOST_ACCESS(2)
+CUDA_HOST_ACCESS(4)
+CUDA_HOST_ACCESS(8)
+CUDA_HOST_ACCESS(16)
+void __tsan_read_range(void* at, size_t bytes) { access(at, bytes, Kind::read, CUDA_HOST_PLACE); }
+void __tsan_write_range(void* at, size_t bytes) { access(at, bytes, Kind::write, CUDA_HOST_PLACE); }
+void __tsan_init() {}
+void __tsan_func_entry(void*) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_read(void**) {}
+void __tsan_vptr_update(void**, void*) {}
+}
+
+// The sources of kernels also hold host code, whose atomic operations go through these; kernels use the functions of language.h.
+#define CUDA_HOST_FETCH(type, bits, name)                                       \
+  type __tsan_atomic##bits##_fetch_##name(volatile type* at, type value, int) { \
+    return __atomic_fetch_##name(at, value, __ATOMIC_SEQ_CST);                  \
+  }
+#define CUDA_HOST_ATOMIC(type, bits)                                                                              \
+  type __tsan_atomic##bits##_load(const volatile type* at, int) { return __atomic_load_n(at, __ATOMIC_SEQ_CST); } \
+  void __tsan_atomic##bits##_store(volatile type* at, type value, int) {                                          \
+    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                                                                \
+  }                                                                                                               \
+  type __tsan_atomic##bits##_exchange(volatile type* at, type value, int) {                                       \
+    return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);                                                      \
+  }                                                                                                               \
+  int __tsan_atomic##bits##_compare_exchange_strong(volatile type* at, type* expected, type value, int, int) {    \
+    return __atomic_compare_exchange_n(at, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);           \
+  }                                                                                                               \
+  CUDA_HOST_FETCH(type, bits, add)                                                                                \
+  CUDA_HOST_FETCH(type, bits, sub)                                                                                \
+  CUDA_HOST_FETCH(type, bits, and)                                                                                \
+  CUDA_HOST_FETCH(type, bits, or)                                                                                 \
+  CUDA_HOST_FETCH(type, bits, xor)
+
+extern "C" {
+CUDA_HOST_ATOMIC(uint8_t, 8)
+CUDA_HOST_ATOMIC(uint32_t, 32)
+CUDA_HOST_ATOMIC(uint64_t, 64)
+}

@@ -1,0 +1,204 @@
+// cuBLASLt of the host model. Sizes, strides and alignments are checked as the library documents them; results are summed in double.
+#include "include/cublasLt.h"
+
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "access.h"
+#include "memory.h"
+#include "shard/core/float16.h"
+
+struct cublasLtContext {};
+struct cublasLtMatmulDescOpaque {
+  cublasComputeType_t compute;
+  cudaDataType_t scale;
+  cublasOperation_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
+};
+struct cublasLtMatrixLayoutOpaque {
+  cudaDataType_t type;
+  int64_t rows, cols, leading;
+  int32_t batch = 1;
+  int64_t step = 0;
+};
+struct cublasLtMatmulPreferenceOpaque {};
+
+namespace {
+
+using Layout = cublasLtMatrixLayoutOpaque;
+
+size_t size_of(cudaDataType_t type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
+
+double read(const void* data, cudaDataType_t type, int64_t i) {
+  switch (type) {
+    case CUDA_R_32F: return static_cast<double>(static_cast<const float*>(data)[i]);
+    case CUDA_R_64F: return static_cast<const double*>(data)[i];
+    case CUDA_R_16F: return static_cast<double>(static_cast<float>(static_cast<const shard::float16*>(data)[i]));
+    case CUDA_R_16BF: return static_cast<double>(static_cast<float>(static_cast<const shard::bfloat16*>(data)[i]));
+  }
+  return 0;
+}
+
+void write(void* data, cudaDataType_t type, int64_t i, double value) {
+  switch (type) {
+    case CUDA_R_32F: static_cast<float*>(data)[i] = static_cast<float>(value); break;
+    case CUDA_R_64F: static_cast<double*>(data)[i] = value; break;
+    case CUDA_R_16F: static_cast<shard::float16*>(data)[i] = shard::float16(static_cast<float>(value)); break;
+    case CUDA_R_16BF: static_cast<shard::bfloat16*>(data)[i] = shard::bfloat16(static_cast<float>(value)); break;
+  }
+}
+
+struct Call {
+  cublasLtMatmulDescOpaque operation;
+  double alpha, beta;
+  const void *a, *b, *c;
+  void* d;
+  Layout of_a, of_b, of_c, of_d;
+};
+
+void check_range(const void* data, const Layout& layout, const char* name) {
+  const int64_t last = (layout.batch - 1) * layout.step + (layout.cols - 1) * layout.leading + layout.rows;
+  const cuda_host::Region* const region = cuda_host::find_region(data);
+  const char* const end = static_cast<const char*>(data) + static_cast<size_t>(last) * size_of(layout.type);
+  if (region == nullptr || end > region->data + region->bytes) {
+    throw cuda_host::Finding(std::string("cublasLtMatmul: matrix ") + name +
+                             " is not within an allocation of the device");
+  }
+}
+
+/// Matrix `n` of a batch as doubles, with the summed dim innermost.
+std::vector<double> unpack(const void* data, const Layout& layout, int64_t n, bool rows_are_summed) {
+  std::vector<double> values;
+  values.reserve(static_cast<size_t>(layout.rows * layout.cols));
+  const int64_t outer = rows_are_summed ? layout.cols : layout.rows,
+                inner = rows_are_summed ? layout.rows : layout.cols;
+  for (int64_t i = 0; i < outer; ++i) {
+    for (int64_t k = 0; k < inner; ++k) {
+      const int64_t row = rows_are_summed ? k : i, col = rows_are_summed ? i : k;
+      values.push_back(read(data, layout.type, n * layout.step + row + col * layout.leading));
+    }
+  }
+  return values;
+}
+
+void multiply(const Call& call) {
+  const cuda_host::DeviceAccess access;
+  check_range(call.a, call.of_a, "A");
+  check_range(call.b, call.of_b, "B");
+  check_range(call.d, call.of_d, "D");
+  const bool a_turned = call.operation.transpose_a == CUBLAS_OP_T, b_turned = call.operation.transpose_b == CUBLAS_OP_T;
+  const int64_t terms = a_turned ? call.of_a.rows : call.of_a.cols;
+  for (int64_t n = 0; n < call.of_d.batch; ++n) {
+    const std::vector<double> a = unpack(call.a, call.of_a, n, a_turned), b = unpack(call.b, call.of_b, n, !b_turned);
+    for (int64_t col = 0; col < call.of_d.cols; ++col) {
+      for (int64_t row = 0; row < call.of_d.rows; ++row) {
+        const double sum =
+            std::inner_product(a.begin() + row * terms, a.begin() + (row + 1) * terms, b.begin() + col * terms, 0.0);
+        const int64_t at = n * call.of_d.step + row + col * call.of_d.leading;
+        const double before = call.beta == 0 ? 0 : call.beta * read(call.c, call.of_c.type, at);
+        write(call.d, call.of_d.type, at, call.alpha * sum + before);
+      }
+    }
+  }
+  const auto bytes = static_cast<size_t>((call.of_d.batch - 1) * call.of_d.step +
+                                         (call.of_d.cols - 1) * call.of_d.leading + call.of_d.rows);
+  cuda_host::mark_written(call.d, bytes * size_of(call.of_d.type));
+}
+
+bool agree(const cublasLtMatmulDescOpaque& operation, const Layout& a, const Layout& b, const Layout& d) {
+  const bool a_turned = operation.transpose_a == CUBLAS_OP_T, b_turned = operation.transpose_b == CUBLAS_OP_T;
+  return (a_turned ? a.cols : a.rows) == d.rows && (b_turned ? b.rows : b.cols) == d.cols &&
+         (a_turned ? a.rows : a.cols) == (b_turned ? b.cols : b.rows) && a.batch == d.batch && b.batch == d.batch &&
+         a.type == b.type;
+}
+
+}  // namespace
+
+const char* cublasLtGetStatusString(cublasStatus_t status) {
+  switch (status) {
+    case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
+  }
+  return "unknown";
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  *handle = new cublasLtContext;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+  delete handle;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t compute, cudaDataType_t scale) {
+  *made = new cublasLtMatmulDescOpaque{compute, scale};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation) {
+  delete operation;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t what,
+                                              const void* value, size_t bytes) {
+  if (bytes != sizeof(cublasOperation_t)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(what == CUBLASLT_MATMUL_DESC_TRANSA ? &operation->transpose_a : &operation->transpose_b, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType_t type, uint64_t rows,
+                                          uint64_t cols, int64_t leading) {
+  if (rows == 0 || cols == 0 || leading < static_cast<int64_t>(rows)) return CUBLAS_STATUS_INVALID_VALUE;
+  *made = new Layout{type, static_cast<int64_t>(rows), static_cast<int64_t>(cols), leading};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t what,
+                                                const void* value, size_t bytes) {
+  const bool is_batch = what == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
+  if (bytes != (is_batch ? sizeof(layout->batch) : sizeof(layout->step))) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(is_batch ? static_cast<void*>(&layout->batch) : &layout->step, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) {
+  *made = new cublasLtMatmulPreferenceOpaque;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  delete preference;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                    cublasLtMatmulPreferenceAttributes_t what, const void*,
+                                                    size_t bytes) {
+  const size_t expected = what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? sizeof(uint64_t) : sizeof(uint32_t);
+  return bytes == expected ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t* results,
+                                              int* found) {
+  *found = agree(*operation, *a, *b, *d) ? 1 : 0;
+  if (*found != 0) results[0].workspaceSize = 1024;  // not 0, so that it has to be allocated
+  return *found != 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const void* alpha, const void* a,
+                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
+                              const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t*, void* workspace,
+                              size_t workspace_bytes, cudaStream_t stream) {
+  if (!agree(*operation, *a_layout, *b_layout, *d_layout)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (workspace_bytes < 1024 || cuda_host::find_region(workspace) == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  const auto scale = [&](const void* value) { return read(value, operation->scale, 0); };
+  const Call call{*operation, scale(alpha), scale(beta), a, b, c, d, *a_layout, *b_layout, *c_layout, *d_layout};
+  return cuda_host::submit(stream, [call] { multiply(call); }) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
+                                                                              : CUBLAS_STATUS_INVALID_VALUE;
+}

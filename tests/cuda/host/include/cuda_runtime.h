@@ -1,0 +1,203 @@
+// The language of kernels, of the host model: qualifiers, indices, barriers, shuffles, atomic operations, vector types.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "../access.h"
+#include "cuda_runtime_api.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __restrict__
+#define __launch_bounds__(...)
+#define CUDA_HOST_UNCHECKED __attribute__((no_sanitize("thread")))
+
+#define threadIdx (::cuda_host::position.thread)
+#define blockIdx (::cuda_host::position.block)
+#define blockDim (::cuda_host::position.threads)
+#define gridDim (::cuda_host::position.blocks)
+inline constexpr int warpSize = ::cuda_host::kWarpSize;
+
+#define __syncthreads() ::cuda_host::barrier(__FILE__, __LINE__)
+#define __syncthreads_count(value) ::cuda_host::barrier_count(value, __FILE__, __LINE__)
+#define __syncthreads_or(value) (::cuda_host::barrier_count(value, __FILE__, __LINE__) != 0)
+
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+
+inline void __syncwarp(unsigned mask = 0xffffffffu) { ::cuda_host::meet_and_order(mask); }
+inline void __threadfence() {}
+
+namespace cuda_host {
+
+template <class T>
+CUDA_HOST_UNCHECKED T shuffle(const char* what, unsigned mask, T value, int source) {
+  static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  const Lanes& lanes = meet(mask, bits, what);
+  if ((lanes.present >> source & 1u) == 0) fail_lane(what, source);
+  T result;
+  std::memcpy(&result, &lanes.values[source], sizeof(T));
+  return result;
+}
+
+template <class T>
+CUDA_HOST_UNCHECKED T load(const T* at) {
+  access(at, sizeof(T), Kind::read, __builtin_return_address(0));
+  T value;
+  std::memcpy(&value, at, sizeof(T));
+  return value;
+}
+
+template <class T>
+CUDA_HOST_UNCHECKED void store(T* at, const T& value) {
+  access(at, sizeof(T), Kind::write, __builtin_return_address(0));
+  std::memcpy(at, &value, sizeof(T));
+}
+
+template <class T, class F>
+CUDA_HOST_UNCHECKED T update(T* at, F change) {
+  access(at, sizeof(T), Kind::atomic, __builtin_return_address(0));
+  const T before = *at;
+  *at = change(before);
+  return before;
+}
+
+}  // namespace cuda_host
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
+  const int lane = cuda_host::lane();
+  return cuda_host::shuffle("__shfl_sync", mask, value, (lane & ~(width - 1)) + (source & (width - 1)));
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  const int lane = cuda_host::lane();
+  const int source = (lane & (width - 1)) + static_cast<int>(delta) < width ? lane + static_cast<int>(delta) : lane;
+  return cuda_host::shuffle("__shfl_down_sync", mask, value, source);
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  const int lane = cuda_host::lane();
+  const int source = (lane & (width - 1)) >= static_cast<int>(delta) ? lane - static_cast<int>(delta) : lane;
+  return cuda_host::shuffle("__shfl_up_sync", mask, value, source);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32) {
+  const int lane = cuda_host::lane();
+  const int source = lane ^ bits;
+  return cuda_host::shuffle("__shfl_xor_sync", mask, value, source / width <= lane / width ? source : lane);
+}
+inline unsigned __ballot_sync(unsigned mask, bool value) {
+  const cuda_host::Lanes& lanes = cuda_host::meet(mask, value ? 1 : 0, "__ballot_sync");
+  unsigned result = 0;
+  for (int i = 0; i < cuda_host::kWarpSize; ++i) {
+    if ((lanes.present >> i & 1u) != 0 && lanes.values[i] != 0) result |= 1u << i;
+  }
+  return result;
+}
+inline bool __any_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) != 0; }
+inline bool __all_sync(unsigned mask, bool value) { return __ballot_sync(mask, !value) == 0; }
+inline int __popc(unsigned value) { return std::popcount(value); }
+inline int __clz(int value) { return std::countl_zero(static_cast<unsigned>(value)); }
+inline int __ffs(int value) { return value == 0 ? 0 : std::countr_zero(static_cast<unsigned>(value)) + 1; }
+inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(uint64_t{a} * b >> 32); }
+
+template <class T>
+T __ldg(const T* at) {
+  return cuda_host::load(at);
+}
+template <class T>
+T __ldcs(const T* at) {
+  return cuda_host::load(at);
+}
+template <class T>
+void __stcs(T* at, T value) {
+  cuda_host::store(at, value);
+}
+
+template <class T>
+T atomicAdd(T* at, T value) {
+  return cuda_host::update(at, [&](T before) { return static_cast<T>(before + value); });
+}
+template <class T>
+T atomicMax(T* at, T value) {
+  return cuda_host::update(at, [&](T before) { return std::max(before, value); });
+}
+template <class T>
+T atomicMin(T* at, T value) {
+  return cuda_host::update(at, [&](T before) { return std::min(before, value); });
+}
+template <class T>
+T atomicOr(T* at, T value) {
+  return cuda_host::update(at, [&](T before) { return static_cast<T>(before | value); });
+}
+template <class T>
+T atomicExch(T* at, T value) {
+  return cuda_host::update(at, [&](T) { return value; });
+}
+template <class T>
+T atomicCAS(T* at, T expected, T value) {
+  return cuda_host::update(at, [&](T before) { return before == expected ? value : before; });
+}
+
+// CUDA's functions of these names are in the global namespace, and take mixed integers.
+template <class A, class B>
+constexpr std::common_type_t<A, B> min(A a, B b) {
+  return b < a ? b : a;
+}
+template <class A, class B>
+constexpr std::common_type_t<A, B> max(A a, B b) {
+  return a < b ? b : a;
+}
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
+inline float rsqrt(float x) { return rsqrtf(x); }
+
+namespace cuda_host {
+
+template <class... P>
+struct Call {
+  void (*kernel)(P...);
+  std::tuple<P...> arguments;
+
+  static void run(const void* call) {
+    const Call& self = *static_cast<const Call*>(call);
+    std::apply(self.kernel, self.arguments);
+  }
+};
+
+template <class... P>
+cudaError_t launch(const char* name, void (*kernel)(P...), dim3 blocks, dim3 threads, size_t shared,
+                   cudaStream_t stream, std::type_identity_t<P>... arguments) {
+  Grid grid;
+  grid.name = name;
+  grid.blocks = blocks;
+  grid.threads = threads;
+  grid.dynamic_shared = shared;
+  grid.thread = Call<P...>::run;
+  grid.arguments = std::make_shared<Call<P...>>(Call<P...>{kernel, {arguments...}});
+  grid.argument_bytes = sizeof(Call<P...>);
+  return launch(std::move(grid), stream);
+}
+
+}  // namespace cuda_host

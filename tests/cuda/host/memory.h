@@ -1,0 +1,61 @@
+// Device memory of the model: one range of addresses, in which the host must not read or write by itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace cuda_host {
+
+/// Who made an access: when, which thread of the block, and how many __syncwarp it had passed. Intervals are numbered
+/// through all grids: they begin with a block, and with each barrier.
+struct Access {
+  uint32_t interval = 0;  // 0: nobody
+  uint16_t thread = 0;
+  uint16_t order : 15 = 0;
+  uint16_t atomic : 1 = 0;
+};
+
+/// What is known of `granule` bytes: who wrote them last, and two threads that read them since.
+struct Cell {
+  Access write, read, other_read;
+};
+
+/// An allocation, or a variable in shared memory.
+struct Region {
+  char* data = nullptr;
+  size_t bytes = 0;
+  const char* name = nullptr;  // of a variable
+  size_t granule = 4;
+  std::vector<Cell> cells;          // made by the first access
+  std::vector<uint8_t> is_written;  // of each byte; kept where kernels are instrumented
+
+  bool contains(const void* at) const {
+    return static_cast<const char*>(at) >= data && static_cast<const char*>(at) < data + bytes;
+  }
+};
+
+/// Memory of a device, aligned to 256 bytes; null where the device has not so much left.
+void* allocate_device(int device, size_t bytes);
+/// Whether `data` was the start of an allocation.
+bool release_device(void* data);
+/// The allocation that `at` is in; null where there is none.
+Region* find_region(const void* at);
+bool is_device_memory(const void* at);
+/// The device of an allocation; -1 for what is none.
+int device_of(const void* data);
+/// Bytes that are free, of those that the device has.
+void device_memory(int device, size_t& free, size_t& total);
+/// Remembers that the host wrote to device memory.
+void mark_written(void* at, size_t bytes);
+
+/// While one of these lives, device memory may be read and written; else the process ends with a signal.
+class DeviceAccess {
+ public:
+  DeviceAccess();
+  ~DeviceAccess();
+  DeviceAccess(const DeviceAccess&) = delete;
+  DeviceAccess& operator=(const DeviceAccess&) = delete;
+};
+
+}  // namespace cuda_host

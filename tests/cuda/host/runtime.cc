@@ -1,0 +1,460 @@
+// Streams, memory, events and graphs of the host model. Work is run only when somebody waits for it, so that whoever forgets to
+// wait sees memory as it was before.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "access.h"
+#include "include/cuda_runtime_api.h"
+#include "memory.h"
+
+namespace {
+
+using Work = std::function<void()>;
+constexpr int kDevices = 2;
+constexpr size_t kMostPending =
+    4096;  // then the oldest is run: memory that waits to be freed must not grow without end
+
+/// One lock for all streams: the model runs one thing at a time.
+std::recursive_mutex& mutex() {
+  static auto* instance = new std::recursive_mutex;
+  return *instance;
+}
+
+struct Recording {
+  std::vector<Work> work;
+  std::vector<void*> memory;  // allocated while it was recorded
+  bool is_broken = false;
+};
+
+}  // namespace
+
+struct CUstream_st {
+  int device = 0;
+  std::deque<Work> pending;
+  std::unique_ptr<Recording> recording;
+  std::string failure;  // of work that was run; the next call that waits reports it
+
+  void run_one() {
+    Work work = std::move(pending.front());
+    pending.pop_front();
+    if (!failure.empty()) return;  // as after a failed launch on a device
+    try {
+      work();
+    } catch (const std::exception& error) { failure = error.what(); }
+  }
+  void run_all() {
+    while (!pending.empty()) run_one();
+  }
+};
+
+struct CUevent_st {
+  std::shared_ptr<bool> reached = std::make_shared<bool>(true);
+  CUstream_st* stream = nullptr;
+};
+
+struct CUgraph_st {
+  std::shared_ptr<Recording> recording;
+};
+struct CUgraphExec_st {
+  std::shared_ptr<Recording> recording;
+};
+
+namespace {
+
+thread_local int current_device = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local std::string last_failure;
+thread_local uint64_t waits = 0;
+
+cudaError_t fail(cudaError_t error) {
+  last_error = error;
+  return error;
+}
+
+std::set<CUstream_st*>& streams() {
+  static auto* all = new std::set<CUstream_st*>;
+  return *all;
+}
+
+/// The streams of a thread, one for each device; what they still hold is run when the thread ends.
+struct ThreadStreams {
+  std::unique_ptr<CUstream_st> of[kDevices];
+  ~ThreadStreams() {
+    const std::lock_guard lock(mutex());
+    for (auto& stream : of) {
+      if (stream == nullptr) continue;
+      stream->run_all();
+      streams().erase(stream.get());
+    }
+  }
+};
+
+CUstream_st* resolve(cudaStream_t stream) {
+  if (stream == nullptr) return nullptr;  // the legacy stream, which waits for all others: shard does not use it
+  if (stream != cudaStreamPerThread) return stream;
+  thread_local ThreadStreams mine;
+  auto& own = mine.of[current_device];
+  if (own == nullptr) {
+    own = std::make_unique<CUstream_st>();
+    own->device = current_device;
+    streams().insert(own.get());
+  }
+  return own.get();
+}
+
+cudaError_t report(CUstream_st* stream) {
+  if (stream->failure.empty()) return cudaSuccess;
+  last_failure = std::exchange(stream->failure, {});
+  return fail(cudaErrorLaunchFailure);
+}
+
+/// Runs what `stream` was given before the event.
+void reach(CUstream_st* stream, const std::shared_ptr<bool>& reached) {
+  while (!*reached && !stream->pending.empty()) stream->run_one();
+}
+
+std::map<char*, size_t>& pinned() {
+  static auto* all = new std::map<char*, size_t>;
+  return *all;
+}
+
+bool is_pinned(const void* data) {
+  const auto above = pinned().upper_bound(static_cast<char*>(const_cast<void*>(data)));
+  if (above == pinned().begin()) return false;
+  const auto& [first, bytes] = *std::prev(above);
+  return static_cast<const char*>(data) < first + bytes;
+}
+
+void copy(void* to, const void* from, size_t bytes) {
+  const cuda_host::DeviceAccess access;
+  for (const void* end : {static_cast<const void*>(to), from}) {
+    if (!cuda_host::is_device_memory(end)) continue;
+    const cuda_host::Region* const region = cuda_host::find_region(end);
+    if (region == nullptr || static_cast<const char*>(end) + bytes > region->data + region->bytes) {
+      throw cuda_host::Finding(fmt::format("a copy of {} bytes is not within an allocation of the device", bytes));
+    }
+  }
+  std::memcpy(to, from, bytes);
+  cuda_host::mark_written(to, bytes);
+}
+
+}  // namespace
+
+namespace cuda_host {
+
+cudaError_t submit(cudaStream_t handle, Work work) {
+  const std::lock_guard lock(mutex());
+  CUstream_st* const stream = resolve(handle);
+  if (stream == nullptr) return fail(cudaErrorInvalidValue);
+  if (stream->recording != nullptr) {
+    stream->recording->work.push_back(std::move(work));
+    return cudaSuccess;
+  }
+  if (stream->pending.size() >= kMostPending) stream->run_one();
+  stream->pending.push_back(std::move(work));
+  return cudaSuccess;
+}
+
+cudaError_t launch(Grid grid, cudaStream_t stream) {
+  return submit(stream, [grid = std::move(grid)] {
+    const DeviceAccess access;
+    run(grid);
+  });
+}
+
+uint64_t synchronisations() { return waits; }
+
+}  // namespace cuda_host
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
+    case cudaErrorNotReady: return "cudaErrorNotReady";
+    case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
+  }
+  return "unknown";
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  if (error == cudaErrorLaunchFailure && !last_failure.empty()) return last_failure.c_str();
+  if (error == cudaErrorMemoryAllocation) return "out of memory";
+  return cudaGetErrorName(error);
+}
+
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+cudaError_t cudaPeekAtLastError() { return last_error; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = kDevices;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= kDevices) return fail(cudaErrorInvalidDevice);
+  current_device = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  // Few processors, so that grids are small enough to be run here, and loops over the grid take several steps.
+  *value = attribute == cudaDevAttrMultiProcessorCount ? 2 : attribute == cudaDevAttrL2CacheSize ? 1 << 20 : 227 << 10;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  const std::lock_guard lock(mutex());
+  ++waits;
+  cudaError_t status = cudaSuccess;
+  for (CUstream_st* stream : streams()) {
+    if (stream->recording != nullptr) return fail(cudaErrorStreamCaptureUnsupported);
+    stream->run_all();
+    if (const cudaError_t found = report(stream); found != cudaSuccess) status = found;
+  }
+  return status;
+}
+
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  cuda_host::device_memory(current_device, *free, *total);
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
+  *pool = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
+
+cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t handle) {
+  const std::lock_guard lock(mutex());
+  CUstream_st* const stream = resolve(handle);
+  if (stream == nullptr) return fail(cudaErrorInvalidValue);
+  *data = cuda_host::allocate_device(current_device, bytes);
+  if (*data == nullptr) {  // what waits to be freed may be enough
+    if (stream->recording == nullptr) stream->run_all();
+    *data = cuda_host::allocate_device(current_device, bytes);
+  }
+  if (*data == nullptr) return fail(cudaErrorMemoryAllocation);
+  if (stream->recording != nullptr) stream->recording->memory.push_back(*data);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeAsync(void* data, cudaStream_t handle) {
+  const std::lock_guard lock(mutex());
+  CUstream_st* const stream = resolve(handle);
+  if (stream == nullptr) return fail(cudaErrorInvalidValue);
+  if (data == nullptr) return cudaSuccess;
+  if (stream->recording != nullptr) {
+    const auto& own = stream->recording->memory;
+    if (std::find(own.begin(), own.end(), data) != own.end()) return cudaSuccess;  // it lives as long as the graph
+    stream->pending.push_back([data] { cuda_host::release_device(data); });
+    return cudaSuccess;
+  }
+  return cuda_host::submit(handle, [data] {
+    if (!cuda_host::release_device(data)) throw cuda_host::Finding("cudaFreeAsync of memory that is not allocated");
+  });
+}
+
+cudaError_t cudaMallocHost(void** data, size_t bytes) {
+  const std::lock_guard lock(mutex());
+  *data = malloc(bytes);
+  if (*data == nullptr) return fail(cudaErrorMemoryAllocation);
+  pinned()[static_cast<char*>(*data)] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* data) {
+  const std::lock_guard lock(mutex());
+  if (pinned().erase(static_cast<char*>(data)) == 0) return fail(cudaErrorInvalidValue);
+  free(data);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t handle) {
+  const std::lock_guard lock(mutex());
+  CUstream_st* const stream = resolve(handle);
+  if (stream == nullptr) return fail(cudaErrorInvalidValue);
+  if (kind == cudaMemcpyHostToDevice && !is_pinned(from)) {  // pageable memory is staged before the call returns
+    auto staged =
+        std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
+    return cuda_host::submit(handle, [=] { copy(to, staged->data(), bytes); });
+  }
+  if (kind == cudaMemcpyDeviceToHost && !is_pinned(to)) {  // such a copy waits
+    if (stream->recording != nullptr) {
+      stream->recording->is_broken = true;
+      return fail(cudaErrorStreamCaptureUnsupported);
+    }
+    cuda_host::submit(handle, [=] { copy(to, from, bytes); });
+    ++waits;
+    stream->run_all();
+    return report(stream);
+  }
+  return cuda_host::submit(handle, [=] { copy(to, from, bytes); });
+}
+
+cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t handle) {
+  return cuda_host::submit(handle, [=] {
+    const std::vector<char> filled(bytes, static_cast<char>(value));
+    copy(data, filled.data(), bytes);
+  });
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned) {
+  const std::lock_guard lock(mutex());
+  *handle = new CUstream_st;
+  (*handle)->device = current_device;
+  streams().insert(*handle);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t handle) {
+  const std::lock_guard lock(mutex());
+  handle->run_all();
+  streams().erase(handle);
+  delete handle;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
+  const std::lock_guard lock(mutex());
+  CUstream_st* const stream = resolve(handle);
+  if (stream == nullptr) return fail(cudaErrorInvalidValue);
+  ++waits;
+  if (stream->recording != nullptr) {
+    stream->recording->is_broken = true;
+    return fail(cudaErrorStreamCaptureUnsupported);
+  }
+  stream->run_all();
+  return report(stream);
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  const std::lock_guard lock(mutex());
+  CUstream_st* const stream = resolve(handle);
+  if (stream == nullptr) return fail(cudaErrorInvalidValue);
+  if (stream->pending.empty()) return report(stream);
+  stream->run_one();  // who polls must see progress
+  return cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
+  const std::lock_guard lock(mutex());
+  if (event->stream == nullptr) return cudaSuccess;
+  return cuda_host::submit(handle, [from = event->stream, reached = event->reached] {
+    reach(from, reached);
+    if (!*reached) throw cuda_host::Finding("a stream waits for an event that nothing will reach");
+  });
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
+  const std::lock_guard lock(mutex());
+  event->stream = resolve(handle);
+  if (event->stream == nullptr) return fail(cudaErrorInvalidValue);
+  event->reached = std::make_shared<bool>(false);
+  return cuda_host::submit(handle, [reached = event->reached] { *reached = true; });
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const std::lock_guard lock(mutex());
+  ++waits;
+  if (event->stream == nullptr) return cudaSuccess;
+  reach(event->stream, event->reached);
+  return report(event->stream);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(mutex());
+  if (event->stream == nullptr || *event->reached) return cudaSuccess;
+  if (!event->stream->pending.empty()) event->stream->run_one();
+  return *event->reached ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode) {
+  const std::lock_guard lock(mutex());
+  CUstream_st* const stream = resolve(handle);
+  if (stream == nullptr || stream->recording != nullptr) return fail(cudaErrorInvalidValue);
+  stream->recording = std::make_unique<Recording>();
+  return cudaSuccess;
+}
+
+namespace {
+
+std::shared_ptr<Recording> owned(std::unique_ptr<Recording> recording) {
+  return {recording.release(), [](Recording* r) {
+            for (void* data : r->memory) cuda_host::release_device(data);
+            delete r;
+          }};
+}
+
+}  // namespace
+
+cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
+  const std::lock_guard lock(mutex());
+  CUstream_st* const stream = resolve(handle);
+  if (stream == nullptr || stream->recording == nullptr) return fail(cudaErrorInvalidValue);
+  const std::shared_ptr<Recording> recording = owned(std::move(stream->recording));
+  *graph = nullptr;
+  if (recording->is_broken) return fail(cudaErrorStreamCaptureInvalidated);
+  *graph = new CUgraph_st{recording};
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
+  const std::lock_guard lock(mutex());
+  CUstream_st* const stream = resolve(handle);
+  if (stream == nullptr) return fail(cudaErrorInvalidValue);
+  *status = stream->recording == nullptr   ? cudaStreamCaptureStatusNone
+            : stream->recording->is_broken ? cudaStreamCaptureStatusInvalidated
+                                           : cudaStreamCaptureStatusActive;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = new CUgraphExec_st{graph->recording};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
+  return cuda_host::submit(handle, [recording = executable->recording] {
+    for (const Work& work : recording->work) work();
+  });
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
+}

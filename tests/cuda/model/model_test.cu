@@ -1,0 +1,281 @@
+// The host model of CUDA: what it refuses, in kernels that are wrong on purpose, and what it lets pass.
+#include <catch2/catch.hpp>
+#include <numeric>
+#include <vector>
+
+#include "access.h"
+#include "shard/kernels/cuda/device.cuh"
+
+using namespace shard;
+using Catch::Matchers::Contains;
+
+namespace {
+
+constexpr int kThreads = 64;
+
+/// Device memory of a test.
+template <class T>
+class Buffer {
+ public:
+  explicit Buffer(size_t count) : count_(count) {
+    REQUIRE(cudaMallocAsync(reinterpret_cast<void**>(&data_), count * sizeof(T), cudaStreamPerThread) == cudaSuccess);
+  }
+  explicit Buffer(const std::vector<T>& values) : Buffer(values.size()) {
+    cudaMemcpyAsync(data_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice, cudaStreamPerThread);
+  }
+  ~Buffer() { cudaFreeAsync(data_, cudaStreamPerThread); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  T* data() const { return data_; }
+  std::vector<T> values() const {
+    std::vector<T> result(count_);
+    CHECK(cudaMemcpyAsync(result.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost, cudaStreamPerThread) ==
+          cudaSuccess);
+    return result;
+  }
+
+ private:
+  size_t count_;
+  T* data_ = nullptr;
+};
+
+/// What the model says of a launch; empty where it has run.
+template <class... P>
+std::string finding(void (*kernel)(P...), dim3 blocks, dim3 threads, std::type_identity_t<P>... arguments) {
+  const OpContext ctx{"test"};
+  cuda::launch(ctx, kernel, blocks, threads, arguments...);
+  const cudaError_t status = cudaStreamSynchronize(cudaStreamPerThread);
+  const std::string text = status == cudaSuccess ? "" : cudaGetErrorString(status);
+  cudaGetLastError();
+  return text;
+}
+
+std::vector<int> count_up(size_t n) {
+  std::vector<int> values(n);
+  std::iota(values.begin(), values.end(), 0);
+  return values;
+}
+
+__global__ void reverse(int* out, const int* x, bool synchronise) {
+  SHARD_SHARED(tile, int[kThreads]);
+  tile[threadIdx.x] = x[threadIdx.x];
+  if (synchronise) __syncthreads();
+  out[threadIdx.x] = tile[kThreads - 1 - threadIdx.x];
+}
+
+__global__ void reverse_unwritten(int* out) {
+  SHARD_SHARED(tile, int[kThreads]);
+  if (threadIdx.x != 5) tile[threadIdx.x] = 1;
+  __syncthreads();
+  out[threadIdx.x] = tile[kThreads - 1 - threadIdx.x];
+}
+
+__global__ void overrun_shared(int* out, int past) {
+  SHARD_SHARED(tile, int[kThreads]);
+  tile[threadIdx.x] = 1;
+  __syncthreads();
+  out[threadIdx.x] = tile[threadIdx.x + static_cast<unsigned>(past)];
+}
+
+__global__ void shift(int* out, const int* x, int by) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  out[i] = x[i + by];
+}
+
+__global__ void some_reach_the_barrier(int last) {
+  if (static_cast<int>(threadIdx.x) < last) __syncthreads();
+}
+
+__global__ void barriers_of_two_branches() {
+  if (threadIdx.x % 2 == 0) {
+    __syncthreads();
+  } else {
+    __syncthreads();
+  }
+}
+
+__global__ void sum_of_warp(int* out, unsigned mask, int lanes) {
+  if (static_cast<int>(threadIdx.x) >= lanes) return;
+  int value = static_cast<int>(threadIdx.x);
+  for (int delta = 16; delta > 0; delta /= 2) value += __shfl_down_sync(mask, value, static_cast<unsigned>(delta));
+  if (threadIdx.x == 0) *out = value;
+}
+
+__global__ void all_lanes_or_few(unsigned mask) {
+  if (threadIdx.x < 8) __shfl_sync(mask, 1, 0);
+}
+
+__global__ void in_order_of_blocks(int* at) { at[blockIdx.x + 1] = at[blockIdx.x] + 1; }
+
+__global__ void count_blocks(int* total) { atomicAdd(total, 1); }
+
+__global__ void count_blocks_unsafely(int* total) { *total += 1; }
+
+__global__ void within_warps(int* out, bool synchronise) {
+  SHARD_SHARED(tile, int[kThreads]);
+  tile[threadIdx.x] = static_cast<int>(threadIdx.x);
+  if (synchronise) __syncwarp();
+  out[threadIdx.x] = tile[threadIdx.x ^ 1u];
+}
+
+__global__ void fill(int* out, int value) { out[threadIdx.x] = value; }
+
+__global__ void copy_strided(int* out, const int* x, int stride) {
+  const unsigned i = threadIdx.x * static_cast<unsigned>(stride) % blockDim.x +
+                     threadIdx.x * static_cast<unsigned>(stride) / blockDim.x;
+  out[i] = x[i];
+}
+
+__global__ void reduce(float* out) {
+  const float total = cuda::block_reduce<256>(static_cast<float>(threadIdx.x), [](float a, float b) { return a + b; });
+  out[threadIdx.x] = total;
+}
+
+/// Findings on accesses need instrumented kernels, which builds with AddressSanitizer do not have.
+bool are_accesses_checked() {
+#ifdef CUDA_HOST_INSTRUMENTED
+  return true;
+#else
+  return false;
+#endif
+}
+
+void check_finding(const std::string& text, const std::string& expected) {
+  if (are_accesses_checked()) CHECK_THAT(text, Contains(expected));
+}
+
+}  // namespace
+
+TEST_CASE("the model runs threads, barriers and shared memory") {
+  const Buffer<int> x(count_up(kThreads)), out(kThreads);
+  CHECK(finding(reverse, 1, kThreads, out.data(), x.data(), true) == "");
+  std::vector<int> expected = count_up(kThreads);
+  std::reverse(expected.begin(), expected.end());
+  CHECK(out.values() == expected);
+}
+
+TEST_CASE("a missing barrier is a race") {
+  const Buffer<int> x(count_up(kThreads)), out(kThreads);
+  const std::string text = finding(reverse, 1, kThreads, out.data(), x.data(), false);
+  if (!are_accesses_checked()) return;
+  const bool is_race = text.find("with no barrier in between") != std::string::npos;
+  const bool is_unwritten =
+      text.find("of shared variable tile was never written") != std::string::npos;  // it depends on the order
+  CHECK((is_race || is_unwritten));
+}
+
+TEST_CASE("reads of shared memory that nobody wrote are found") {
+  const Buffer<int> out(kThreads);
+  check_finding(finding(reverse_unwritten, 1, kThreads, out.data()),
+                "byte 20 of the 256 of shared variable tile was never written");
+}
+
+TEST_CASE("an index that is off by one is found, in global and in shared memory") {
+  const Buffer<int> x(count_up(kThreads)), out(kThreads);
+  CHECK(finding(shift, 2, kThreads / 2, out.data(), x.data(), 0) == "");
+  if (!are_accesses_checked()) return;
+  check_finding(finding(shift, 2, kThreads / 2, out.data(), x.data(), 1), "it is in no allocation");
+  check_finding(finding(shift, 2, kThreads / 2, out.data(), x.data(), -1), "it is in no allocation");
+  check_finding(finding(overrun_shared, 1, kThreads, out.data(), 1), "it is in no shared variable");
+}
+
+TEST_CASE("a barrier that not all threads reach is found") {
+  CHECK(finding(some_reach_the_barrier, 1, kThreads, kThreads) == "");
+  CHECK_THAT(finding(some_reach_the_barrier, 1, kThreads, 40), Contains("40 of 64 threads reach the barrier in line"));
+  CHECK_THAT(finding(barriers_of_two_branches, 1, kThreads), Contains("of the block waits at that in line"));
+}
+
+TEST_CASE("wrong masks of shuffles are found") {
+  const Buffer<int> out(1);
+  CHECK(finding(sum_of_warp, 1, 32, out.data(), 0xffffffffu, 32) == "");
+  CHECK(out.values()[0] == 496);
+  CHECK_THAT(finding(sum_of_warp, 1, 32, out.data(), 0xffffu, 32), Contains("does not name the calling lane"));
+  CHECK_THAT(finding(sum_of_warp, 1, 32, out.data(), 0xffffffffu, 20), Contains("which takes no part in it"));
+  CHECK(finding(all_lanes_or_few, 1, 32, 0xffu) == "");
+  CHECK_THAT(finding(all_lanes_or_few, 1, 8, 0x7u), Contains("does not name the calling lane"));
+}
+
+TEST_CASE("kernels that need an order of blocks, or count without atomic operations, are found") {
+  std::vector<int> start(65);
+  const Buffer<int> chain(start);
+  const std::string text = finding(in_order_of_blocks, 64, 1, chain.data());
+  if (are_accesses_checked()) CHECK_THAT(text, Contains("by another block"));
+  else CHECK(chain.values() != count_up(65));  // as blocks run in shuffled order
+  const Buffer<int> total(std::vector<int>{0});
+  CHECK(finding(count_blocks, 64, 1, total.data()) == "");
+  CHECK(total.values()[0] == 64);
+  check_finding(finding(count_blocks_unsafely, 64, 1, total.data()), "by another block");
+}
+
+TEST_CASE("__syncwarp orders the accesses of a warp, and nothing else does") {
+  const Buffer<int> out(kThreads);
+  CHECK(finding(within_warps, 1, kThreads, out.data(), true) == "");
+  CHECK(out.values()[6] == 7);
+  if (are_accesses_checked()) CHECK(finding(within_warps, 1, kThreads, out.data(), false) != "");
+}
+
+TEST_CASE("kernels cannot use memory of the host, or memory that is freed") {
+  std::vector<int> host(kThreads);
+  check_finding(finding(fill, 1, kThreads, host.data(), 1), "it is not memory of the device");
+  int* freed = nullptr;
+  {
+    const Buffer<int> buffer(kThreads);
+    freed = buffer.data();
+  }
+  check_finding(finding(fill, 1, kThreads, freed, 1), "it is in no allocation");
+}
+
+TEST_CASE("streams run their work as late as they may") {
+  const Buffer<int> x(std::vector<int>(kThreads, 1));
+  cudaStream_t other = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking) == cudaSuccess);
+  cudaStreamSynchronize(cudaStreamPerThread);
+  const OpContext ctx{"test"};
+  cuda::launch(ctx, fill, 1, kThreads, x.data(), 7);
+  int* copied = nullptr;
+  REQUIRE(cudaMallocHost(reinterpret_cast<void**>(&copied), sizeof(int)) == cudaSuccess);
+  const auto read_on_other = [&] {
+    cudaMemcpyAsync(copied, x.data(), sizeof(int), cudaMemcpyDeviceToHost, other);
+    CHECK(cudaStreamSynchronize(other) == cudaSuccess);
+    return *copied;
+  };
+  CHECK(read_on_other() == 1);  // nothing says that it waits for the kernel
+  cudaEvent_t filled = nullptr;
+  cudaEventCreateWithFlags(&filled, cudaEventDisableTiming);
+  cudaEventRecord(filled, cudaStreamPerThread);
+  cudaStreamWaitEvent(other, filled);
+  CHECK(read_on_other() == 7);
+  cudaEventDestroy(filled);
+  cudaStreamDestroy(other);
+  cudaFreeHost(copied);
+}
+
+TEST_CASE("a launch that no device takes is refused") {
+  const Buffer<int> out(kThreads);
+  CHECK_THAT(finding(fill, 1, 2048, out.data(), 1), Contains("cannot be launched"));
+  CHECK_THAT(finding(fill, 0, 32, out.data(), 1), Contains("cannot be launched"));
+}
+
+TEST_CASE("the log counts bytes, and the sectors that warps touch") {
+  if (!are_accesses_checked()) return;
+  const Buffer<int> x(count_up(256)), out(256);
+  cuda_host::begin_log();
+  CHECK(finding(copy_strided, 1, 256, out.data(), x.data(), 1) == "");
+  CHECK(finding(copy_strided, 1, 256, out.data(), x.data(), 16) == "");
+  const std::vector<cuda_host::GridLog> logs = cuda_host::end_log();
+  REQUIRE(logs.size() == 2);
+  for (const auto& log : logs) {
+    CHECK(log.bytes_read == 1024);
+    CHECK(log.bytes_written == 1024);
+    CHECK(log.least_sectors == 64);
+  }
+  CHECK(logs[0].sectors == 64);
+  CHECK(logs[1].sectors == 256);  // each warp touches 16 pairs of neighbours, twice
+}
+
+TEST_CASE("a reduction over a block gives every thread the sum") {
+  const Buffer<float> out(256);
+  CHECK(finding(reduce, 1, 256, out.data()) == "");
+  CHECK(out.values() == std::vector<float>(256, 32640.0f));
+}
