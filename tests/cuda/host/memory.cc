@@ -32,7 +32,7 @@ class Arena {
     void* const range = mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (range == MAP_FAILED) throw std::bad_alloc();
     base_ = static_cast<char*>(range);
-    holes_[0] = kReserved;
+    holes_[kAlignment] = kReserved - kAlignment;  // a gap before the first one too
   }
 
   void* allocate(int device, size_t bytes) {
