@@ -12,6 +12,7 @@
 
 #include "conformance/calls.h"
 #include "conformance/expected.h"
+#include "shard/testing/tensors.h"
 #include "support/source_dir.h"
 
 using namespace shard;
@@ -288,6 +289,83 @@ TEST_CASE("every op has the values of its reference in every dtype") {
   CHECK(findings.empty());
   CHECK(tried[DType::float32].size() > 200);
   CHECK(tried[DType::bfloat16].size() > 200);
+}
+
+namespace {
+
+/// The ops of which `device` has no kernel at all, for a call that its case names, one to a line.
+std::set<std::string> ops_without_kernel() {
+  std::ifstream file(test::source_dir() + "/tests/conformance/without_cuda.txt");
+  std::set<std::string> names;
+  for (std::string name; std::getline(file, name);) names.insert(name);
+  return names;
+}
+
+std::vector<DenseTensor> moved(Device device, const std::vector<DenseTensor>& values) {
+  std::vector<DenseTensor> result;
+  for (const DenseTensor& value : values) result.push_back(copy_to(device, value));
+  return result;
+}
+
+/// What the call gives on `device`, on the CPU; nothing where it has no kernel.
+std::optional<Tensors> run_on(Device device, const CaseCall& call, const std::vector<DenseTensor>& values) {
+  try {
+    Tensors outputs = run(call, moved(device, values));
+    for (Tensor& out : outputs) {
+      if (out.defined()) out = Tensor(copy_to(kCpu, out.get().value));
+    }
+    return outputs;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::no_kernel) return std::nullopt;
+    throw;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every op that has kernels for CUDA has the values of its reference on a device, in every dtype") {
+  const int backend = find_backend("cuda");
+  if (backend < 0) {
+    WARN("skipped: there is no CUDA device");
+    return;
+  }
+  const Device device{static_cast<uint8_t>(backend), 0};
+  Findings findings;
+  std::set<std::string> absent, present;
+  std::map<std::string, std::set<std::string>> lacking;  // dtypes of ops
+  for (const ReferenceCall& call : all_calls()) {
+    if (has_no_rows(call)) continue;
+    const ExpectedRow* const row = row_of(call, findings);
+    if (row == nullptr) continue;
+    for (const DType dtype : call.dtypes()) {
+      try {
+        const CaseCall drawn = call.call(dtype);
+        const std::vector<DenseTensor> values = call.values(drawn);
+        if (!run_if_supported(call, dtype, drawn, values)) continue;
+        const std::optional<Tensors> outputs = run_on(device, drawn, call.values(drawn));
+        (outputs ? present : absent).insert(call.one->op);
+        if (!outputs) lacking[call.one->op].insert(std::string(to_string(dtype)));
+        if (!outputs) continue;
+        const std::string wrong = check_outputs(*outputs, *row, drawn);
+        if (!wrong.empty()) findings.add(call, fmt::format(" in {}: {}", to_string(dtype), wrong));
+      } catch (const Error& error) {
+        findings.add(call, fmt::format(" in {} throws: {}", to_string(dtype), error.what()));
+      }
+    }
+  }
+  const std::set<std::string> listed = ops_without_kernel();
+  for (const std::string& op : absent) {
+    const bool is_listed = listed.count(op) != 0;
+    if (!is_listed) {
+      FAIL_CHECK(op << " has no kernel for CUDA in " << fmt::format("{}", fmt::join(lacking[op], ", "))
+                    << ": write one, or add the op to without_cuda.txt");
+    }
+  }
+  for (const std::string& op : listed) {
+    if (absent.count(op) == 0) FAIL_CHECK(op << " has all its kernels for CUDA: remove it from without_cuda.txt");
+  }
+  INFO(findings.text());
+  CHECK(findings.empty());
 }
 
 TEST_CASE("every op computes the same from a tensor that starts within a larger buffer") {

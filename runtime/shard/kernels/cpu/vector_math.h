@@ -15,6 +15,10 @@
 
 #include "shard/kernels/cpu/vector_functions.h"
 
+#ifndef SHARD_FORMULA  // begins the functions of formulas, which devices compile too
+#define SHARD_FORMULA HWY_INLINE
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 
@@ -61,6 +65,12 @@ struct Vector {
   friend HWY_INLINE Vector round(Vector x) { return hn::CopySign(hn::Round(x.lanes), x.lanes); }
   friend HWY_INLINE Vector copysign(Vector size, Vector sign) { return hn::CopySign(size.lanes, sign.lanes); }
 };
+
+/// Where both conditions hold.
+template <class Mask>
+HWY_INLINE Mask both(Mask a, Mask b) {
+  return hn::And(a, b);
+}
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3  // or a later one
 namespace functions = avx3;

@@ -1,0 +1,230 @@
+// Elementwise kernels on CUDA: the numbers that formulas compute with, and the launcher for tensors of equal shapes and for
+// broadcast. A formula is a struct with a static function `apply`, as in kernels/formulas; its file registers it by add_unary,
+// add_binary or add_ternary.
+#pragma once
+
+#include "shard/kernels/cuda/cuda_types.cuh"
+#include "shard/kernels/cuda/device.cuh"
+#include "shard/kernels/registry.h"
+
+#define SHARD_FORMULA __device__ inline
+
+namespace shard::cuda {
+
+/// A float or double that formulas treat as they treat a vector. Literals of formulas convert to it, so that they do not make
+/// float arithmetic double.
+template <class C>
+struct Number {
+  C value;
+
+  __device__ Number(C number) : value(number) {}  // NOLINT: converts
+  template <class Literal, class = std::enable_if_t<std::is_arithmetic_v<Literal> && !std::is_same_v<Literal, C>>>
+  __device__ Number(Literal number) : value(static_cast<C>(number)) {}  // NOLINT: converts
+
+  friend __device__ Number operator+(Number a, Number b) { return a.value + b.value; }
+  friend __device__ Number operator-(Number a, Number b) { return a.value - b.value; }
+  friend __device__ Number operator*(Number a, Number b) { return a.value * b.value; }
+  friend __device__ Number operator/(Number a, Number b) { return a.value / b.value; }
+  friend __device__ Number operator-(Number a) { return -a.value; }
+  friend __device__ bool operator<(Number a, Number b) { return a.value < b.value; }
+  friend __device__ bool operator>(Number a, Number b) { return a.value > b.value; }
+  friend __device__ bool operator<=(Number a, Number b) { return a.value <= b.value; }
+  friend __device__ bool operator>=(Number a, Number b) { return a.value >= b.value; }
+  friend __device__ bool operator==(Number a, Number b) { return a.value == b.value; }
+  friend __device__ Number select(bool condition, Number a, Number b) { return condition ? a : b; }
+  friend __device__ Number copysign(Number size, Number sign) { return ::copysign(size.value, sign.value); }
+};
+
+__device__ inline bool both(bool a, bool b) { return a && b; }
+
+// The functions of CUDA, whose errors are at most a few units of the last place.
+#define SHARD_NUMBER_FUNCTION(name)               \
+  template <class C>                              \
+  __device__ inline Number<C> name(Number<C> x) { \
+    return ::name(x.value);                       \
+  }
+SHARD_NUMBER_FUNCTION(sqrt)
+SHARD_NUMBER_FUNCTION(floor)
+SHARD_NUMBER_FUNCTION(ceil)
+SHARD_NUMBER_FUNCTION(trunc)
+SHARD_NUMBER_FUNCTION(exp)
+SHARD_NUMBER_FUNCTION(expm1)
+SHARD_NUMBER_FUNCTION(log)
+SHARD_NUMBER_FUNCTION(log1p)
+SHARD_NUMBER_FUNCTION(tanh)
+#undef SHARD_NUMBER_FUNCTION
+
+template <class C>
+__device__ inline Number<C> abs(Number<C> x) {
+  return ::fabs(x.value);
+}
+
+/// The numbers of an op, such as a slope and an offset.
+template <class V>
+struct Numbers {
+  V first = V(0);
+  V second = V(0);
+};
+
+template <class Formula, class V, class... In>
+concept TakesNumbers = requires(const Numbers<V>& numbers, In... in) {
+  Formula::apply(in..., numbers);
+};
+
+template <class Formula, class V, class... In>
+__device__ V evaluate(const Numbers<V>& numbers, In... in) {
+  if constexpr (TakesNumbers<Formula, V, In...>) return Formula::apply(in..., numbers);
+  else return Formula::apply(in...);
+}
+
+/// What the arithmetic of T is done in: a Number for floats, as they are for integers.
+template <class T>
+using arithmetic_t = std::conditional_t<std::is_floating_point_v<math_t<T>>, Number<math_t<T>>, math_t<T>>;
+
+/// The inputs and the output of a kernel, and the numbers of the op.
+template <class T, int Inputs>
+struct Operands {
+  const T* in[Inputs];
+  T* out;
+  math_t<T> first, second;
+};
+
+template <class Formula, class T, int Inputs, class F>
+__device__ T apply_formula(const Operands<T, Inputs>& operands, F element) {
+  using V = arithmetic_t<T>;
+  const Numbers<V> numbers{V(operands.first), V(operands.second)};
+  V result = V(0);
+  if constexpr (Inputs == 1) result = evaluate<Formula>(numbers, V(load(element(0))));
+  else if constexpr (Inputs == 2) result = evaluate<Formula>(numbers, V(load(element(0))), V(load(element(1))));
+  else result = evaluate<Formula>(numbers, V(load(element(0))), V(load(element(1))), V(load(element(2))));
+  if constexpr (std::is_floating_point_v<math_t<T>>) return store<T>(result.value);
+  else return store<T>(result);
+}
+
+/// Tensors of one shape: `packs` packs of 16 bytes, and the elements behind them one by one. `out` may be one of the inputs.
+template <class Formula, class T, int Inputs>
+__global__ void map_elements(int64_t packs, int64_t count, Operands<T, Inputs> operands) {
+  constexpr int kSize = Pack<T>::kSize;
+  const int64_t thread = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  const int64_t step = gridDim.x * int64_t{blockDim.x};
+  for (int64_t i = thread; i < packs; i += step) {
+    Pack<T> in[Inputs], result;
+#pragma unroll
+    for (int n = 0; n < Inputs; ++n) in[n] = load_pack(operands.in[n], i);
+#pragma unroll
+    for (int k = 0; k < kSize; ++k) {
+      result.values[k] = apply_formula<Formula>(operands, [&](int n) { return in[n].values[k]; });
+    }
+    store_pack(operands.out, i, result);
+  }
+  for (int64_t i = packs * kSize + thread; i < count; i += step) {
+    operands.out[i] = apply_formula<Formula>(operands, [&](int n) { return operands.in[n][i]; });
+  }
+}
+
+template <class Formula, class T, int Inputs, class Index>
+__global__ void map_broadcast(Index count, Strided<Inputs> shape, Operands<T, Inputs> operands) {
+  const Index step = static_cast<Index>(gridDim.x) * blockDim.x;
+  for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+    int64_t at[Inputs];
+    shape.locate(i, at);
+    operands.out[i] = apply_formula<Formula>(operands, [&](int n) { return operands.in[n][at[n]]; });
+  }
+}
+
+inline constexpr int kElementThreads = 256;
+
+/// The dims of `out` with the strides of each input.
+template <int Inputs>
+Strided<Inputs> broadcast_shape(const Dims& out, const DenseTensor* const (&inputs)[Inputs]) {
+  Strided<Inputs> shape;
+  for (int i = 0; i < out.rank(); ++i) {
+    int64_t steps[Inputs];
+    for (int n = 0; n < Inputs; ++n) steps[n] = stride_at(broadcast_strides(inputs[n]->dims()), out.rank(), i);
+    shape.append(out[i], steps);
+  }
+  return shape;
+}
+
+inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+/// out = Formula of the inputs, which are broadcast to its shape.
+template <class Formula, class T, int Inputs>
+void run_elementwise(const OpContext& ctx, const DenseTensor* const (&inputs)[Inputs], DenseTensor& out,
+                     math_t<T> first, math_t<T> second) {
+  const int64_t count = out.numel();
+  if (count == 0) return;
+  const DeviceScope scope(out.device().index);
+  Operands<T, Inputs> operands{{}, elements<T>(out), first, second};
+  bool same = true, aligned = is_aligned(out.raw());
+  for (int n = 0; n < Inputs; ++n) {
+    operands.in[n] = elements<const T>(*inputs[n]);
+    same = same && inputs[n]->dims() == out.dims();
+    aligned = aligned && is_aligned(inputs[n]->raw());
+  }
+  if (same) {
+    const int64_t packs = aligned ? count / Pack<T>::kSize : 0;
+    const unsigned grid = grid_for(aligned ? packs + 1 : count, kElementThreads);
+    return launch(ctx, map_elements<Formula, T, Inputs>, grid, kElementThreads, packs, count, operands);
+  }
+  const Strided<Inputs> shape = broadcast_shape(out.dims(), inputs);
+  const unsigned grid = grid_for(count, kElementThreads);
+  if (count < (int64_t{1} << 31)) {  // 32-bit division is several times faster; the grid's step must fit too
+    launch(ctx, map_broadcast<Formula, T, Inputs, uint32_t>, grid, kElementThreads, static_cast<uint32_t>(count), shape,
+           operands);
+  } else {
+    launch(ctx, map_broadcast<Formula, T, Inputs, int64_t>, grid, kElementThreads, count, shape, operands);
+  }
+}
+
+/// The kernel of a formula of one, two or three tensors and of at most two numbers of types N.
+template <class Formula, class T, class... N>
+struct FormulaKernel {
+  using D = device_t<T>;
+  using C = math_t<D>;
+
+  static void unary(const OpContext& ctx, const DenseTensor& x, N... numbers, DenseTensor& out) {
+    run<1>(ctx, {&x}, out, static_cast<C>(numbers)...);
+  }
+  static void binary(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, N... numbers, DenseTensor& out) {
+    run<2>(ctx, {&x, &y}, out, static_cast<C>(numbers)...);
+  }
+  static void ternary(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, const DenseTensor& z,
+                      N... numbers, DenseTensor& out) {
+    run<3>(ctx, {&x, &y, &z}, out, static_cast<C>(numbers)...);
+  }
+
+ private:
+  template <int Inputs>
+  static void run(const OpContext& ctx, const DenseTensor* const (&inputs)[Inputs], DenseTensor& out, C first = C(0),
+                  C second = C(0)) {
+    run_elementwise<Formula, D, Inputs>(ctx, inputs, out, first, second);
+  }
+};
+
+/// The id of the backend "cuda".
+inline int backend_id() {
+  static const int id = find_backend("cuda");
+  return id;
+}
+
+template <class Formula, class... N>
+void add_unary(const char* name) {
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel(name, backend_id(), dtype_of<T>, &FormulaKernel<Formula, T, N...>::unary);
+  });
+}
+template <class Formula, class... N>
+void add_binary(const char* name) {
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel(name, backend_id(), dtype_of<T>, &FormulaKernel<Formula, T, N...>::binary);
+  });
+}
+template <class Formula, class... N>
+void add_ternary(const char* name) {
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel(name, backend_id(), dtype_of<T>, &FormulaKernel<Formula, T, N...>::ternary);
+  });
+}
+
+}  // namespace shard::cuda
