@@ -15,8 +15,8 @@
 
 #include "shard/kernels/cpu/vector_functions.h"
 
-#ifndef SHARD_FORMULA  // begins the functions of formulas, which devices compile too
-#define SHARD_FORMULA HWY_INLINE
+#ifndef SHARD_FORMULA_INLINE  // begins the functions of formulas, which devices compile too
+#define SHARD_FORMULA_INLINE HWY_INLINE
 #endif
 
 HWY_BEFORE_NAMESPACE();

@@ -7,7 +7,7 @@
 #include "shard/kernels/cuda/device.cuh"
 #include "shard/kernels/registry.h"
 
-#define SHARD_FORMULA __device__ inline
+#define SHARD_FORMULA_INLINE __device__ inline
 
 namespace shard::cuda {
 
