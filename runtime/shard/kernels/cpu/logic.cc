@@ -18,115 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
-struct Equal {
-  template <class C>
-  static bool apply(C a, C b) {
-    return a == b;
-  }
-};
-struct NotEqual {
-  template <class C>
-  static bool apply(C a, C b) {
-    return a != b;
-  }
-};
-struct Less {
-  template <class C>
-  static bool apply(C a, C b) {
-    return a < b;
-  }
-};
-struct LessEqual {
-  template <class C>
-  static bool apply(C a, C b) {
-    return a <= b;
-  }
-};
-struct Greater {
-  template <class C>
-  static bool apply(C a, C b) {
-    return a > b;
-  }
-};
-struct GreaterEqual {
-  template <class C>
-  static bool apply(C a, C b) {
-    return a >= b;
-  }
-};
-
-// & and | evaluate both sides; && and || would be branches.
-struct And {
-  template <class C>
-  static bool apply(C a, C b) {
-    return (a != C(0)) & (b != C(0));
-  }
-};
-struct Or {
-  template <class C>
-  static bool apply(C a, C b) {
-    return (a != C(0)) | (b != C(0));
-  }
-};
-struct Xor {
-  template <class C>
-  static bool apply(C a, C b) {
-    return (a != C(0)) != (b != C(0));
-  }
-};
-struct Not {
-  template <class C>
-  static bool apply(C a) {
-    return a == C(0);
-  }
-};
-
-// Integers are finite.
-struct IsNaN {
-  template <class C>
-  static bool apply(C a) {
-    return a != a;
-  }
-};
-struct IsInf {
-  template <class C>
-  static bool apply(C a) {
-    if constexpr (std::is_floating_point_v<C>) return std::abs(a) == std::numeric_limits<C>::infinity();
-    else return false;
-  }
-};
-struct IsFinite {
-  template <class C>
-  static bool apply(C a) {
-    if constexpr (std::is_floating_point_v<C>) return std::abs(a) < std::numeric_limits<C>::infinity();
-    else return true;
-  }
-};
-
-struct BitAnd {
-  template <class C>
-  static C apply(C a, C b) {
-    return static_cast<C>(a & b);
-  }
-};
-struct BitOr {
-  template <class C>
-  static C apply(C a, C b) {
-    return static_cast<C>(a | b);
-  }
-};
-struct BitXor {
-  template <class C>
-  static C apply(C a, C b) {
-    return static_cast<C>(a ^ b);
-  }
-};
-struct BitNot {
-  template <class C>
-  static C apply(C a) {
-    return static_cast<C>(~a);
-  }
-};
+#include "shard/kernels/formulas/logic.inc"
 
 template <class Op, class T, class R>
 void unary(const OpContext&, const DenseTensor& x, DenseTensor& out) {
@@ -182,32 +74,6 @@ void allclose(const OpContext&, const DenseTensor& x, const DenseTensor& y, cons
   });
   *out.data<bool>() = all;
 }
-
-/// Whether b is a number of bits that leaves some of them.
-template <class C>
-bool is_shift(C b) {
-  return b >= C(0) && b < static_cast<C>(8 * sizeof(C));
-}
-struct LeftShift {
-  template <class C>
-  static C apply(C a, C b) {
-    using U = std::make_unsigned_t<C>;
-    return is_shift(b) ? static_cast<C>(static_cast<U>(static_cast<U>(a) << b)) : C(0);
-  }
-};
-struct RightShift {
-  template <class C>
-  static C apply(C a, C b) {
-    return is_shift(b) ? static_cast<C>(a >> b) : a < C(0) ? static_cast<C>(-1) : C(0);
-  }
-};
-struct UnsignedRightShift {
-  template <class C>
-  static C apply(C a, C b) {
-    using U = std::make_unsigned_t<C>;
-    return is_shift(b) ? static_cast<C>(static_cast<U>(static_cast<U>(a) >> b)) : C(0);
-  }
-};
 
 template <class Arithmetic, class Logical, class T>
 void shift(const OpContext&, const DenseTensor& x, const DenseTensor& y, bool is_arithmetic, DenseTensor& out) {

@@ -10,3 +10,7 @@
 #else
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
 #endif
+
+#ifndef SHARD_FORMULA_INLINE  // begins the functions of kernels/formulas, which devices compile too
+#define SHARD_FORMULA_INLINE HWY_INLINE
+#endif

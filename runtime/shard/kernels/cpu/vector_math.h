@@ -15,10 +15,6 @@
 
 #include "shard/kernels/cpu/vector_functions.h"
 
-#ifndef SHARD_FORMULA_INLINE  // begins the functions of formulas, which devices compile too
-#define SHARD_FORMULA_INLINE HWY_INLINE
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 

@@ -5,6 +5,7 @@ namespace shard::cuda {
 
 void register_elementwise(int backend);  // add, multiply, relu
 void register_activation(int backend);
+void register_logic(int backend);
 void register_cast(int backend);
 void register_sum(int backend);
 void register_softmax(int backend);

@@ -76,11 +76,20 @@ __device__ Pack<T> load_pack(const T* from, int64_t i) {
   return pack;
 }
 
-template <class T>
-__device__ void store_pack(T* to, int64_t i, const Pack<T>& pack) {
-  uint4 bits;
-  memcpy(&bits, &pack, sizeof(bits));
-  __stcs(reinterpret_cast<uint4*>(to) + i, bits);
+/// Elements [i * N, (i + 1) * N) of memory that is aligned to 16 bytes, in accesses as large as they can be.
+template <int N, class T>
+__device__ void store_elements(T* to, int64_t i, const T (&values)[N]) {
+  constexpr int kBytes = N * static_cast<int>(sizeof(T)), kPart = kBytes < 16 ? kBytes : 16;
+  using Part = std::conditional_t<
+      kPart == 16, uint4,
+      std::conditional_t<kPart == 8, uint2, std::conditional_t<kPart == 4, unsigned, unsigned short>>>;
+  static_assert(sizeof(Part) == kPart);
+#pragma unroll
+  for (int p = 0; p < kBytes / kPart; ++p) {
+    Part part;
+    memcpy(&part, reinterpret_cast<const char*>(values) + p * kPart, kPart);
+    __stcs(reinterpret_cast<Part*>(to) + i * (kBytes / kPart) + p, part);
+  }
 }
 
 /// A shape with element strides per operand (0 where an operand is broadcast), small enough to be a kernel argument.

@@ -7,23 +7,23 @@ namespace shard::cuda {
 namespace {
 
 struct Add {
-  template <class V>
-  static __device__ V apply(V x, V y) {
-    return static_cast<V>(x + y);
+  template <class C>
+  static __device__ C apply(C x, C y) {
+    return static_cast<C>(x + y);
   }
 };
 
 struct Multiply {
-  template <class V>
-  static __device__ V apply(V x, V y) {
-    return static_cast<V>(x * y);
+  template <class C>
+  static __device__ C apply(C x, C y) {
+    return static_cast<C>(x * y);
   }
 };
 
 struct Relu {
-  template <class V>
-  static __device__ V apply(V x) {
-    return x <= V(0) ? V(0) : x;  // NaN is not below 0 and is kept
+  template <class C>
+  static __device__ C apply(C x) {
+    return x <= C(0) ? C(0) : x;  // NaN is not below 0 and is kept
   }
 };
 
@@ -31,9 +31,9 @@ struct Relu {
 
 void register_elementwise(int backend) {
   for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) {
-    register_kernel("add", backend, dtype_of<T>, &FormulaKernel<Add, T>::binary);
-    register_kernel("multiply", backend, dtype_of<T>, &FormulaKernel<Multiply, T>::binary);
-    register_kernel("relu", backend, dtype_of<T>, &FormulaKernel<Relu, T>::unary);
+    register_kernel("add", backend, dtype_of<T>, &SingleKernel<Add, T, T>::binary);
+    register_kernel("multiply", backend, dtype_of<T>, &SingleKernel<Multiply, T, T>::binary);
+    register_kernel("relu", backend, dtype_of<T>, &SingleKernel<Relu, T, T>::unary);
   });
 }
 

@@ -17,9 +17,9 @@ template <class C>
 struct Number {
   C value;
 
-  __device__ Number(C number) : value(number) {}  // NOLINT: converts
+  __host__ __device__ Number(C number) : value(number) {}  // NOLINT: converts
   template <class Literal, class = std::enable_if_t<std::is_arithmetic_v<Literal> && !std::is_same_v<Literal, C>>>
-  __device__ Number(Literal number) : value(static_cast<C>(number)) {}  // NOLINT: converts
+  __host__ __device__ Number(Literal number) : value(static_cast<C>(number)) {}  // NOLINT: converts
 
   friend __device__ Number operator+(Number a, Number b) { return a.value + b.value; }
   friend __device__ Number operator-(Number a, Number b) { return a.value - b.value; }
@@ -72,58 +72,67 @@ concept TakesNumbers = requires(const Numbers<V>& numbers, In... in) {
 };
 
 template <class Formula, class V, class... In>
-__device__ V evaluate(const Numbers<V>& numbers, In... in) {
+__device__ auto evaluate(const Numbers<V>& numbers, In... in) {
   if constexpr (TakesNumbers<Formula, V, In...>) return Formula::apply(in..., numbers);
   else return Formula::apply(in...);
 }
 
-/// What the arithmetic of T is done in: a Number for floats, as they are for integers.
-template <class T>
-using arithmetic_t = std::conditional_t<std::is_floating_point_v<math_t<T>>, Number<math_t<T>>, math_t<T>>;
-
-/// The inputs and the output of a kernel, and the numbers of the op.
-template <class T, int Inputs>
+/// The inputs and the output of a kernel, and the numbers of the op in the type of arithmetic.
+template <class V, class T, class Out, int Inputs>
 struct Operands {
   const T* in[Inputs];
-  T* out;
-  math_t<T> first, second;
+  Out* out;
+  Numbers<V> numbers;
 };
 
-template <class Formula, class T, int Inputs, class F>
-__device__ T apply_formula(const Operands<T, Inputs>& operands, F element) {
-  using V = arithmetic_t<T>;
-  const Numbers<V> numbers{V(operands.first), V(operands.second)};
-  V result = V(0);
-  if constexpr (Inputs == 1) result = evaluate<Formula>(numbers, V(load(element(0))));
-  else if constexpr (Inputs == 2) result = evaluate<Formula>(numbers, V(load(element(0))), V(load(element(1))));
-  else result = evaluate<Formula>(numbers, V(load(element(0))), V(load(element(1))), V(load(element(2))));
-  if constexpr (std::is_floating_point_v<math_t<T>>) return store<T>(result.value);
-  else return store<T>(result);
+/// The type in which formulas of vectors compute on a device, or that in which formulas of single numbers do.
+template <class T>
+using number_t = Number<math_t<T>>;
+
+template <class V>
+struct NumberValue {
+  static __device__ V of(V number) { return number; }
+};
+template <class C>
+struct NumberValue<Number<C>> {
+  static __device__ C of(Number<C> number) { return number.value; }
+};
+
+template <class Formula, class V, class T, class Out, int Inputs, class F>
+__device__ Out apply_formula(const Operands<V, T, Out, Inputs>& operands, F element) {
+  const auto in = [&](int n) { return V(load(element(n))); };
+  const auto result = [&] {
+    if constexpr (Inputs == 1) return evaluate<Formula>(operands.numbers, in(0));
+    else if constexpr (Inputs == 2) return evaluate<Formula>(operands.numbers, in(0), in(1));
+    else return evaluate<Formula>(operands.numbers, in(0), in(1), in(2));
+  }();
+  return store<Out>(NumberValue<std::remove_const_t<decltype(result)>>::of(result));
 }
 
 /// Tensors of one shape: `packs` packs of 16 bytes, and the elements behind them one by one. `out` may be one of the inputs.
-template <class Formula, class T, int Inputs>
-__global__ void map_elements(int64_t packs, int64_t count, Operands<T, Inputs> operands) {
+template <class Formula, class V, class T, class Out, int Inputs>
+__global__ void map_elements(int64_t packs, int64_t count, Operands<V, T, Out, Inputs> operands) {
   constexpr int kSize = Pack<T>::kSize;
   const int64_t thread = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
   const int64_t step = gridDim.x * int64_t{blockDim.x};
   for (int64_t i = thread; i < packs; i += step) {
-    Pack<T> in[Inputs], result;
+    Pack<T> in[Inputs];
 #pragma unroll
     for (int n = 0; n < Inputs; ++n) in[n] = load_pack(operands.in[n], i);
+    Out results[kSize];
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
-      result.values[k] = apply_formula<Formula>(operands, [&](int n) { return in[n].values[k]; });
+      results[k] = apply_formula<Formula>(operands, [&](int n) { return in[n].values[k]; });
     }
-    store_pack(operands.out, i, result);
+    store_elements<kSize>(operands.out, i, results);
   }
   for (int64_t i = packs * kSize + thread; i < count; i += step) {
     operands.out[i] = apply_formula<Formula>(operands, [&](int n) { return operands.in[n][i]; });
   }
 }
 
-template <class Formula, class T, int Inputs, class Index>
-__global__ void map_broadcast(Index count, Strided<Inputs> shape, Operands<T, Inputs> operands) {
+template <class Formula, class V, class T, class Out, int Inputs, class Index>
+__global__ void map_broadcast(Index count, Strided<Inputs> shape, Operands<V, T, Out, Inputs> operands) {
   const Index step = static_cast<Index>(gridDim.x) * blockDim.x;
   for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
     int64_t at[Inputs];
@@ -149,13 +158,13 @@ Strided<Inputs> broadcast_shape(const Dims& out, const DenseTensor* const (&inpu
 inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
 /// out = Formula of the inputs, which are broadcast to its shape.
-template <class Formula, class T, int Inputs>
+template <class Formula, class V, class T, class Out, int Inputs>
 void run_elementwise(const OpContext& ctx, const DenseTensor* const (&inputs)[Inputs], DenseTensor& out,
-                     math_t<T> first, math_t<T> second) {
+                     Numbers<V> numbers) {
   const int64_t count = out.numel();
   if (count == 0) return;
   const DeviceScope scope(out.device().index);
-  Operands<T, Inputs> operands{{}, elements<T>(out), first, second};
+  Operands<V, T, Out, Inputs> operands{{}, elements<Out>(out), numbers};
   bool same = true, aligned = is_aligned(out.raw());
   for (int n = 0; n < Inputs; ++n) {
     operands.in[n] = elements<const T>(*inputs[n]);
@@ -165,42 +174,48 @@ void run_elementwise(const OpContext& ctx, const DenseTensor* const (&inputs)[In
   if (same) {
     const int64_t packs = aligned ? count / Pack<T>::kSize : 0;
     const unsigned grid = grid_for(aligned ? packs + 1 : count, kElementThreads);
-    return launch(ctx, map_elements<Formula, T, Inputs>, grid, kElementThreads, packs, count, operands);
+    return launch(ctx, map_elements<Formula, V, T, Out, Inputs>, grid, kElementThreads, packs, count, operands);
   }
   const Strided<Inputs> shape = broadcast_shape(out.dims(), inputs);
   const unsigned grid = grid_for(count, kElementThreads);
   if (count < (int64_t{1} << 31)) {  // 32-bit division is several times faster; the grid's step must fit too
-    launch(ctx, map_broadcast<Formula, T, Inputs, uint32_t>, grid, kElementThreads, static_cast<uint32_t>(count), shape,
-           operands);
+    launch(ctx, map_broadcast<Formula, V, T, Out, Inputs, uint32_t>, grid, kElementThreads,
+           static_cast<uint32_t>(count), shape, operands);
   } else {
-    launch(ctx, map_broadcast<Formula, T, Inputs, int64_t>, grid, kElementThreads, count, shape, operands);
+    launch(ctx, map_broadcast<Formula, V, T, Out, Inputs, int64_t>, grid, kElementThreads, count, shape, operands);
   }
 }
 
-/// The kernel of a formula of one, two or three tensors and of at most two numbers of types N.
-template <class Formula, class T, class... N>
+/// The kernel of a formula of one, two or three tensors of T and of at most two numbers of types N; V is what it computes in.
+template <class Formula, class V, class T, class R, class... N>
 struct FormulaKernel {
   using D = device_t<T>;
-  using C = math_t<D>;
 
   static void unary(const OpContext& ctx, const DenseTensor& x, N... numbers, DenseTensor& out) {
-    run<1>(ctx, {&x}, out, static_cast<C>(numbers)...);
+    run<1>(ctx, {&x}, out, numbers...);
   }
   static void binary(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, N... numbers, DenseTensor& out) {
-    run<2>(ctx, {&x, &y}, out, static_cast<C>(numbers)...);
+    run<2>(ctx, {&x, &y}, out, numbers...);
   }
   static void ternary(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, const DenseTensor& z,
                       N... numbers, DenseTensor& out) {
-    run<3>(ctx, {&x, &y, &z}, out, static_cast<C>(numbers)...);
+    run<3>(ctx, {&x, &y, &z}, out, numbers...);
   }
 
  private:
   template <int Inputs>
-  static void run(const OpContext& ctx, const DenseTensor* const (&inputs)[Inputs], DenseTensor& out, C first = C(0),
-                  C second = C(0)) {
-    run_elementwise<Formula, D, Inputs>(ctx, inputs, out, first, second);
+  static void run(const OpContext& ctx, const DenseTensor* const (&inputs)[Inputs], DenseTensor& out, N... numbers) {
+    run_elementwise<Formula, V, D, device_t<R>, Inputs>(ctx, inputs, out,
+                                                        Numbers<V>{V(static_cast<math_t<D>>(numbers))...});
   }
 };
+
+/// The kernel of a formula of vectors.
+template <class Formula, class T, class... N>
+using VectorKernel = FormulaKernel<Formula, number_t<device_t<T>>, T, T, N...>;
+/// The kernel of a formula of single numbers.
+template <class Formula, class T, class R>
+using SingleKernel = FormulaKernel<Formula, math_t<device_t<T>>, T, R>;
 
 /// The id of the backend "cuda".
 inline int backend_id() {
@@ -211,19 +226,19 @@ inline int backend_id() {
 template <class Formula, class... N>
 void add_unary(const char* name) {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
-    register_kernel(name, backend_id(), dtype_of<T>, &FormulaKernel<Formula, T, N...>::unary);
+    register_kernel(name, backend_id(), dtype_of<T>, &VectorKernel<Formula, T, N...>::unary);
   });
 }
 template <class Formula, class... N>
 void add_binary(const char* name) {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
-    register_kernel(name, backend_id(), dtype_of<T>, &FormulaKernel<Formula, T, N...>::binary);
+    register_kernel(name, backend_id(), dtype_of<T>, &VectorKernel<Formula, T, N...>::binary);
   });
 }
 template <class Formula, class... N>
 void add_ternary(const char* name) {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
-    register_kernel(name, backend_id(), dtype_of<T>, &FormulaKernel<Formula, T, N...>::ternary);
+    register_kernel(name, backend_id(), dtype_of<T>, &VectorKernel<Formula, T, N...>::ternary);
   });
 }
 
