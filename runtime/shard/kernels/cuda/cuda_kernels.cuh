@@ -7,7 +7,7 @@ void register_elementwise(int backend);  // add, multiply, relu
 void register_activation(int backend);
 void register_logic(int backend);
 void register_cast(int backend);
-void register_sum(int backend);
+void register_reduce(int backend);
 void register_softmax(int backend);
 void register_transpose(int backend);
 void register_matmul(int backend);

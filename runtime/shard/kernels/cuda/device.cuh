@@ -34,6 +34,16 @@ void launch(const OpContext& ctx, void (*kernel)(P...), dim3 blocks, dim3 thread
   check_launch(ctx.op);
 }
 
+/// Throws no_kernel in a call for which the CPU kernel combines values over ranks.
+inline void refuse_reducer(const OpContext& ctx, const char* argument) {
+  if (ctx.reducer() == nullptr) return;
+  fail_check(ErrorCode::no_kernel,
+             "[{}] argument {} is sharded along a dim that is reduced, and the CUDA kernel does not combine values "
+             "over ranks: "
+             "reshard {} so that this dim is whole",
+             ctx.op, argument, argument);
+}
+
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 

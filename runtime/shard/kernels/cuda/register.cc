@@ -12,7 +12,7 @@ void register_cuda_kernels() {
   cuda::register_activation(backend);
   cuda::register_cast(backend);
   cuda::register_logic(backend);
-  cuda::register_sum(backend);
+  cuda::register_reduce(backend);
   cuda::register_softmax(backend);
   cuda::register_transpose(backend);
   cuda::register_matmul(backend);

@@ -64,11 +64,7 @@ __global__ void softmax_columns(T* out, const T* x, int64_t columns, int64_t siz
 template <class T>
 void softmax(const OpContext& ctx, const DenseTensor& x, int axis_given, DenseTensor& out) {
   using D = device_t<T>;
-  if (ctx.reducer() != nullptr)
-    fail_check(ErrorCode::no_kernel,
-               "[{}] argument x is sharded along axis {}, and the CUDA kernel does not combine "
-               "values over ranks: reshard x so that this dim is whole",
-               ctx.op, axis_given);
+  refuse_reducer(ctx, "x");
   if (out.numel() == 0) return;
   const DeviceScope scope(out.device().index);
   const Dims& dims = x.dims();
