@@ -19,13 +19,6 @@ HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
-struct Tanh {
-  template <class C>
-  static C apply(C x) {
-    return tanh_of(x);
-  }
-};
-
 // Formulas of vectors.
 struct VectorExp {
   template <class V>
@@ -35,6 +28,9 @@ struct VectorExp {
 };
 struct FastExp {
   static HWY_INLINE Floats apply(Floats x) { return fast_exp(x); }
+};
+struct FastTanh {
+  static HWY_INLINE Floats apply(Floats x) { return fast_tanh(x); }
 };
 struct FastSigmoid {
   static HWY_INLINE Floats apply(Floats x) { return fast_sigmoid(x); }
@@ -146,6 +142,15 @@ void gelu(const OpContext&, const DenseTensor& x, bool approximate, DenseTensor&
   run_unary(approximate ? &unary_row<ApproximateGelu, T> : mixed_row<FastGelu, Gelu, T>(), x, out);
 }
 
+/// Formulas of vectors of float and of double.
+template <class Single, class Double>
+void add_formulas(const char* name) {
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    using Formula = std::conditional_t<std::is_same_v<T, double>, Double, Single>;
+    register_kernel(name, kBackend, dtype_of<T>, &VectorKernel<Formula, T>::unary);
+  });
+}
+/// A formula of vectors of float, and a function of one double.
 template <class Single, class Double>
 void add_mixed(const char* name) {
   for_types(FloatTypes{},
@@ -158,12 +163,8 @@ void add_op(const char* name, List types) {
 }
 
 void register_unary_for_target() {
-  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
-    constexpr bool wide = std::is_same_v<T, double>;
-    using Formula = std::conditional_t<wide, VectorExp, FastExp>;
-    register_kernel("exp", kBackend, dtype_of<T>, &VectorKernel<Formula, T>::unary);
-    register_kernel("tanh", kBackend, dtype_of<T>, wide ? &VectorKernel<VectorTanh, T>::unary : &unary<Tanh, T>);
-  });
+  add_formulas<FastExp, VectorExp>("exp");
+  add_formulas<FastTanh, VectorTanh>("tanh");
   add_unary<Log>("log");
   add_unary<Sin>("sin");
   add_unary<Cos>("cos");

@@ -1,4 +1,4 @@
-// exp and functions that are made of it - sigmoid, silu, erf, gelu - of vectors of float, by polynomials with fused
+// exp and functions that are made of it - sigmoid, silu, tanh, erf, gelu - of vectors of float, by polynomials with fused
 // multiply-add, for each .cc that compiles itself once per instruction set. As with SLEEF's functions, the bits are
 // those of AVX2 and AVX-512 alike; the baseline has no fused multiply-add and may round differently.
 // Highway's include guard: the file is included once for every target.
@@ -87,6 +87,15 @@ HWY_INLINE Floats fast_silu(Floats x) {
   return select(x < Floats(0), e.times(limited_below(-126, x)), x) / (1.0 + e.value());
 }
 
+/// tanh(x) within 1.5 ulp: a polynomial near 0, and exp elsewhere.
+HWY_INLINE Floats fast_tanh(Floats x) {
+  const Floats size = abs(x), square = x * x;
+  const Floats far = 1.0 - 2.0 / (power_of_e(limited_above(30, size + size)).value() + 1.0);
+  const Floats p =
+      polynomial(square, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1);
+  return select(size < Floats(0.625), multiply_add(p * square, x, x), copysign(far, x));
+}
+
 /// erf(x) within 1.5 ulp: a polynomial near 0, and 1 - exp(a polynomial) elsewhere, up to 4, where it is 1.
 HWY_INLINE Floats fast_erf(Floats x) {
   const Floats size = limited_above(4, abs(x)), square = x * x;
@@ -118,17 +127,21 @@ HWY_INLINE NormalTail normal_tail(Floats x) {
                               -0.051744308322668076, 0.09837137907743454, -0.14723241329193115, 0.17900115251541138);
   return {size, bell, s * p};
 }
-/// x P(N(0, 1) <= x), including small tails.
+/// x P(N(0, 1) <= x) within 6 ulp, small tails too: a polynomial near 0, and the tail elsewhere.
 HWY_INLINE Floats fast_gelu(Floats x) {
   const NormalTail tail = normal_tail(x);
   const Floats beyond = tail.bell.times(tail.size * tail.mills);
-  return select(x < Floats(0), -beyond, x - beyond);
+  const Floats slope = polynomial(x * x, -7.654207365703769e-06, 0.00011348637053743005, -0.0011863299878314137,
+                                  0.009973322972655296, -0.06649035960435867, 0.3989422917366028);
+  return select(tail.size < Floats(1), x * multiply_add(slope, x, 0.5), select(x < Floats(0), -beyond, x - beyond));
 }
-/// The derivative of gelu, P(N(0, 1) <= x) + x * the density at x.
+/// The derivative of gelu, P(N(0, 1) <= x) + x * the density at x, within 6 ulp of its larger term.
 HWY_INLINE Floats fast_gelu_slope(Floats x) {
   const NormalTail tail = normal_tail(x);
   const Floats beyond = tail.bell.times(multiply_add(tail.size, -0.39894228040143268, tail.mills));
-  return select(x < Floats(0), beyond, 1.0 - beyond);
+  const Floats slope = polynomial(x * x, 7.276809355971636e-06, -0.00011061414261348546, 0.001152506796643138,
+                                  -0.009497979655861855, 0.05984123423695564, -0.26596152782440186, 0.7978845834732056);
+  return select(tail.size < Floats(1), multiply_add(slope, x, 0.5), select(x < Floats(0), beyond, 1.0 - beyond));
 }
 
 }  // namespace shard::cpu::HWY_NAMESPACE
