@@ -221,11 +221,20 @@ class Peer:
         return (time.perf_counter() - begin) / runs
 
 
+def rested(side, mode, runs):
+    """A sample after a run that is not counted. Threads of either side wait for more work in a loop of up to 16 ms (GOMP's
+    default) before they sleep: meanwhile a sample of the other side would have one core less."""
+    if torch.get_num_threads() > 1:
+        time.sleep(0.03)
+        side.sample(mode, 1)
+    return side.sample(mode, runs)
+
+
 def measure(ours, peer, mode, samples):
     """Medians of seconds a run, ours and the peer's, sampled in turn; a sample is at least 5 ms long."""
     first = max(ours.sample(mode, 1), 1e-7), max(peer.sample(mode, 1), 1e-7)
     runs = [max(1, min(10000, math.ceil(5e-3 / seconds))) for seconds in first]
-    times = [(ours.sample(mode, runs[0]), peer.sample(mode, runs[1])) for _ in range(samples)]
+    times = [(rested(ours, mode, runs[0]), rested(peer, mode, runs[1])) for _ in range(samples)]
     return [statistics.median(side) for side in zip(*times)]
 
 

@@ -10,6 +10,8 @@
 #include "shard/kernels/cpu/binary_row.h"
 #include "shard/kernels/cpu/functions.h"
 #include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/vector_exp.h"
+#include "shard/kernels/cpu/vector_row.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
@@ -18,11 +20,14 @@ namespace {
 /// The derivative of x * P(N(0, 1) <= x) is P(N(0, 1) <= x) + x * the density of N(0, 1) at x.
 struct GeluGrad {
   template <class C>
-  static HWY_INLINE C apply(C x, C grad) {
-    const Normal<C> normal = normal_at(x);
-    const C near = at_least(C(-40), -at_least(C(-40), -x));  // bell is 0 outside
-    return grad * (normal.below + near * C(0.39894228040143268) * normal.bell);
+  static double apply(double x, double grad) {
+    const Normal<double> normal = normal_at(x);
+    const double near = at_least(-40.0, -at_least(-40.0, -x));  // bell is 0 outside
+    return grad * (normal.below + near * 0.39894228040143268 * normal.bell);
   }
+};
+struct FastGeluGrad {
+  static HWY_INLINE Floats apply(Floats x, Floats grad) { return grad * fast_gelu_slope(x); }
 };
 /// The gradient of gelu_tanh_of.
 struct GeluTanhGrad {
@@ -37,26 +42,34 @@ template <class T>
 void gelu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad, bool approximate,
                DenseTensor& x_grad) {
   if (approximate) binary<GeluTanhGrad, T, T>(ctx, x, out_grad, x_grad);
-  else binary<GeluGrad, T, T>(ctx, x, out_grad, x_grad);
+  else if constexpr (std::is_same_v<T, double>) binary<GeluGrad, T, T>(ctx, x, out_grad, x_grad);
+  else VectorKernel<FastGeluGrad, T>::binary(ctx, x, out_grad, x_grad);
 }
 
-template <class T>
+struct FastSiluGrad {
+  static HWY_INLINE Floats apply(Floats x, Floats out, Floats grad) {
+    const BothSigmoids s = both_sigmoids(x);
+    return grad * (s.at + out * s.rest);
+  }
+};
 void silu_grad_row(const Row& row) {
-  using C = Compute<T>;
-  const T *x = static_cast<const T*>(row.in[0]), *out = static_cast<const T*>(row.in[1]),
-          *grad = static_cast<const T*>(row.in[2]);
-  T* to = static_cast<T*>(row.out);
+  const double *x = static_cast<const double*>(row.in[0]), *out = static_cast<const double*>(row.in[1]),
+               *grad = static_cast<const double*>(row.in[2]);
   for (int64_t i = 0; i < row.n; ++i) {
-    const Logistic<C> s = logistic_of<C>({static_cast<C>(x[i]), C(0)});
-    to[i] = static_cast<T>(static_cast<C>(grad[i]) * (s.at + static_cast<C>(out[i]) * s.rest));
+    const Logistic<double> s = logistic_of<double>({x[i], 0});
+    static_cast<double*>(row.out)[i] = grad[i] * (s.at + out[i] * s.rest);
   }
 }
 
 template <class T>
-void silu_grad(const OpContext&, const DenseTensor& x, const DenseTensor& out, const DenseTensor& out_grad,
+void silu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out, const DenseTensor& out_grad,
                DenseTensor& x_grad) {
-  const DenseTensor* const inputs[] = {&x, &out, &out_grad};
-  run_broadcast(&silu_grad_row<T>, inputs, x_grad, nullptr);
+  if constexpr (std::is_same_v<T, double>) {
+    const DenseTensor* const inputs[] = {&x, &out, &out_grad};
+    run_broadcast(&silu_grad_row, inputs, x_grad, nullptr);
+  } else {
+    VectorKernel<FastSiluGrad, T>::ternary(ctx, x, out, out_grad, x_grad);
+  }
 }
 
 template <class T>

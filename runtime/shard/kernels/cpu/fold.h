@@ -10,10 +10,13 @@
 
 #include "hwy/highway.h"
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 #include <utility>
+
+#include "shard/core/float16.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
@@ -41,6 +44,23 @@ HWY_INLINE Pack<C> pack_of(const Term& term) {
   return pack;
 }
 
+/// The numbers x[0], ..., x[kPackWidth<C> - 1] in C, the type of arithmetic of T.
+template <class C, class T>
+HWY_INLINE Pack<C> load_pack(const T* x) {
+  if constexpr (std::is_same_v<T, C>) {
+    Pack<C> pack;
+    std::memcpy(&pack, x, sizeof(pack));
+    return pack;
+  } else if constexpr (std::is_same_v<T, bfloat16>) {
+    typedef uint16_t Halves __attribute__((vector_size(16)));
+    Halves halves;
+    std::memcpy(&halves, x, sizeof(halves));
+    return std::bit_cast<Pack<C>>(__builtin_convertvector(halves, Pack<uint32_t>) << 16);
+  } else {
+    return pack_of<C>([=](int64_t j) { return static_cast<C>(x[j]); });
+  }
+}
+
 template <int64_t step, class C, size_t... lane>
 HWY_INLINE Pack<C> rotated(Pack<C> pack, std::index_sequence<lane...>) {
   return __builtin_shufflevector(pack, pack, (lane + step) % sizeof...(lane)...);
@@ -56,7 +76,8 @@ HWY_INLINE C fold_pack(Pack<C> pack, const Combine& combine) {
 
 /// The terms 0 to n - 1 combined, in kLanes accumulators that are combined at the end. Each begins
 /// with `start`, which must not change a result: the identity, or one of the terms where combining a
-/// term twice is the same as once. `combine` takes two numbers or two packs.
+/// term twice is the same as once. `combine` takes two numbers or two packs. A term may have a function
+/// pack(i) for the terms i to i + kPackWidth<C> - 1.
 template <class C, class Term, class Combine>
 HWY_INLINE C fold(int64_t n, C start, const Term& term, const Combine& combine) {
   constexpr int64_t kWidth = kPackWidth<C>, kPacks = kLanes / kWidth;
@@ -65,8 +86,10 @@ HWY_INLINE C fold(int64_t n, C start, const Term& term, const Combine& combine) 
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
 #pragma GCC unroll 8
-    for (int64_t v = 0; v < kPacks; ++v)
-      sums[v] = combine(sums[v], pack_of<C>([&](int64_t j) { return term(i + v * kWidth + j); }));
+    for (int64_t v = 0; v < kPacks; ++v) {
+      if constexpr (requires { term.pack(i); }) sums[v] = combine(sums[v], term.pack(i + v * kWidth));
+      else sums[v] = combine(sums[v], pack_of<C>([&](int64_t j) { return term(i + v * kWidth + j); }));
+    }
   }
   if (i < n) {
     C lanes[kLanes];

@@ -141,6 +141,25 @@ C element(T x) {
   else return static_cast<C>(x);
 }
 
+/// element() of contiguous numbers, and of packs of them. The hardware prefetches within a page of
+/// 4096 bytes only, so each pack asks for those that will follow one page later.
+template <class Op, class C, class T>
+struct Elements {
+  const T* x;
+
+  HWY_INLINE C operator()(int64_t i) const { return element<Op, C>(x[i]); }
+  HWY_INLINE Pack<C> pack(int64_t i) const {
+    __builtin_prefetch(reinterpret_cast<const char*>(x + i) + 4096);
+    if constexpr (std::is_same_v<Op, All> || std::is_same_v<Op, Any> || !std::is_same_v<C, Compute<T>>) {
+      return pack_of<C>([&](int64_t j) { return element<Op, C>(x[i + j]); });
+    } else {
+      const Pack<C> numbers = load_pack<C>(x + i);
+      if constexpr (std::is_same_v<Op, SumOfSquares>) return numbers * numbers;
+      else return numbers;
+    }
+  }
+};
+
 constexpr int64_t kBlock = 512;  // elements of a row for one set of accumulators
 constexpr int64_t kRows = 32;    // rows for one row of accumulators
 constexpr int64_t kTile = 1024;  // columns of an accumulator row
@@ -148,9 +167,7 @@ constexpr int64_t kTile = 1024;  // columns of an accumulator row
 /// Reduces at most kBlock contiguous elements.
 template <class Op, class T, class C>
 C reduce_block(const T* x, int64_t n) {
-  return fold(
-      n, Op::template identity<C>(), [=](int64_t i) { return element<Op, C>(x[i]); },
-      [](auto a, auto b) { return Op::combine(a, b); });
+  return fold(n, Op::template identity<C>(), Elements<Op, C, T>{x}, [](auto a, auto b) { return Op::combine(a, b); });
 }
 
 /// The reduction of blocks [begin, end) of the elements of one result, row by row; a row has
@@ -208,8 +225,7 @@ void add_rows(const T* const* rows, int64_t columns, C* sums) {
     Pack<C> sum;
     std::memcpy(&sum, sums + j, sizeof(sum));
 #pragma GCC unroll 8
-    for (int r = 0; r < count; ++r)
-      sum = Op::combine(sum, pack_of<C>([&](int64_t i) { return element<Op, C>(rows[r][j + i]); }));
+    for (int r = 0; r < count; ++r) sum = Op::combine(sum, Elements<Op, C, T>{rows[r]}.pack(j));
     std::memcpy(sums + j, &sum, sizeof(sum));
   }
   for (; j < columns; ++j)

@@ -8,11 +8,15 @@
 #include "hwy/highway.h"
 
 #include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/vector_exp.h"
 #include "shard/kernels/cpu/vector_row.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
+
+HWY_INLINE Vector<float> erf_of(Vector<float> x) { return fast_erf(x); }
+HWY_INLINE Vector<double> erf_of(Vector<double> x) { return erf(x); }
 
 #define SHARD_FORMULA(Name, formula) \
   struct Name {                      \
@@ -22,7 +26,7 @@ namespace {
     }                                \
   };
 
-SHARD_FORMULA(Erf, erf(x))
+SHARD_FORMULA(Erf, erf_of(x))
 SHARD_FORMULA(Expm1, expm1(x))
 SHARD_FORMULA(Log2, log2(x))
 SHARD_FORMULA(Log10, log10(x))

@@ -12,24 +12,12 @@
 #include "shard/kernels/cpu/functions.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
+#include "shard/kernels/cpu/vector_exp.h"
 #include "shard/kernels/cpu/vector_row.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
-
-struct Exp {
-  template <class C>
-  static C apply(C x) {
-    return exp_of(x);
-  }
-};
-struct Tanh {
-  template <class C>
-  static C apply(C x) {
-    return tanh_of(x);
-  }
-};
 
 // Formulas of vectors.
 struct VectorExp {
@@ -37,6 +25,21 @@ struct VectorExp {
   static HWY_INLINE V apply(V x) {
     return exp(x);
   }
+};
+struct FastExp {
+  static HWY_INLINE Floats apply(Floats x) { return fast_exp(x); }
+};
+struct FastTanh {
+  static HWY_INLINE Floats apply(Floats x) { return fast_tanh(x); }
+};
+struct FastSigmoid {
+  static HWY_INLINE Floats apply(Floats x) { return fast_sigmoid(x); }
+};
+struct FastSilu {
+  static HWY_INLINE Floats apply(Floats x) { return fast_silu(x); }
+};
+struct FastGelu {
+  static HWY_INLINE Floats apply(Floats x) { return fast_gelu(x); }
 };
 struct VectorTanh {
   template <class V>
@@ -75,22 +78,13 @@ struct Rsqrt {
   }
 };
 struct Sigmoid {
-  template <class C>
-  static C apply(C x) {
-    return sigmoid_of(x);
-  }
+  static double apply(double x) { return sigmoid_of(x); }
 };
 struct Silu {
-  template <class C>
-  static C apply(C x) {
-    return silu_of(x);
-  }
+  static double apply(double x) { return silu_of(x); }
 };
 struct Gelu {
-  template <class C>
-  static HWY_INLINE C apply(C x) {
-    return normal_at(x).times;
-  }  // a function call would prevent vectorisation of the loop
+  static double apply(double x) { return normal_at(x).times; }
 };
 struct ApproximateGelu {
   template <class C>
@@ -124,7 +118,7 @@ void unary_row(const Row& row) {
   using C = Compute<T>;
   const T* x = static_cast<const T*>(row.in[0]);
   T* out = static_cast<T*>(row.out);
-  for (int64_t i = 0, n = row.n; i < n; ++i) out[i] = static_cast<T>(Op::template apply<C>(static_cast<C>(x[i])));
+  for (int64_t i = 0, n = row.n; i < n; ++i) out[i] = static_cast<T>(Op::apply(static_cast<C>(x[i])));
 }
 
 template <class Op, class T>
@@ -132,18 +126,35 @@ void unary(const OpContext&, const DenseTensor& x, DenseTensor& out) {
   run_unary(&unary_row<Op, T>, x, out);
 }
 
-template <class T>
-void gelu(const OpContext&, const DenseTensor& x, bool approximate, DenseTensor& out) {
-  run_unary(approximate ? &unary_row<ApproximateGelu, T> : &unary_row<Gelu, T>, x, out);
+/// The row loop of a formula of vectors of float, and for double of a function of one number.
+template <class Single, class Double, class T>
+constexpr RowLoop mixed_row() {
+  if constexpr (std::is_same_v<T, double>) return &unary_row<Double, T>;
+  else return &vector_row<Single, T, 0>;
+}
+template <class Single, class Double, class T>
+void mixed(const OpContext&, const DenseTensor& x, DenseTensor& out) {
+  run_unary(mixed_row<Single, Double, T>(), x, out);
 }
 
-/// A function that compilers vectorise for float, and for double a formula of vectors.
+template <class T>
+void gelu(const OpContext&, const DenseTensor& x, bool approximate, DenseTensor& out) {
+  run_unary(approximate ? &unary_row<ApproximateGelu, T> : mixed_row<FastGelu, Gelu, T>(), x, out);
+}
+
+/// Formulas of vectors of float and of double.
+template <class Single, class Double>
+void add_formulas(const char* name) {
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    using Formula = std::conditional_t<std::is_same_v<T, double>, Double, Single>;
+    register_kernel(name, kBackend, dtype_of<T>, &VectorKernel<Formula, T>::unary);
+  });
+}
+/// A formula of vectors of float, and a function of one double.
 template <class Single, class Double>
 void add_mixed(const char* name) {
-  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
-    constexpr bool wide = std::is_same_v<T, double>;
-    register_kernel(name, kBackend, dtype_of<T>, wide ? &VectorKernel<Double, T>::unary : &unary<Single, T>);
-  });
+  for_types(FloatTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &mixed<Single, Double, T>); });
 }
 
 template <class Op, class List>
@@ -152,16 +163,16 @@ void add_op(const char* name, List types) {
 }
 
 void register_unary_for_target() {
-  add_mixed<Exp, VectorExp>("exp");
-  add_mixed<Tanh, VectorTanh>("tanh");
+  add_formulas<FastExp, VectorExp>("exp");
+  add_formulas<FastTanh, VectorTanh>("tanh");
   add_unary<Log>("log");
   add_unary<Sin>("sin");
   add_unary<Cos>("cos");
   add_op<Sqrt>("sqrt", FloatTypes{});
   add_op<Rsqrt>("rsqrt", FloatTypes{});
-  add_op<Sigmoid>("sigmoid", FloatTypes{});
-  add_op<Silu>("silu", FloatTypes{});
-  add_op<Silu>("swish", FloatTypes{});
+  add_mixed<FastSigmoid, Sigmoid>("sigmoid");
+  add_mixed<FastSilu, Silu>("silu");
+  add_mixed<FastSilu, Silu>("swish");
   add_op<Relu>("relu", NumberTypes{});
   add_op<Square>("square", NumberTypes{});
   add_op<Abs>("abs", NumberTypes{});

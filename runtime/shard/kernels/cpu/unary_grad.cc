@@ -31,9 +31,9 @@ struct LogGrad {
   }
 };
 struct TanhGrad {
-  template <class C>
-  static C apply(C out, C g) {
-    return g * (C(1) - out * out);
+  template <class V>
+  static HWY_INLINE V apply(V out, V g) {
+    return g * (1.0 - out * out);
   }
 };
 struct SqrtGrad {
@@ -49,9 +49,9 @@ struct RsqrtGrad {
   }
 };
 struct SigmoidGrad {
-  template <class C>
-  static C apply(C out, C g) {
-    return g * (out * (C(1) - out));
+  template <class V>
+  static HWY_INLINE V apply(V out, V g) {
+    return g * (out * (1.0 - out));
   }
 };
 struct SinGrad {
@@ -142,10 +142,10 @@ void add_op(const char* name) {
 void register_unary_grad_for_target() {
   add_op<ExpGrad>("exp_grad");
   add_op<LogGrad>("log_grad");
-  add_op<TanhGrad>("tanh_grad");
+  add_binary<TanhGrad>("tanh_grad");
   add_op<SqrtGrad>("sqrt_grad");
   add_op<RsqrtGrad>("rsqrt_grad");
-  add_op<SigmoidGrad>("sigmoid_grad");
+  add_binary<SigmoidGrad>("sigmoid_grad");
   add_binary<SinGrad>("sin_grad");
   add_binary<CosGrad>("cos_grad");
   add_op<SquareGrad>("square_grad");
