@@ -415,6 +415,18 @@ TEST_CASE("where chooses by condition and broadcasts") {
     DenseTensor out = uninitialized({2, 3}, dtype);
     call<Where>("where", dtype, condition, tensor({1, 0}, {2, 1}, dtype), tensor({0, 1, 1}, {3}, dtype), out);
     CHECK(values(out) == std::vector<double>{1, 1, 1, 0, 1, 0});
+    // Long rows of which any argument may be one number for all.
+    const Dims row{101}, one{1};
+    for (const int broadcast : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      const DenseTensor which = arbitrary(broadcast & 1 ? one : row, DType::boolean),
+                        x = arbitrary(broadcast & 2 ? one : row, dtype, 2),
+                        y = arbitrary(broadcast & 4 ? one : row, dtype, 3);
+      DenseTensor chosen = uninitialized(row, dtype);
+      call<Where>("where", dtype, which, x, y, chosen);
+      const auto at = [](const DenseTensor& tensor, size_t i) { return values(tensor)[tensor.numel() == 1 ? 0 : i]; };
+      const std::vector<double> got = values(chosen);
+      for (size_t i = 0; i < got.size(); ++i) CHECK(got[i] == (at(which, i) != 0 ? at(x, i) : at(y, i)));
+    }
   }
 }
 

@@ -227,6 +227,11 @@ TEST_CASE("the first of equal maxima and NaN win a window") {
   }
 }
 
+TEST_CASE("maxima of an image without depth that is divided among windows in depth") {
+  check_pool({1, 1, 1, 1, 2}, {1, 1, 2, 1, 2}, {{2, 1, 2}, {1, 1, 1}, {0, 0, 0}, false, true, "max", false, true},
+             {-5, 2, -5, 2}, {-3, 3});
+}
+
 TEST_CASE("max_pool2d_with_index passes gradients by its mask and refuses places outside") {
   for (const DType dtype : kFloatDTypes) {
     const Dims dims{1, 2, 4, 5}, small{1, 2, 2, 3};

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "kernels/kernel_testing.h"
+#include "shard/shard.h"
 
 namespace shard::testing {
 namespace {
@@ -252,6 +253,19 @@ TEST_CASE("cumsum runs along an axis, exclusive and in reverse") {
     DenseTensor flat = uninitialized({6}, dtype);
     call<Cumsum>("cumsum", dtype, x, Scalar(0), true, false, false, flat);
     CHECK(values(flat) == std::vector<double>{1, 3, 6, 10, 15, 21});
+  }
+}
+
+TEST_CASE("cumsum has the same bits whether the elements of a line are neighbours or apart") {
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::int32}) {
+    const Tensor numbers = Tensor(arbitrary({37, 1100}, dtype)), x = divide(numbers, full_like(numbers, 3));
+    for (const bool exclusive : {false, true}) {
+      for (const bool reverse : {false, true}) {
+        const Tensor apart = cumsum(x, 0, false, exclusive, reverse);
+        const Tensor neighbours = cumsum(transpose(x, {1, 0}), 1, false, exclusive, reverse);
+        CHECK(values(apart.get().value) == values(transpose(neighbours, {1, 0}).get().value));
+      }
+    }
   }
 }
 

@@ -59,6 +59,11 @@ TEST_CASE("transpose of large matrices, whole tiles and their edges") {
     check({3, 70, 2, 65}, {3, 2, 1, 0}, dtype);
     check({2, 66, 5, 8}, {0, 2, 1, 3}, dtype);
   }
+  // Results of more than 4 MB are written past the caches.
+  check({2112, 2081}, {1, 0}, DType::uint8);
+  check({1472, 1441}, {1, 0}, DType::bfloat16);
+  check({1088, 1000}, {1, 0}, DType::float32);
+  check({768, 701}, {1, 0}, DType::float64);
 }
 
 TEST_CASE("expand repeats dims of size 1") {

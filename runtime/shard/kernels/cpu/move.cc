@@ -58,11 +58,13 @@ void transpose_walk(const T* x, const Walk& walk, int along, T* out) {
   }
   constexpr int64_t kStrip = 64;  // rows of a job
   const int64_t strips = (walk.size[last] + kStrip - 1) / kStrip;
+  const Store store = store_of(static_cast<size_t>(walk.count()) * sizeof(T));
   parallel_for(from.count() * strips, 2 * kStrip * walk.size[along], [&](int64_t first, int64_t end) {
     for (int64_t job = first; job < end; ++job) {
       const int64_t matrix = job / strips, row = job % strips * kStrip;
       transpose_matrix(x + from.offset(matrix) + row * walk.stride[last], walk.stride[last],
-                       out + to.offset(matrix) + row, step, std::min(kStrip, walk.size[last] - row), walk.size[along]);
+                       out + to.offset(matrix) + row, step, std::min(kStrip, walk.size[last] - row), walk.size[along],
+                       store);
     }
   });
 }

@@ -117,9 +117,8 @@ std::vector<double> channel_sums(const OpContext& ctx, const DenseTensor& x, con
     for (int64_t n = 0; n < view.outer; ++n) {
       for (int64_t c = first; c < last; ++c) {
         const T* line = x.data<T>() + (n * view.size + c) * view.inner;
-        double sum = 0;
-        for (int64_t i = 0; i < view.inner; ++i) sum += term(value_at(line, i), c);
-        data[c] += sum;
+        if (view.inner == 1) data[c] += term(value_at(line, 0), c);
+        else data[c] += sum_of<double>(view.inner, [&](int64_t i) { return term(value_at(line, i), c); });
       }
     }
   });

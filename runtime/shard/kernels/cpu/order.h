@@ -1,6 +1,9 @@
 // The order of elements in kernels that sort.
 #pragma once
 
+#include <bit>
+#include <cstdint>
+
 #include "shard/kernels/cpu/value.h"
 
 namespace shard::cpu {
@@ -14,6 +17,20 @@ bool is_less(T a, T b) {
     return std::isnan(y) ? !std::isnan(x) : x < y;
   } else {
     return a < b;
+  }
+}
+
+/// An integer in whose order numbers of at most 32 bits are sorted: NaN is last, and zeros of both signs are equal.
+/// Without branches, which signs of random numbers would mispredict.
+template <class T>
+uint32_t rank_of(T value) {
+  if constexpr (is_float<T>) {
+    const float number = static_cast<float>(static_cast<Compute<T>>(value)) + 0.0f;  // -0 becomes 0
+    const auto bits = std::bit_cast<uint32_t>(number);
+    const uint32_t turned = (0u - (bits >> 31)) | 0x80000000u, nan = 0u - static_cast<uint32_t>(number != number);
+    return (bits ^ turned) | nan;
+  } else {
+    return static_cast<uint32_t>(static_cast<int32_t>(value)) ^ 0x80000000u;
   }
 }
 

@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "shard/kernels/cpu/data_check.h"
+#include "shard/kernels/cpu/order.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/register_image.h"
@@ -51,6 +53,12 @@ struct Pooled {
   bool exclusive;
 };
 
+/// Memory for a channel, which a thread keeps for the next one: fresh memory costs more than what is done in it.
+struct Scratch {
+  std::vector<uint64_t> keys, largest;
+  std::vector<double> sums;
+};
+
 /// The windows of a box of outputs over a box of the images, for loops over one channel of one image.
 class Pool {
  public:
@@ -65,6 +73,9 @@ class Pool {
     }
   }
 
+  /// The elements of a channel along space dim `i` of 3, and the spans of them that the outputs read.
+  int64_t size(size_t i) const { return in_[i]; }
+  const std::vector<Span>& spans(size_t i) const { return spans_[i]; }
   int64_t in() const { return in_[0] * in_[1] * in_[2]; }
   int64_t out() const { return static_cast<int64_t>(spans_[0].size() * spans_[1].size() * spans_[2].size()); }
   int64_t step() const { return image_.channels_last ? channels_ : 1; }  // between places of a channel
@@ -72,11 +83,12 @@ class Pool {
   int64_t first_in(int64_t i) const { return first(i, in()); }
   int64_t first_out(int64_t i) const { return first(i, out()); }
 
-  /// Calls body(channel) for all channels of all images, on several threads.
+  /// Calls body(channel, scratch) for all channels of all images, on several threads.
   template <class Body>
   void each_channel(const Body& body) const {
     parallel_for(batch_ * channels_, 2 * (in() + out()), [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) body(i);
+      Scratch scratch;
+      for (int64_t i = first; i < last; ++i) body(i, scratch);
     });
   }
 
@@ -145,38 +157,91 @@ int64_t place_of_max(const Pool& pool, const T* x, const Span& d, const Span& h,
   return best;
 }
 
+/// Replaces `planes` planes of `rows` rows of `width` numbers by the largest of the rows of each span.
+void reduce_rows(Scratch& scratch, int64_t planes, int64_t rows, int64_t width, const std::vector<Span>& spans) {
+  scratch.largest.assign(static_cast<size_t>(planes * width) * spans.size(), 0);
+  uint64_t* to = scratch.largest.data();
+  for (int64_t plane = 0; plane < planes; ++plane) {
+    for (const Span& span : spans) {
+      for (int64_t row = span.begin; row < span.end; ++row) {
+        const uint64_t* const from = scratch.keys.data() + (plane * rows + row) * width;
+        for (int64_t i = 0; i < width; ++i) to[i] = std::max(to[i], from[i]);
+      }
+      to += width;
+    }
+  }
+  scratch.keys.swap(scratch.largest);
+}
+
+/// The same for spans of the last dim.
+void reduce_columns(Scratch& scratch, int64_t rows, int64_t width, const std::vector<Span>& spans) {
+  scratch.largest.resize(static_cast<size_t>(rows) * spans.size());
+  uint64_t* to = scratch.largest.data();
+  for (int64_t row = 0; row < rows; ++row) {
+    const uint64_t* const from = scratch.keys.data() + row * width;
+    for (const Span& span : spans) {
+      uint64_t largest = 0;
+      for (int64_t i = span.begin; i < span.end; ++i) largest = std::max(largest, from[i]);
+      *to++ = largest;
+    }
+  }
+  scratch.keys.swap(scratch.largest);
+}
+
+/// Calls body(output, place) for all outputs of a channel with the place of the largest element of their windows, as
+/// place_of_max does. Elements of at most 32 bits become integers in the order of which the largest is the first of
+/// equal ones, so that windows are reduced dim by dim without branches.
+template <class T, class Body>
+void each_max(const Pool& pool, const T* x, Scratch& scratch, const Body& body) {
+  if (sizeof(T) > 4 || pool.in() > std::numeric_limits<uint32_t>::max()) {
+    return pool.each_output(
+        [&](int64_t o, const Span& d, const Span& h, const Span& w) { body(o, place_of_max(pool, x, d, h, w)); });
+  }
+  const int64_t step = pool.step(), in = pool.in(), out = pool.out();
+  scratch.keys.resize(static_cast<size_t>(in));
+  uint64_t* const keys = scratch.keys.data();
+  for (int64_t i = 0; i < in; ++i) keys[i] = uint64_t{rank_of(x[i * step])} << 32 | ~static_cast<uint32_t>(i);
+  const auto width = static_cast<int64_t>(pool.spans(2).size()), height = static_cast<int64_t>(pool.spans(1).size());
+  reduce_columns(scratch, pool.size(0) * pool.size(1), pool.size(2), pool.spans(2));
+  reduce_rows(scratch, pool.size(0), pool.size(1), width, pool.spans(1));
+  if (pool.size(0) > 1 || pool.spans(0).size() > 1)
+    reduce_rows(scratch, 1, pool.size(0), height * width, pool.spans(0));
+  const uint64_t* const best = scratch.keys.data();
+  for (int64_t o = 0; o < out; ++o) body(o, static_cast<int64_t>(~static_cast<uint32_t>(best[o])));
+}
+
 /// Of each window of `values` the mean, or the element where that of x is the largest.
 template <class T>
 void pool_forward(const Pool& pool, bool max, const DenseTensor& x, const DenseTensor& values, DenseTensor& out) {
-  pool.each_channel([&](int64_t channel) {
+  const int64_t step = pool.step();
+  pool.each_channel([&](int64_t channel, Scratch& scratch) {
     const T* const from = values.data<T>() + pool.first_in(channel);
-    const T* const compared = max ? x.data<T>() + pool.first_in(channel) : nullptr;
     T* const to = out.data<T>() + pool.first_out(channel);
+    if (max) {
+      return each_max(pool, x.data<T>() + pool.first_in(channel), scratch,
+                      [=](int64_t o, int64_t place) { to[o * step] = from[place * step]; });
+    }
     pool.each_output([&](int64_t o, const Span& d, const Span& h, const Span& w) {
-      if (max) {
-        to[o * pool.step()] = from[place_of_max(pool, compared, d, h, w) * pool.step()];
-        return;
-      }
       double sum = 0;
-      pool.each_element(d, h, w, [&](int64_t place) {
-        sum += static_cast<double>(static_cast<Compute<T>>(from[place * pool.step()]));
-      });
+      pool.each_element(
+          d, h, w, [&](int64_t place) { sum += static_cast<double>(static_cast<Compute<T>>(from[place * step])); });
       const double mean = sum / static_cast<double>(d.counted * h.counted * w.counted);
-      to[o * pool.step()] = T(static_cast<Compute<T>>(mean));
+      to[o * step] = T(static_cast<Compute<T>>(mean));
     });
   });
 }
 
-/// Writes for each channel the sums that `add(sums, channel)` makes, one for each place of the pool. x_grad begins at
+/// Writes for each channel the sums that `add(scratch, channel)` makes in scratch.sums, one for each place of the pool. x_grad begins at
 /// `begin` in them.
 template <class T, class Add>
 void write_sums(const Pool& pool, const Dims& begin, DenseTensor& x_grad, const Add& add) {
-  pool.each_channel([&](int64_t channel) {
-    std::vector<double> sums(static_cast<size_t>(pool.in()));
-    add(sums, channel);
-    pool.each_place(begin, x_grad.dims(), channel, [&](int64_t place, int64_t element) {
-      x_grad.data<T>()[element] = T(static_cast<Compute<T>>(sums[static_cast<size_t>(place)]));
-    });
+  pool.each_channel([&](int64_t channel, Scratch& scratch) {
+    scratch.sums.assign(static_cast<size_t>(pool.in()), 0.0);
+    add(scratch, channel);
+    const double* const from = scratch.sums.data();
+    T* const to = x_grad.data<T>();
+    pool.each_place(begin, x_grad.dims(), channel,
+                    [=](int64_t place, int64_t element) { to[element] = T(static_cast<Compute<T>>(from[place])); });
   });
 }
 
@@ -188,17 +253,17 @@ double number(const T& value) {
 template <class T>
 void pool_backward(const Pool& pool, bool max, const DenseTensor& x, const DenseTensor& out_grad, const Dims& begin,
                    DenseTensor& x_grad) {
-  write_sums<T>(pool, begin, x_grad, [&](std::vector<double>& sums, int64_t channel) {
-    const T* const from = max ? x.data<T>() + pool.first_in(channel) : nullptr;
+  const int64_t step = pool.step();
+  write_sums<T>(pool, begin, x_grad, [&](Scratch& scratch, int64_t channel) {
     const T* const grads = out_grad.data<T>() + pool.first_out(channel);
+    double* const to = scratch.sums.data();
+    if (max) {
+      return each_max(pool, x.data<T>() + pool.first_in(channel), scratch,
+                      [=](int64_t o, int64_t place) { to[place] += number(grads[o * step]); });
+    }
     pool.each_output([&](int64_t o, const Span& d, const Span& h, const Span& w) {
-      const double grad = number(grads[o * pool.step()]);
-      if (max) {
-        sums[static_cast<size_t>(place_of_max(pool, from, d, h, w))] += grad;
-        return;
-      }
-      const double share = grad / static_cast<double>(d.counted * h.counted * w.counted);
-      pool.each_element(d, h, w, [&](int64_t place) { sums[static_cast<size_t>(place)] += share; });
+      const double share = number(grads[o * step]) / static_cast<double>(d.counted * h.counted * w.counted);
+      pool.each_element(d, h, w, [&](int64_t place) { to[place] += share; });
     });
   });
 }
@@ -344,11 +409,10 @@ void max_pool_with_index(const OpContext& ctx, const DenseTensor& x, const IntAr
                          const IntArray& strides, const IntArray& paddings, bool global_pooling, bool adaptive,
                          DenseTensor& out, DenseTensor& mask) {
   const Pool pool = index_pool(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
-  pool.each_channel([&](int64_t channel) {
+  pool.each_channel([&](int64_t channel, Scratch& scratch) {
     const T* const from = x.data<T>() + pool.first_in(channel);
     const int64_t out_first = pool.first_out(channel);
-    pool.each_output([&](int64_t o, const Span& d, const Span& h, const Span& w) {
-      const int64_t place = place_of_max(pool, from, d, h, w);
+    each_max(pool, from, scratch, [&](int64_t o, int64_t place) {
       out.data<T>()[out_first + o] = from[place];
       mask.data<int32_t>()[out_first + o] = static_cast<int32_t>(place);
     });
@@ -372,10 +436,10 @@ void max_pool_with_index_grad(const OpContext& ctx, const DenseTensor& x, const 
                               const IntArray& paddings, bool global_pooling, bool adaptive, DenseTensor& x_grad) {
   const Pool pool = index_pool(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
   const int32_t* const places = checked_places(ctx, pool, mask);
-  write_sums<T>(pool, Dims::filled(x_grad.dims().rank(), 0), x_grad, [&](std::vector<double>& sums, int64_t channel) {
+  write_sums<T>(pool, Dims::filled(x_grad.dims().rank(), 0), x_grad, [&](Scratch& scratch, int64_t channel) {
     const int64_t out_first = pool.first_out(channel);
     for (int64_t o = 0; o < pool.out(); ++o)
-      sums[static_cast<size_t>(places[out_first + o])] += number(out_grad.data<T>()[out_first + o]);
+      scratch.sums[static_cast<size_t>(places[out_first + o])] += number(out_grad.data<T>()[out_first + o]);
   });
 }
 
@@ -386,7 +450,7 @@ void max_pool_with_index_double_grad(const OpContext& ctx, const DenseTensor& x,
                                      bool adaptive, DenseTensor& grad_out_grad) {
   const Pool pool = index_pool(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
   const int32_t* const places = checked_places(ctx, pool, mask);
-  pool.each_channel([&](int64_t channel) {
+  pool.each_channel([&](int64_t channel, Scratch&) {
     const int64_t in_first = pool.first_in(channel), out_first = pool.first_out(channel);
     for (int64_t o = 0; o < pool.out(); ++o)
       grad_out_grad.data<T>()[out_first + o] = grad_x_grad.data<T>()[in_first + places[out_first + o]];

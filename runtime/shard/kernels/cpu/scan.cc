@@ -159,6 +159,43 @@ void index_of_best_dry(const OpContext& ctx, const DenseTensor& x, const Scalar&
   dry_all_reduce(ctx, {Dims{view.outer * view.inner}, DType::int64}, ReduceType::min);
 }
 
+constexpr int64_t kStrip = 512;  // lines next to each other whose sums run at once
+
+/// Lines next to each other of `size` elements that are `step` apart.
+struct Lines {
+  int64_t columns, size, step;
+  bool exclusive, reverse;
+};
+
+/// `sums` are those before the first element of each line. `out` may be `x`.
+template <class T>
+void running_sums(const T* x, const Lines& lines, Running<T>* sums, T* out) {
+  using R = Running<T>;
+  const int64_t step = lines.reverse ? -lines.step : lines.step;
+  int64_t at = lines.reverse ? (lines.size - 1) * lines.step : 0;
+  if (lines.columns == 1) {  // the sum stays in a register
+    R sum = *sums;
+    for (int64_t k = 0; k < lines.size; ++k, at += step) {
+      const R next = wrap_add(sum, static_cast<R>(x[at]));
+      out[at] = rounded<T>(lines.exclusive ? sum : next);
+      sum = next;
+    }
+    return;
+  }
+  for (int64_t k = 0; k < lines.size; ++k, at += step) {
+    const T* const from = x + at;
+    T* const to = out + at;
+#ifndef __clang__  // it does not know this pragma, and checks for overlap at run time instead
+#pragma GCC ivdep
+#endif
+    for (int64_t j = 0; j < lines.columns; ++j) {
+      const R next = wrap_add(sums[j], static_cast<R>(from[j]));
+      to[j] = rounded<T>(lines.exclusive ? sums[j] : next);
+      sums[j] = next;
+    }
+  }
+}
+
 /// Where other ranks hold parts of the lines, sums begin with those of the parts before.
 template <class T>
 void cumsum(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse,
@@ -174,18 +211,16 @@ void cumsum(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool
   };
   const std::vector<R> before =
       before_part(ctx, view, reverse, R(0), total, [](R sum, R part) { return wrap_add(sum, part); });
-  parallel_for(view.outer * view.inner, view.size, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t base = begin_of(i);
-      const T* from = x.data<T>() + base;
-      T* to = out.data<T>() + base;
-      R sum = before.empty() ? R(0) : before[static_cast<size_t>(i)];
-      for (int64_t k = 0; k < view.size; ++k) {
-        const int64_t at = (reverse ? view.size - 1 - k : k) * view.inner;
-        const R next = wrap_add(sum, static_cast<R>(from[at]));
-        to[at] = rounded<T>(exclusive ? sum : next);
-        sum = next;
-      }
+  if (view.inner == 0 || view.size == 0) return;
+  const int64_t strip = std::min(kStrip, view.inner), strips = (view.inner + strip - 1) / strip;
+  parallel_for(view.outer * strips, view.size * strip, [&](int64_t first, int64_t last) {
+    for (int64_t job = first; job < last; ++job) {
+      const int64_t column = job % strips * strip, line = job / strips * view.inner + column;
+      const int64_t columns = std::min(strip, view.inner - column), base = begin_of(line);
+      R sums[kStrip] = {};
+      if (!before.empty()) std::copy_n(before.begin() + line, columns, sums);
+      running_sums(x.data<T>() + base, {columns, view.size, view.inner, exclusive, reverse}, sums,
+                   out.data<T>() + base);
     }
   });
 }

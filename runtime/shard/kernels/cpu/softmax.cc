@@ -54,6 +54,7 @@ void for_lines(const AxisView& view, const std::array<const T*, count>& in, T* o
   constexpr int64_t kSide = 64 / sizeof(T);
   const int64_t strip = std::min(std::clamp(kRoom / view.size, int64_t{1}, int64_t{16}) * kSide, view.inner);
   const int64_t strips = (view.inner + strip - 1) / strip;
+  const Store store = store_of(static_cast<size_t>(view.outer * view.size * view.inner) * sizeof(T));
   parallel_for(view.outer * strips, 16 * strip * view.size, [&](int64_t first, int64_t last) {
     const int64_t pitch = view.size + kSide;  // not a power of two, of which a cache holds few
     const auto memory = std::make_unique_for_overwrite<T[]>((count + 1) * size_t(strip * pitch));
@@ -69,7 +70,7 @@ void for_lines(const AxisView& view, const std::array<const T*, count>& in, T* o
         for (size_t k = 0; k < count; ++k) lines[k] = memory.get() + (int64_t(k) * strip + j) * pitch;
         body(lines, results + j * pitch, job / strips * view.inner + column + j, scratch.get());
       }
-      if (out != nullptr) transpose_matrix(results, pitch, out + at, view.inner, n, view.size);
+      if (out != nullptr) transpose_matrix(results, pitch, out + at, view.inner, n, view.size, store);
     }
   });
 }

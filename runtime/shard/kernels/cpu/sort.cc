@@ -1,7 +1,9 @@
 // CPU kernels that sort, select and count along one axis, and that gather and sum elements by
 // indices along it.
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -65,19 +67,6 @@ void store(const std::vector<Entry<T>>& line, int64_t count, int64_t i, int64_t 
   }
 }
 
-/// An integer in whose order numbers of at most 32 bits are sorted: NaN is last, and zeros of both signs are equal.
-template <class T>
-uint32_t rank_of(T value) {
-  if constexpr (is_float<T>) {
-    const float number = static_cast<float>(static_cast<Compute<T>>(value)) + 0.0f;  // -0 becomes 0
-    if (number != number) return std::numeric_limits<uint32_t>::max();
-    const auto bits = std::bit_cast<uint32_t>(number);
-    return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
-  } else {
-    return static_cast<uint32_t>(static_cast<int32_t>(value)) ^ 0x80000000u;
-  }
-}
-
 /// Sorts the first `count` elements of `line`, which are those that come first in order.
 template <class Line, class Before>
 void sort_first(Line& line, int64_t count, const Before& before) {
@@ -86,52 +75,123 @@ void sort_first(Line& line, int64_t count, const Before& before) {
   std::sort(line.begin(), line.begin() + count, before);
 }
 
-/// The `count` smallest of the numbers key(0) to key(size - 1), sorted. Few of many are kept in a heap, which most numbers
-/// do not enter.
-template <class Key>
-void smallest(int64_t size, int64_t count, const Key& key, std::vector<uint64_t>& line) {
-  const int64_t kept = count * 16 <= size ? count : size;
-  line.resize(static_cast<size_t>(kept));
-  for (int64_t k = 0; k < kept; ++k) line[static_cast<size_t>(k)] = key(k);
-  if (kept == size) return sort_first(line, count, std::less<>());
-  std::make_heap(line.begin(), line.end());
-  for (int64_t k = kept; k < size; ++k) {
-    const uint64_t next = key(k);
-    if (next >= line.front()) continue;
-    std::pop_heap(line.begin(), line.end());
-    line.back() = next;
-    std::push_heap(line.begin(), line.end());
-  }
-  std::sort_heap(line.begin(), line.end());
+/// The type in which numbers of at most 32 bits are compared.
+template <class T>
+using Comparable = std::conditional_t<is_float<T>, float, int32_t>;
+
+/// Whether x comes neither first nor together with `bound`. NaN never does.
+template <bool descending, class V>
+auto is_behind(V x, V bound) {
+  if constexpr (descending) return x < bound;
+  else return x > bound;
 }
 
-/// The first `count` elements of each line in order. Numbers of at most 32 bits are sorted as integers, with their
-/// index in the lower half, which takes half as long as pairs.
+/// A bound that at least `count` of the numbers, or all, are not behind, and few others: the best but count - 1 of the
+/// best numbers of groups. `best` is scratch.
+template <bool descending, class C>
+C bound_of(const C* x, int64_t size, int64_t count, std::vector<C>& best) {
+  const auto groups = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(4 * count, 64))));
+  best.assign(static_cast<size_t>(groups), descending ? lowest<C>() : highest<C>());
+  C* const top = best.data();
+  for (int64_t begin = 0; begin < size; begin += groups) {
+    const C* const from = x + begin;
+    const int64_t n = std::min(groups, size - begin);
+    for (int64_t j = 0; j < n; ++j) top[j] = is_behind<descending>(top[j], from[j]) ? from[j] : top[j];
+  }
+  const auto at = best.begin() + (count - 1);
+  std::nth_element(best.begin(), at, best.end(), [](C a, C b) { return is_behind<descending>(b, a); });
+  return *at;
+}
+
+/// Calls body(k) for each number that is not behind `bound`, in their order. Most are, so that blocks of 16 are compared at
+/// once.
+template <bool descending, class C, class Body>
+void each_not_behind(const C* x, int64_t size, C bound, const Body& body) {
+  typedef C Pack __attribute__((vector_size(16)));
+  constexpr int64_t kWidth = 16 / sizeof(C), kBlock = 4 * kWidth;
+  const Pack bounds = bound - Pack{};
+  for (int64_t begin = 0; begin < size; begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, size);
+    if (end == begin + kBlock) {
+      Pack block[4];
+      std::memcpy(block, x + begin, sizeof(block));
+      const auto behind = is_behind<descending>(block[0], bounds) & is_behind<descending>(block[1], bounds) &
+                          is_behind<descending>(block[2], bounds) & is_behind<descending>(block[3], bounds);
+      const auto halves = std::bit_cast<std::array<uint64_t, 2>>(behind);
+      if ((halves[0] & halves[1]) == ~uint64_t{0}) continue;
+    }
+    for (int64_t k = begin; k < end; ++k) {
+      if (!is_behind<descending>(x[k], bound)) body(k);
+    }
+  }
+}
+
+/// Selects the first elements of lines of numbers of at most 32 bits, which are sorted as integers, with their index in the
+/// lower half: this takes half as long as pairs.
+template <class T>
+class Selector {
+ public:
+  Selector(int64_t size, int64_t step, int64_t count, bool descending)
+      : size_(size), step_(step), count_(count), descending_(descending) {}
+
+  /// The indices of the first elements of the line at `from` in the lower halves.
+  const uint64_t* select(const T* from) {
+    line_.clear();
+    const auto add = [&](int64_t k) {
+      const uint32_t rank = rank_of(from[k * step_]);
+      line_.push_back(uint64_t{descending_ ? ~rank : rank} << 32 | static_cast<uint64_t>(k));
+    };
+    if (count_ * 16 > size_) {
+      for (int64_t k = 0; k < size_; ++k) add(k);
+    } else {
+      const Comparable<T>* const x = contiguous(from);
+      if (descending_) each_not_behind<true>(x, size_, bound_of<true>(x, size_, count_, best_), add);
+      else each_not_behind<false>(x, size_, bound_of<false>(x, size_, count_, best_), add);
+    }
+    sort_first(line_, count_, std::less<>());
+    return line_.data();
+  }
+
+ private:
+  const Comparable<T>* contiguous(const T* from) {
+    if constexpr (std::is_same_v<T, Comparable<T>>) {
+      if (step_ == 1) return from;
+    }
+    numbers_.resize(static_cast<size_t>(size_));
+    for (int64_t k = 0; k < size_; ++k) numbers_[static_cast<size_t>(k)] = static_cast<Comparable<T>>(from[k * step_]);
+    return numbers_.data();
+  }
+
+  int64_t size_, step_, count_;
+  bool descending_;
+  std::vector<uint64_t> line_;
+  std::vector<Comparable<T>> numbers_, best_;
+};
+
+/// The first `count` elements of each line in order.
 template <class T>
 void first_in_order(const DenseTensor& x, const AxisView& view, int64_t count, bool descending, DenseTensor& out,
                     DenseTensor& indices) {
-  if (sizeof(T) > 4 || view.size > std::numeric_limits<uint32_t>::max()) {
-    return for_lines<T>(x, view, [&](std::vector<Entry<T>>& line, int64_t i) {
-      sort_first(line, count, [&](const Entry<T>& a, const Entry<T>& b) { return in_order(a, b, descending); });
-      store(line, count, i, view.inner, out, indices);
-    });
-  }
-  parallel_for(view.outer * view.inner, sorting_cost(view.size), [&](int64_t first, int64_t last) {
-    std::vector<uint64_t> line;
-    for (int64_t i = first; i < last; ++i) {
-      const T* from = x.data<T>() + i / view.inner * view.size * view.inner + i % view.inner;
-      const auto key = [&](int64_t k) {
-        const uint32_t rank = rank_of(from[k * view.inner]);
-        return uint64_t{descending ? ~rank : rank} << 32 | static_cast<uint64_t>(k);
-      };
-      smallest(view.size, count, key, line);
-      const int64_t base = i / view.inner * count * view.inner + i % view.inner;
-      for (int64_t k = 0; k < count; ++k) {
-        const auto at = static_cast<int64_t>(line[static_cast<size_t>(k)] & 0xFFFFFFFFu);
-        out.data<T>()[base + k * view.inner] = from[at * view.inner];
-        indices.data<int64_t>()[base + k * view.inner] = at;
-      }
+  if constexpr (sizeof(T) <= 4) {
+    if (view.size <= std::numeric_limits<uint32_t>::max()) {
+      return parallel_for(view.outer * view.inner, sorting_cost(view.size), [&](int64_t first, int64_t last) {
+        Selector<T> selector(view.size, view.inner, count, descending);
+        for (int64_t i = first; i < last; ++i) {
+          const T* const from = x.data<T>() + i / view.inner * view.size * view.inner + i % view.inner;
+          const uint64_t* const line = selector.select(from);
+          const int64_t base = i / view.inner * count * view.inner + i % view.inner;
+          for (int64_t k = 0; k < count; ++k) {
+            const auto at = static_cast<int64_t>(line[k] & 0xFFFFFFFFu);
+            out.data<T>()[base + k * view.inner] = from[at * view.inner];
+            indices.data<int64_t>()[base + k * view.inner] = at;
+          }
+        }
+      });
     }
+  }
+  for_lines<T>(x, view, [&](std::vector<Entry<T>>& line, int64_t i) {
+    sort_first(line, count, [&](const Entry<T>& a, const Entry<T>& b) { return in_order(a, b, descending); });
+    store(line, count, i, view.inner, out, indices);
   });
 }
 

@@ -1,52 +1,42 @@
 // Copies of matrices with rows and columns exchanged.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <type_traits>
 
 namespace shard::cpu {
 
+/// How a kernel writes results that it does not read again.
+enum class Store {
+  cached,
+  streamed,  // past the caches, which is faster for whole cache lines that they have no room for
+};
+
+/// How to write a result of so many bytes.
+inline Store store_of(size_t bytes) { return bytes >= (size_t{4} << 20) ? Store::streamed : Store::cached; }
+
 namespace detail {
-
-/// The same for at most one cache line of rows and of columns. The block goes through a buffer, so
-/// that each cache line of `in` is read at once and each of `out` written at once: where the steps
-/// are powers of two, a cache cannot hold all lines of a block.
-template <class T>
-void transpose_block(const T* in, int64_t in_step, T* out, int64_t out_step, int64_t rows, int64_t columns) {
-  constexpr int64_t kSide = 64 / sizeof(T);
-  T block[kSide][kSide];
-  if (rows == kSide && columns == kSide) {
-    for (int64_t r = 0; r < kSide; ++r) std::memcpy(block[r], in + r * in_step, sizeof(block[r]));
-    for (int64_t c = 0; c < kSide; ++c) {
-      T line[kSide];
-      for (int64_t r = 0; r < kSide; ++r) line[r] = block[r][c];
-      std::memcpy(out + c * out_step, line, sizeof(line));
-    }
-    return;
-  }
-  for (int64_t r = 0; r < rows; ++r) std::copy_n(in + r * in_step, columns, block[r]);
-  for (int64_t c = 0; c < columns; ++c)
-    for (int64_t r = 0; r < rows; ++r) out[c * out_step + r] = block[r][c];
-}
-
+/// transpose_matrix for the unsigned integers of 1, 2, 4 and 8 bytes.
+template <class Bits>
+void transpose_bits(const Bits* in, int64_t in_step, Bits* out, int64_t out_step, int64_t rows, int64_t columns,
+                    Store store);
+extern template void transpose_bits(const uint8_t*, int64_t, uint8_t*, int64_t, int64_t, int64_t, Store);
+extern template void transpose_bits(const uint16_t*, int64_t, uint16_t*, int64_t, int64_t, int64_t, Store);
+extern template void transpose_bits(const uint32_t*, int64_t, uint32_t*, int64_t, int64_t, int64_t, Store);
+extern template void transpose_bits(const uint64_t*, int64_t, uint64_t*, int64_t, int64_t, int64_t, Store);
 }  // namespace detail
 
-/// out[c * out_step + r] = in[r * in_step + c] for each r below `rows` and c below `columns`, in
-/// tiles whose pages have room in the TLB.
+/// out[c * out_step + r] = in[r * in_step + c] for each r below `rows` and c below `columns`.
 template <class T>
-void transpose_matrix(const T* in, int64_t in_step, T* out, int64_t out_step, int64_t rows, int64_t columns) {
-  constexpr int64_t kSide = 64 / sizeof(T), kTile = std::max<int64_t>(kSide, 64);
-  for (int64_t tile = 0; tile < rows; tile += kTile) {
-    for (int64_t strip = 0; strip < columns; strip += kTile) {
-      for (int64_t r = tile; r < std::min(tile + kTile, rows); r += kSide) {
-        for (int64_t c = strip; c < std::min(strip + kTile, columns); c += kSide) {
-          detail::transpose_block(in + r * in_step + c, in_step, out + c * out_step + r, out_step,
-                                  std::min(kSide, rows - r), std::min(kSide, columns - c));
-        }
-      }
-    }
-  }
+void transpose_matrix(const T* in, int64_t in_step, T* out, int64_t out_step, int64_t rows, int64_t columns,
+                      Store store = Store::cached) {
+  using Bits = std::conditional_t<
+      sizeof(T) == 1, uint8_t,
+      std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
+  static_assert(sizeof(T) == sizeof(Bits) && std::is_trivially_copyable_v<T>);
+  detail::transpose_bits(reinterpret_cast<const Bits*>(in), in_step, reinterpret_cast<Bits*>(out), out_step, rows,
+                         columns, store);
 }
 
 }  // namespace shard::cpu
