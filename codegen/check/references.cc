@@ -221,6 +221,17 @@ void check_record_composite(const Op& op, DiagnosticSink& sink) {
                                          : "needs a 'kernel', which runs the calls that are not recorded"));
 }
 
+void check_optional_outputs(const Op& op, DiagnosticSink& sink) {
+  if (!op.extension.optional_outputs.value_or(false)) return;
+  const char* const problem = !op.is_backward || op.signature.outputs.size() < 2
+                                  ? "is only for backward ops with several outputs"
+                              : !op.kernel ? "needs a 'kernel'; a 'composite' alone gets the wanted outputs anyway"
+                              : !op.inplace.empty() ? "is given together with 'inplace', whose outputs are arguments"
+                                                    : nullptr;
+  if (problem != nullptr)
+    sink.error(op.name.at, "optional-outputs", fmt::format("'optional_outputs' of op '{}' {}.", op.name.text, problem));
+}
+
 void check_sizes(const Op& op, DiagnosticSink& sink) {
   for (const Output& output : op.signature.outputs) {
     for (const SizeTerm& term : output.size) {
@@ -259,6 +270,7 @@ void check_references(const Op& op, DiagnosticSink& sink) {
   check_neutral(op, sink);
   check_pointwise(op, sink);
   check_record_composite(op, sink);
+  check_optional_outputs(op, sink);
   if (op.infer_meta) check_infer_meta_refs(op, sink);
   if (op.kernel) check_kernel_refs(op, sink);
   // A backward op may pass its outputs to a function that writes them.

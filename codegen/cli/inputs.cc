@@ -9,6 +9,7 @@
 
 #include "check/check.h"
 #include "lower/description.h"
+#include "lower/masks.h"
 #include "read/overlay.h"
 #include "read/read_file.h"
 
@@ -85,6 +86,7 @@ std::vector<Family> read_and_check(const InputOptions& options, std::vector<std:
                                    const Runtime& runtime, DiagnosticSink& sink) {
   std::vector<Family> families = read_families(options, std::move(contents), sink);
   check_families(families, runtime, sink);
+  if (takes_masks(runtime)) add_masks(families);
   sink.sort(all_files(options));
   return families;
 }

@@ -69,6 +69,11 @@ Texts captures(const Op& op, const Gradient& gradient, const Locals& locals) {
   return texts;
 }
 
+/// The mask of the outputs of the backward op that are wanted.
+std::string wanted_gradients(const Gradient& gradient, const Locals& locals) {
+  return fmt::format("{}.needs_grads<{}>()", locals.context, numbers(gradient.forward_inputs));
+}
+
 std::string passed(const Op& op, const Gradient& gradient, size_t i, const Locals& locals) {
   const GradientArg& arg = gradient.args[i];
   switch (arg.source) {
@@ -80,6 +85,7 @@ std::string passed(const Op& op, const Gradient& gradient, size_t i, const Local
     }
     case GradientArg::Source::output: return fmt::format("{}.output({})", locals.context, arg.index);
     case GradientArg::Source::attr: return op.signature.attrs[arg.index].name.text;
+    case GradientArg::Source::mask: return wanted_gradients(gradient, locals);
     case GradientArg::Source::gradient: break;
   }
   if (op.signature.outputs[arg.index].list) return fmt::format("{}.grads({})", locals.context, arg.index);
@@ -109,8 +115,7 @@ Json function_data(const LowerContext& context, const Op& op, const Gradient& gr
     if (gradient.args[i].source == GradientArg::Source::output)
       keeps.push_back({{"record", locals.record}, {"keep", saving(op, gradient, gradient.args[i], locals)}});
   }
-  if (takes_mask(context, *gradient.op))
-    args.push_back(fmt::format("{}.needs_grads<{}>()", locals.context, numbers(gradient.forward_inputs)));
+  if (takes_mask(context, *gradient.op)) args.push_back(wanted_gradients(gradient, locals));
   Json written = false;
   if (inplace) {
     Texts targets;

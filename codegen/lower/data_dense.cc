@@ -1,12 +1,14 @@
 // Template data of the dense layer: the steps of each plan, as the values that
 // templates/dense.cc.mustache shows.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <set>
 
 #include "lower/data_common.h"
 #include "lower/identifiers.h"
+#include "lower/masks.h"
 
 namespace shardgen {
 namespace {
@@ -281,6 +283,16 @@ class DenseFunction {
     return "";
   }
 
+  /// When an output is made that may be absent.
+  std::string condition_of(const OutputStep& step) const {
+    Texts terms;
+    if (step.if_wanted)
+      terms.push_back(
+          fmt::format("{}({})[{}]", rt("GradMask"), op_.signature.attrs[mask_of(op_)].name.text, step.output));
+    if (step.input >= 0) terms.push_back(rt("defined", input(step.input).name.text));
+    return fmt::format("{}", fmt::join(terms, " && "));
+  }
+
   void add(const OutputStep& step, Json& json) {
     if (!made_output_ && guard_.empty())
       phase(json, step.source == OutputStep::Source::reinterpret ? "share the buffer" : "allocate");
@@ -293,7 +305,8 @@ class DenseFunction {
     }
     Json value = {{"local", outputs_[step.output]}, {"meta", meta}};
     const bool unconditional = step.source == OutputStep::Source::allocate_if && output(step.output).list;
-    if (step.input >= 0 && !unconditional) value["input"] = input(step.input).name.text;
+    if (step.source == OutputStep::Source::allocate_if && !unconditional) value["condition"] = condition_of(step);
+    else if (step.input >= 0 && !unconditional) value["input"] = input(step.input).name.text;
     if (step.source == OutputStep::Source::allocate || step.source == OutputStep::Source::allocate_if)
       value["device"] = device_;
     if (step.source == OutputStep::Source::target) value["guard"] = guard_;
@@ -395,6 +408,7 @@ std::set<std::string> used_arguments(const Op& op, const DensePlan& plan, bool d
       }
     } else if (const auto* output = std::get_if<OutputStep>(&step)) {
       if (output->input >= 0) use({true, output->input});
+      if (output->if_wanted) use({false, mask_of(op)});
     } else if (const auto* rebind = std::get_if<RebindStep>(&step)) {
       use({true, rebind->input});
     }

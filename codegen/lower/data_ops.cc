@@ -4,14 +4,16 @@
 #include "lower/data_common.h"
 #include "lower/functions.h"
 #include "lower/identifiers.h"
+#include "lower/masks.h"
 #include "lower/rules.h"
 
 namespace shardgen {
 namespace {
 
-/// "x", "x?" when it is optional, "x[]" for a list: the argument of slots<...>.
+/// "x", "x?" when it is optional, "x[]" for a list, "x!" for an output that calls may leave out: the argument of slots<...>.
 std::string slot(const Op& op, const std::string& name, bool list) {
-  return "\"" + name + (list ? "[]" : contains(op.optional, name) ? "?" : "") + "\"";
+  const bool masked = find_output(op.signature, name) >= 0 && is_masked(op, find_output(op.signature, name));
+  return "\"" + name + (list ? "[]" : contains(op.optional, name) ? "?" : "") + (masked ? "!" : "") + "\"";
 }
 
 template <class T>

@@ -6,6 +6,7 @@
 #include "lower/data_common.h"
 #include "lower/functions.h"
 #include "lower/identifiers.h"
+#include "lower/masks.h"
 
 namespace shardgen {
 namespace {
@@ -33,6 +34,7 @@ std::optional<GradientArg> source_of(const Signature& forward, const Op& backwar
   using Source = GradientArg::Source;
   const std::string& name = name_of(backward.signature, arg).text;
   if (!arg.tensor) {
+    if (arg.index == mask_of(backward)) return GradientArg{Source::mask};
     const int attr = find_attr(forward, name);
     return attr < 0 ? std::nullopt : std::optional(GradientArg{Source::attr, attr});
   }

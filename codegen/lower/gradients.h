@@ -14,11 +14,12 @@ namespace shardgen {
 
 /// An argument of a backward op, mapped to the forward op.
 struct GradientArg {
-  enum class Source { input, output, gradient, attr };
+  enum class Source { input, output, gradient, attr, mask };
   Source source = Source::input;
-  int index = 0;            // of the input, of the output (or the output whose gradient it is), or of the attribute
-  bool shape_only = false;  // its elements are not read
-  bool optional = false;    // may be absent
+  int index =
+      0;  // none of a mask; else of the input, of the output (or the output whose gradient it is), or of the attribute
+  bool shape_only = false;             // its elements are not read
+  bool optional = false;               // may be absent
   const Condition* save_if = nullptr;  // its elements are read only under this condition
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "lower/masks.h"
 #include "lower/support.h"
 
 namespace shardgen {
@@ -152,7 +153,9 @@ struct Describer {
     };
     switch (step.source) {
       case OutputStep::Source::allocate: return "allocate " + output(step.output);
-      case OutputStep::Source::allocate_if: return from("allocate_if");
+      case OutputStep::Source::allocate_if:
+        if (step.if_wanted) return "allocate_if wanted " + (step.input < 0 ? output(step.output) : from(""));
+        return from("allocate_if");
       case OutputStep::Source::target: return from("target");
       case OutputStep::Source::reinterpret: return from("reinterpret");
       case OutputStep::Source::written_view: return from("written_view");
@@ -176,7 +179,11 @@ DensePlan plan_dense(const Op& op, Form form) {
   std::vector<OutputStep> outputs;
   std::vector<RebindStep> rebinds;
   for (int i = 0; i < static_cast<int>(op.signature.outputs.size()); ++i) {
-    const OutputStep step = output_step(op, i, form);
+    OutputStep step = output_step(op, i, form);
+    if (is_masked(op, i)) {
+      step.source = OutputStep::Source::allocate_if;
+      step.if_wanted = true;
+    }
     const bool in_place = form == Form::inplace && inplace_pair_of_output(op, i) != nullptr;
     if (!in_place) plan.returns.push_back(i);
     if (in_place && step.source == OutputStep::Source::reinterpret) rebinds.push_back({step.input, i});

@@ -59,7 +59,7 @@ struct GuardStep {};
 struct OutputStep {
   enum class Source {
     allocate,
-    allocate_if,   // only when `input` is present
+    allocate_if,   // only when `input` is present, if there is one
     target,        // the buffer of `input`, or a new one that replaces it
     reinterpret,   // another shape or dtype of the bytes of `input`
     written_view,  // the buffer of `input`, which the kernel writes
@@ -67,6 +67,7 @@ struct OutputStep {
   Source source = Source::allocate;
   int output = 0;
   int input = -1;
+  bool if_wanted = false;  // only where the mask of the call has it
 };
 
 /// Makes an argument safe to read while the targets are written, by a copy if it overlaps them.

@@ -221,6 +221,7 @@ struct Extension {
   std::optional<std::vector<Neutral>> neutral;
   std::optional<bool> no_gradient;
   std::optional<bool> record_composite;
+  std::optional<bool> optional_outputs;
   std::optional<std::vector<SaveIf>> save_if;
   std::optional<std::string> doc;
 };

@@ -176,7 +176,7 @@ void read_neutral(Context c, Node n, Extension& e) {
   }
 }
 
-constexpr std::array<KeyReader<Extension>, 12> kExtensionKeys = {{
+constexpr std::array<KeyReader<Extension>, 13> kExtensionKeys = {{
     {{"partial", ValueKind::partial, "How the op commutes with a pending reduction."},
      [](Context c, Node n, Extension& e) {
        if (!expect_scalar(c, n, "'partial'")) return;
@@ -211,6 +211,10 @@ constexpr std::array<KeyReader<Extension>, 12> kExtensionKeys = {{
       "True for an op whose recorded calls run 'composite', op by op, instead of the kernel; so its gradient is that "
       "of these ops, to any order."},
      [](Context c, Node n, Extension& e) { e.record_composite = read_bool(c, n, "'record_composite'"); }},
+    {{"optional_outputs", ValueKind::boolean,
+      "True for a backward op whose kernels leave out the outputs that nobody wants: they get undefined tensors for "
+      "these."},
+     [](Context c, Node n, Extension& e) { e.optional_outputs = read_bool(c, n, "'optional_outputs'"); }},
     {{"save_if", ValueKind::conditions,
       "Of a backward op: the arguments that are read under a condition only, and are saved only then."},
      read_save_if},

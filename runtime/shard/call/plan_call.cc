@@ -7,6 +7,7 @@
 
 #include "shard/call/exchange.h"
 #include "shard/call/float32_call.h"
+#include "shard/core/grad_mask.h"
 #include "shard/dist/dist_tensor.h"
 
 namespace shard::call {
@@ -62,6 +63,11 @@ spmd::RuleResult given_layout(const CallTypes& call) {
   return result;
 }
 
+/// True for an output that nobody wants and the kernel does not compute then.
+bool leaves_out(const CallTypes& call, size_t slot) {
+  return call.op.outputs[slot].masked && !GradMask(*std::get<const int64_t*>(call.attrs.back()))[slot];
+}
+
 spmd::RuleResult infer_rule(const CallTypes& call, FallbackPolicy fallback, CallPlan& plan) {
   std::vector<spmd::AttrValue> attrs;
   for (const AttrRef& attr : call.attrs) attrs.push_back(rule_value(attr));
@@ -76,8 +82,10 @@ spmd::RuleResult infer_rule(const CallTypes& call, FallbackPolicy fallback, Call
   }
   plan.fallback = !spmd::has_rule(call.op) && fallback == FallbackPolicy::replicate;
   spmd::RuleResult result = plan.fallback ? spmd::infer_replicated(rule) : spmd::infer(rule);
+  // The rule does not see the mask: layouts of the other outputs are those of the call that computes all.
   for (size_t slot = 0; slot < call.output_slots.size(); ++slot) {
-    result.absent.insert(result.absent.end(), call.output_slots[slot].count, spmd::is_absent_output(rule, slot));
+    const bool absent = spmd::is_absent_output(rule, slot) || leaves_out(call, slot);
+    result.absent.insert(result.absent.end(), call.output_slots[slot].count, absent);
   }
   return result;
 }

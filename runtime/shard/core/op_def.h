@@ -17,6 +17,8 @@ struct SlotDef {
   enum class Kind { single, optional, list };
   std::string_view name;
   Kind kind = Kind::single;
+  bool masked =
+      false;  // an output that is absent where the op's last attribute, the int64_t of a GradMask, leaves it out
 };
 
 /// The first tensor and the number of tensors of a slot, in the flat numbering. A list has any
@@ -35,8 +37,13 @@ struct FixedString {
   constexpr std::string_view view() const { return {text, N - 1}; }
 };
 
-/// "x" is a tensor, "x?" an optional one, "x[]" a list.
+/// "x" is a tensor, "x?" an optional one, "x[]" a list. A "!" after that marks a masked output.
 consteval SlotDef slot_def(std::string_view text) {
+  if (text.ends_with('!')) {
+    SlotDef slot = slot_def(text.substr(0, text.size() - 1));
+    slot.masked = true;
+    return slot;
+  }
   if (text.ends_with("[]")) return {text.substr(0, text.size() - 2), SlotDef::Kind::list};
   if (text.ends_with('?')) return {text.substr(0, text.size() - 1), SlotDef::Kind::optional};
   return {text};

@@ -132,8 +132,11 @@ void conv_grad(const OpContext& ctx, const DenseTensor& input, const DenseTensor
                const IntArray& dilations, int groups, const std::string& data_format, DenseTensor& input_grad,
                DenseTensor& filter_grad) {
   const Reading reading = reading_of(ctx, input, filter, strides, paddings, algorithm, dilations, data_format);
-  const Fetched grads = reading.grads_of(ctx, out_grad), in = reading.input_of(ctx, input, false);
-  write_input_grad(reading, grads, filter, groups, ctx.input_box(0, input).begin, input_grad);
+  if (input_grad.defined())
+    write_input_grad(reading, reading.grads_of(ctx, out_grad), filter, groups, ctx.input_box(0, input).begin,
+                     input_grad);
+  if (!filter_grad.defined()) return;
+  const Fetched in = reading.input_of(ctx, input, false);
   const meta::Windows windows = reading.part(box_of(in), {ctx.input_box(2, out_grad).begin, out_grad.dims()});
   convolve(ConvPass::filter, convolution(in.tensor, filter, groups, reading.image, windows),
            {in.tensor.raw(), filter_grad.raw(), out_grad.raw()});
@@ -142,10 +145,10 @@ void conv_grad(const OpContext& ctx, const DenseTensor& input, const DenseTensor
 void conv_grad_dry(const OpContext& ctx, const DenseTensor& input, const DenseTensor& filter,
                    const DenseTensor& out_grad, const IntArray& strides, const IntArray& paddings,
                    const std::string& algorithm, const IntArray& dilations, int, const std::string& data_format,
-                   DenseTensor&, DenseTensor&) {
+                   DenseTensor& input_grad, DenseTensor& filter_grad) {
   const Reading reading = reading_of(ctx, input, filter, strides, paddings, algorithm, dilations, data_format);
-  reading.grads_of(ctx, out_grad);
-  reading.input_of(ctx, input, false);
+  if (input_grad.defined()) reading.grads_of(ctx, out_grad);
+  if (filter_grad.defined()) reading.input_of(ctx, input, false);
 }
 
 /// The convolution of images like the result, whose output is like x.
@@ -176,8 +179,8 @@ void conv_transpose_grad(const OpContext& ctx, const DenseTensor& x, const Dense
                          DenseTensor& filter_grad) {
   const Convolution conv = transposed(ctx, x, filter, out_grad, strides, paddings, output_padding, output_size,
                                       algorithm, groups, dilations, data_format);
-  convolve(ConvPass::output, conv, {out_grad.raw(), filter.raw(), x_grad.raw()});
-  convolve(ConvPass::filter, conv, {out_grad.raw(), filter_grad.raw(), x.raw()});
+  if (x_grad.defined()) convolve(ConvPass::output, conv, {out_grad.raw(), filter.raw(), x_grad.raw()});
+  if (filter_grad.defined()) convolve(ConvPass::filter, conv, {out_grad.raw(), filter_grad.raw(), x.raw()});
 }
 
 }  // namespace

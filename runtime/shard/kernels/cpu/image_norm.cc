@@ -69,6 +69,18 @@ double group_sum(const Groups& g, int64_t i, const Term& term) {
   return total;
 }
 
+/// Calls body(element, channel) for each element of run r of group i. Where all are of one channel, it is the same for
+/// the whole loop, so that the loop vectorises.
+template <class Body>
+HWY_INLINE void for_run(const Groups& g, int64_t i, int64_t r, const Body& body) {
+  const int64_t begin = g.run(i, r), length = g.length(i), c = g.channel(i, r, 0);
+  if (g.last) {
+    for (int64_t e = 0; e < length; ++e) body(begin + e, c + e);
+  } else {
+    for (int64_t e = 0; e < length; ++e) body(begin + e, c);
+  }
+}
+
 /// Calls body(group) for each group, on several threads.
 template <class Body>
 void for_groups(const Groups& g, const Body& body) {
@@ -96,6 +108,7 @@ void normalise(const OpContext& ctx, const Groups& g, const DenseTensor& x, cons
                DenseTensor& variance) {
   using S = Statistic<T>;
   const std::vector<double> factors = affine_of(scale, g.channels, 1.0), offsets = affine_of(bias, g.channels, 0.0);
+  const double *const factor = factors.data(), *const offset = offsets.data();
   const T* const from = x.data<T>();
   T* const to = y.data<T>();
   const auto mean_of = [&](double sum) { return g.elements() == 0 ? 0 : sum / g.elements(); };
@@ -120,11 +133,9 @@ void normalise(const OpContext& ctx, const Groups& g, const DenseTensor& x, cons
     const double spread = mean_of(all_squares.empty() ? squares_of(i, center) : all_squares[static_cast<size_t>(i)]);
     const double inverse = 1.0 / std::sqrt(spread + static_cast<double>(epsilon));
     for (int64_t r = 0; r < g.runs(i); ++r) {
-      const int64_t begin = g.run(i, r);
-      for (int64_t e = 0; e < g.length(i); ++e) {
-        const auto c = static_cast<size_t>(g.channel(i, r, e));
-        to[begin + e] = from_double<T>((value_at(from, begin + e) - center) * inverse * factors[c] + offsets[c]);
-      }
+      for_run(g, i, r, [=](int64_t e, int64_t c) {
+        to[e] = from_double<T>((value_at(from, e) - center) * inverse * factor[c] + offset[c]);
+      });
     }
     mean.data<S>()[i] = static_cast<S>(center);
     variance.data<S>()[i] = static_cast<S>(inverted ? inverse : spread);
@@ -160,7 +171,46 @@ void write_channel_sums(const OpContext& ctx, const Groups& g, int64_t whole_cha
   });
 }
 
-/// With n = (x - mean) * inverse and h = y_grad * scale: x_grad = (h - mean(h) - n * mean(h * n)) * inverse.
+/// Of each channel of each image [batch, channels] that is here, the sums of y_grad and of y_grad * n, where n = (x - mean)
+/// * inverse is the normalised x.
+struct ChannelSums {
+  std::vector<double> plain, normal;
+
+  explicit ChannelSums(const Groups& g) : plain(static_cast<size_t>(g.batch * g.channels)), normal(plain.size()) {}
+
+  /// Adds up the part of group i that is here.
+  template <class T>
+  void add(const Groups& g, int64_t i, const T* x, const T* grad, double center, double inverse) {
+    const int64_t row = i / g.groups * g.channels;
+    double *const plain_row = plain.data() + row, *const normal_row = normal.data() + row;
+    for (int64_t r = 0; r < g.runs(i); ++r) {
+      if (g.last) {
+        for_run(g, i, r, [=](int64_t e, int64_t c) {
+          plain_row[c] += value_at(grad, e);
+          normal_row[c] += value_at(grad, e) * ((value_at(x, e) - center) * inverse);
+        });
+        continue;
+      }
+      const T *const from = x + g.run(i, r), *const given = grad + g.run(i, r);
+      const int64_t c = g.channel(i, r, 0);
+      plain_row[c] = sum_of<double>(g.length(i), [=](int64_t e) { return value_at(given, e); });
+      normal_row[c] = sum_of<double>(
+          g.length(i), [=](int64_t e) { return value_at(given, e) * ((value_at(from, e) - center) * inverse); });
+    }
+  }
+  /// Of group i, the sums of h and of h * n, where h = y_grad * factor.
+  void of_group(const Groups& g, int64_t i, const double* factor, double* sums) const {
+    const auto row = static_cast<size_t>(i / g.groups * g.channels);
+    sums[0] = sums[1] = 0;
+    for (int64_t c = g.first(i); c < g.end(i); ++c) {
+      sums[0] += factor[c] * plain[row + static_cast<size_t>(c)];
+      sums[1] += factor[c] * normal[row + static_cast<size_t>(c)];
+    }
+  }
+};
+
+/// With n = (x - mean) * inverse and h = y_grad * scale: x_grad = (h - mean(h) - n * mean(h * n)) * inverse. Results may
+/// be absent.
 template <class T, class Inverse>
 void normalise_grad(const OpContext& ctx, const Groups& g, const DenseTensor& x, const DenseTensor& scale,
                     const DenseTensor& mean, const Inverse& inverse_of, const DenseTensor& y_grad, DenseTensor& x_grad,
@@ -169,46 +219,35 @@ void normalise_grad(const OpContext& ctx, const Groups& g, const DenseTensor& x,
   const std::vector<double> factors = affine_of(scale, g.channels, 1.0);
   const double* const factor = factors.data();
   const T *const from = x.data<T>(), *const grad = y_grad.data<T>();
-  T* const to = x_grad.data<T>();
-  const auto normal_of = [&](int64_t i) {
-    return [=, center = static_cast<double>(mean.data<S>()[i]), inverse = inverse_of(i)](int64_t e) {
-      return (value_at(from, e) - center) * inverse;
-    };
+  T* const to = x_grad.defined() ? x_grad.data<T>() : nullptr;
+  const auto center_of = [&](int64_t i) { return static_cast<double>(mean.data<S>()[i]); };
+  ChannelSums channels(g);
+  const auto add_up = [&](int64_t i, double* sums) {
+    channels.add(g, i, from, grad, center_of(i), inverse_of(i));
+    channels.of_group(g, i, factor, sums);
   };
-  const auto sums_of = [&](int64_t i, double* sums) {
-    const auto normal = normal_of(i);
-    sums[0] = group_sum(g, i, [=](int64_t e, int64_t c) { return value_at(grad, e) * factor[c]; });
-    sums[1] = group_sum(g, i, [=](int64_t e, int64_t c) { return value_at(grad, e) * factor[c] * normal(e); });
-  };
-  const std::vector<double> all = combined(ctx, g, 2, sums_of);
-  std::vector<double> scale_sums(static_cast<size_t>(g.batch * g.channels)), bias_sums(scale_sums.size());
+  const std::vector<double> all = to == nullptr ? std::vector<double>() : combined(ctx, g, 2, add_up);
   for_groups(g, [&](int64_t i) {
-    const auto normal = normal_of(i);
-    const double inverse = inverse_of(i);
     double sums[2];
-    if (all.empty()) sums_of(i, sums);
+    if (all.empty()) add_up(i, sums);
     else std::copy_n(all.data() + 2 * i, 2, sums);
     const double along = sums[0] / g.elements(), across = sums[1] / g.elements();
-    const int64_t row = i / g.groups * g.channels;
-    for (int64_t r = 0; r < g.runs(i); ++r) {
-      const int64_t begin = g.run(i, r);
-      for (int64_t e = 0; e < g.length(i); ++e) {
-        const int64_t c = g.channel(i, r, e);
-        const double value = value_at(grad, begin + e), n = normal(begin + e);
-        scale_sums[static_cast<size_t>(row + c)] += value * n;
-        bias_sums[static_cast<size_t>(row + c)] += value;
-        to[begin + e] = from_double<T>((value * factor[c] - along - n * across) * inverse);
-      }
+    const double center = center_of(i), inverse = inverse_of(i);
+    for (int64_t r = 0; to != nullptr && r < g.runs(i); ++r) {
+      for_run(g, i, r, [=](int64_t e, int64_t c) {
+        const double n = (value_at(from, e) - center) * inverse;
+        to[e] = from_double<T>((value_at(grad, e) * factor[c] - along - n * across) * inverse);
+      });
     }
   });
   const int64_t first = ctx.input_box(0, x).begin[g.last ? x.dims().rank() - 1 : 1];
-  write_channel_sums(ctx, g, whole_channels(ctx, x, g.last), first, scale_sums, scale_grad);
-  write_channel_sums(ctx, g, whole_channels(ctx, x, g.last), first, bias_sums, bias_grad);
+  write_channel_sums(ctx, g, whole_channels(ctx, x, g.last), first, channels.normal, scale_grad);
+  write_channel_sums(ctx, g, whole_channels(ctx, x, g.last), first, channels.plain, bias_grad);
 }
 
-void normalise_grad_dry(const OpContext& ctx, const Groups& g, const DenseTensor& x, const DenseTensor& scale_grad,
-                        const DenseTensor& bias_grad) {
-  dry_all_reduce(ctx, {Dims{g.count(), 2}, DType::float64}, ReduceType::sum);
+void normalise_grad_dry(const OpContext& ctx, const Groups& g, const DenseTensor& x, const DenseTensor& x_grad,
+                        const DenseTensor& scale_grad, const DenseTensor& bias_grad) {
+  if (x_grad.defined()) dry_all_reduce(ctx, {Dims{g.count(), 2}, DType::float64}, ReduceType::sum);
   for (const DenseTensor* out : {&scale_grad, &bias_grad}) {
     if (out->defined()) dry_all_reduce(ctx, {Dims{whole_channels(ctx, x, g.last)}, DType::float64}, ReduceType::sum);
   }
@@ -254,9 +293,9 @@ void group_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
 
 void group_norm_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, const DenseTensor&,
                          const DenseTensor&, const DenseTensor&, const DenseTensor&, float, int groups,
-                         const std::string& data_format, DenseTensor&, DenseTensor& scale_grad,
+                         const std::string& data_format, DenseTensor& x_grad, DenseTensor& scale_grad,
                          DenseTensor& bias_grad) {
-  normalise_grad_dry(ctx, groups_of(ctx, x, groups, channels_last(data_format)), x, scale_grad, bias_grad);
+  normalise_grad_dry(ctx, groups_of(ctx, x, groups, channels_last(data_format)), x, x_grad, scale_grad, bias_grad);
 }
 
 template <class T>
@@ -269,9 +308,9 @@ void instance_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseT
 }
 
 void instance_norm_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, const DenseTensor&,
-                            const DenseTensor&, const DenseTensor&, const DenseTensor&, DenseTensor&,
+                            const DenseTensor&, const DenseTensor&, const DenseTensor&, DenseTensor& x_grad,
                             DenseTensor& scale_grad, DenseTensor& bias_grad) {
-  normalise_grad_dry(ctx, groups_of(ctx, x, 0, false), x, scale_grad, bias_grad);
+  normalise_grad_dry(ctx, groups_of(ctx, x, 0, false), x, x_grad, scale_grad, bias_grad);
 }
 
 void register_image_norm_for_target() {

@@ -86,26 +86,28 @@ void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
     sums[1] = sum_of<double>(
         width, [=](int64_t i) { return value_at(grad, i) * factor[i] * ((value_at(from, i) - center) * inverse); });
   };
+  const bool wants_x = x_grad.defined(), wants_sums = scale_grad.defined() || bias_grad.defined();
   DenseTensor all;
-  if (ctx.reducer() != nullptr) all = shape.sums(ctx, 2, row_sums);
+  if (ctx.reducer() != nullptr && wants_x) all = shape.sums(ctx, 2, row_sums);
   ColumnSums for_scale(rows, width), for_bias(rows, width);
   parallel_for(for_scale.blocks(), 8 * ColumnSums::kRows * width, [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) {
       double *scale_sums = for_scale.of(block), *bias_sums = for_bias.of(block);
       for (int64_t r = for_scale.begin(block); r < for_scale.end(block); ++r) {
         const T *from = x.data<T>() + r * width, *grad = out_grad.data<T>() + r * width;
-        T* to = x_grad.data<T>() + r * width;
         const double center = static_cast<double>(mean.data<S>()[r]), inverse = inverse_of(r);
-        for (int64_t i = 0; i < width; ++i) {
+        for (int64_t i = 0; wants_sums && i < width; ++i) {
           const double g = value_at(grad, i);
           scale_sums[i] += g * ((value_at(from, i) - center) * inverse);
           bias_sums[i] += g;
         }
+        if (!wants_x) continue;
         double sums[2];
         if (all.defined()) std::copy_n(all.data<double>() + 2 * r, 2, sums);
         else row_sums(r, sums);
         const double along = sums[0] / static_cast<double>(shape.whole_width),
                      across = sums[1] / static_cast<double>(shape.whole_width);
+        T* to = x_grad.data<T>() + r * width;
         for (int64_t i = 0; i < width; ++i) {
           const double normal = (value_at(from, i) - center) * inverse;
           to[i] = from_double<T>((value_at(grad, i) * factor[i] - along - normal * across) * inverse);
@@ -119,9 +121,9 @@ void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
 
 void layer_norm_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, const DenseTensor&,
                          const DenseTensor&, const DenseTensor&, const DenseTensor&, float, int begin_norm_axis,
-                         DenseTensor&, DenseTensor& scale_grad, DenseTensor& bias_grad) {
+                         DenseTensor& x_grad, DenseTensor& scale_grad, DenseTensor& bias_grad) {
   const int begin = normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, x.dims().rank());
-  dry_all_reduce(ctx, {Dims{x.dims().numel(0, begin), 2}, DType::float64}, ReduceType::sum);
+  if (x_grad.defined()) dry_all_reduce(ctx, {Dims{x.dims().numel(0, begin), 2}, DType::float64}, ReduceType::sum);
   for (const DenseTensor* grad : {&scale_grad, &bias_grad}) {
     if (grad->defined()) dry_all_reduce(ctx, grad->meta(), ReduceType::sum);
   }
@@ -143,17 +145,20 @@ void rms_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor
     *sum =
         sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * value_at(from, i) * inverse * factor[i]; });
   };
+  const bool wants_x = x_grad.defined(), wants_scale = scale_grad.defined();
   DenseTensor all;
-  if (ctx.reducer() != nullptr) all = shape.sums(ctx, 1, row_sum);
+  if (ctx.reducer() != nullptr && wants_x) all = shape.sums(ctx, 1, row_sum);
   ColumnSums for_scale(shape.rows, width);
   parallel_for(for_scale.blocks(), 6 * ColumnSums::kRows * width, [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) {
       double* scale_sums = for_scale.of(block);
       for (int64_t r = for_scale.begin(block); r < for_scale.end(block); ++r) {
         const T *from = x.data<T>() + r * width, *grad = out_grad.data<T>() + r * width;
-        T* to = x_grad.data<T>() + r * width;
         const double inverse = static_cast<double>(invvar.data<S>()[r]);
-        for (int64_t i = 0; i < width; ++i) scale_sums[i] += value_at(grad, i) * value_at(from, i) * inverse;
+        for (int64_t i = 0; wants_scale && i < width; ++i)
+          scale_sums[i] += value_at(grad, i) * value_at(from, i) * inverse;
+        if (!wants_x) continue;
+        T* to = x_grad.data<T>() + r * width;
         double sum = 0;
         if (all.defined()) sum = all.data<double>()[r];
         else row_sum(r, &sum);
@@ -167,8 +172,9 @@ void rms_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor
 }
 
 void rms_norm_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&, const DenseTensor&,
-                       const DenseTensor&, DenseTensor&, DenseTensor&) {
-  dry_all_reduce(ctx, {Dims{x.dims().numel(0, x.dims().rank() - 1), 1}, DType::float64}, ReduceType::sum);
+                       const DenseTensor&, DenseTensor& x_grad, DenseTensor&) {
+  if (x_grad.defined())
+    dry_all_reduce(ctx, {Dims{x.dims().numel(0, x.dims().rank() - 1), 1}, DType::float64}, ReduceType::sum);
 }
 
 /// Each element's gradient contains sums over the whole batch, which are summed over all ranks.
@@ -223,6 +229,7 @@ void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
     if (scale_grad.defined()) scale_grad.data<S>()[c] = static_cast<S>(normal[c]);
     if (bias_grad.defined()) bias_grad.data<S>()[c] = static_cast<S>(plain[c]);
   }
+  if (!x_grad.defined()) return;
   const Dims global = ctx.input_box(0, x).global;
   double count = 1;
   for (int i = 0; i < global.rank(); ++i) count *= i == axis ? 1.0 : static_cast<double>(global[i]);

@@ -9,8 +9,10 @@
 namespace shard::program {
 namespace {
 
-/// True if output `slot` is absent because the optional argument whose buffer it shares is absent.
+/// True if output `slot` is absent because it is not wanted, or because the optional argument whose buffer it shares is
+/// absent.
 bool is_absent(const Op& op, size_t slot, std::span<const Type* const> inputs) {
+  if (op.leaves_out(slot)) return true;
   for (const AliasDef& alias : op.entry->op->aliases) {
     if (alias.output != static_cast<int>(slot) || (alias.kind == AliasDef::Kind::inplace && !op.inplace)) continue;
     const SlotRange& from = op.slots[static_cast<size_t>(alias.input)];

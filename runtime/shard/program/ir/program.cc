@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "shard/core/grad_mask.h"
 #include "shard/dist/dist_tensor.h"
 #include "shard/program/ir/infer.h"
 #include "shard/reshard/plan.h"
@@ -38,6 +39,10 @@ bool Op::reads_bytes(size_t i) const {
   const auto slot = std::find_if(slots.begin(), slots.end(),
                                  [&](const SlotRange& each) { return i >= each.first && i < each.first + each.count; });
   return (entry->op->no_need_buffer >> (slot - slots.begin()) & 1u) == 0;
+}
+
+bool Op::leaves_out(size_t slot) const {
+  return may_leave_out(slot) && !GradMask(std::get<int64_t>(attrs.back()))[slot];
 }
 
 ValueId Program::add_value(const Type& type, ValueId source) {

@@ -83,6 +83,10 @@ struct SHARD_API Op {
   /// True if the op reads the bytes of flat input `i`, not only its shape. False for an absent
   /// input.
   bool reads_bytes(size_t i) const;
+  /// True for an output slot of a call that the mask of the call, its last attribute, can leave out.
+  bool may_leave_out(size_t slot) const { return kind == Kind::call && entry->op->outputs[slot].masked; }
+  /// True if the mask leaves it out.
+  bool leaves_out(size_t slot) const;
 };
 
 /// A value and its name.

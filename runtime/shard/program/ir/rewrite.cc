@@ -58,6 +58,9 @@ void Rewriter::copy_as(size_t i, Op op, std::vector<ValueId> sources, std::vecto
   std::vector<std::optional<Type>> types;
   for (const ValueId id : from_.ops[i].outputs)
     types.push_back(id == 0 ? std::nullopt : std::optional(from_.value(id).type));
+  for (size_t slot = 0; slot < op.output_slots.size(); ++slot) {
+    if (op.leaves_out(slot)) types[op.output_slots[slot].first].reset();
+  }
   const int number = to_.add_op(std::move(op), types, sources, std::move(writes));
   const std::vector<ValueId>& outputs = to_.ops[static_cast<size_t>(number)].outputs;
   for (size_t o = 0; o < outputs.size(); ++o) {

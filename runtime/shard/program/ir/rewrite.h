@@ -24,7 +24,7 @@ class Rewriter {
   /// Appends op `i` of `from` to `to`. The copy does not join the op before it, which may be a
   /// different one there.
   void copy(size_t i);
-  /// Like copy(), but as another op that computes the same values.
+  /// Like copy(), but as another op that computes the same values, or all but those that its mask leaves out.
   void copy_as(size_t i, Op op, std::vector<ValueId> sources, std::vector<bool> writes);
 
  private:

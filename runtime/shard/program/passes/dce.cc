@@ -1,11 +1,18 @@
+#include "shard/core/grad_mask.h"
 #include "shard/program/ir/merger.h"
 #include "shard/program/passes/passes.h"
 
 namespace shard::program {
 namespace {
 
-/// The ops whose results are used, found from the last op to the first.
-std::vector<bool> find_live(const Program& program, bool keep_collectives) {
+/// What the outputs of a program come from.
+struct Live {
+  std::vector<bool> ops;     // by the number of the op: its results are used
+  std::vector<bool> values;  // by value: an op that is used reads it, or it is an output
+};
+
+/// Found from the last op to the first.
+Live find_live(const Program& program, bool keep_collectives) {
   const AliasTrees trees(program);
   std::vector<bool> used(program.value_count(), false);
   // By root: whether the ops after the current one read it.
@@ -28,15 +35,47 @@ std::vector<bool> find_live(const Program& program, bool keep_collectives) {
       read[program.value(input.value).root] = true;
     }
   }
-  return live;
+  return {std::move(live), std::move(used)};
 }
 
-Program keep_live(const Program& program, const std::vector<bool>& live) {
+/// True for a call with outputs that are used, and others that are not and that its kernel can leave out.
+bool leaves_out_more(const Op& op, const std::vector<bool>& used) {
+  bool any_used = false, any_left_out = false;
+  for (size_t slot = 0; slot < op.output_slots.size(); ++slot) {
+    for (size_t i = op.output_slots[slot].first; i < op.output_slots[slot].first + op.output_slots[slot].count; ++i) {
+      if (op.outputs[i] == 0) continue;
+      any_used = any_used || used[op.outputs[i]];
+      any_left_out = any_left_out || (op.may_leave_out(slot) && !used[op.outputs[i]]);
+    }
+  }
+  return any_used && any_left_out;
+}
+
+/// The call without these.
+Op without_unused(const Op& op, const std::vector<bool>& used) {
+  Op smaller = op;
+  smaller.outputs.clear();
+  for (size_t slot = 0; slot < op.output_slots.size(); ++slot) {
+    if (!op.may_leave_out(slot)) continue;
+    const ValueId output = op.outputs[op.output_slots[slot].first];
+    if (output == 0 || used[output]) continue;
+    GradMask mask(std::get<int64_t>(smaller.attrs.back()));
+    mask.remove(slot);
+    smaller.attrs.back() = static_cast<int64_t>(mask);
+  }
+  return smaller;
+}
+
+Program keep_live(const Program& program, const Live& live) {
   Program result;
   Rewriter copy(program, result);
   copy.enter_all();
   for (size_t i = 0; i < program.ops.size(); ++i) {
-    if (live[i]) copy.copy(i);
+    if (!live.ops[i]) continue;
+    if (leaves_out_more(program.ops[i], live.values))
+      copy.copy_as(i, without_unused(program.ops[i], live.values),
+                   std::vector<ValueId>(program.ops[i].outputs.size(), 0), program.ops[i].writes);
+    else copy.copy(i);
   }
   copy.leave_all();
   return result;
