@@ -74,6 +74,15 @@ TEST_CASE("kldiv_loss is 0 where the label is and has four reductions") {
   CHECK(code_of([&] { kldiv_loss(x, label, "median"); }) == ErrorCode::invalid_argument);
 }
 
+TEST_CASE("a label of NaN gives a kldiv_loss of NaN, and one below 0 none") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Tensor x = of({-1, -2, -3}, {3}), label = of({nan, -2, 0}, {3});
+  const std::vector<double> each = kldiv_loss(x, label, "none").to_vector<double>();
+  CHECK(std::isnan(each[0]));
+  CHECK(each[1] == 0);
+  CHECK(each[2] == 0);
+}
+
 TEST_CASE("fused layers are those that they are made of") {
   const Tensor x = of({1, -2, 3, 4}, {2, 2}), y = of({1, 0, 2, 1}, {2, 2}), bias = of({-20, 0.5}, {2});
   check(fused_gemm_epilogue(x, y, bias, false, false, "none"), {-23, -1.5, -9, 4.5});

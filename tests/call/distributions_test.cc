@@ -83,6 +83,10 @@ TEST_CASE("34: poisson, binomial, gamma, dirichlet, multinomial and top_p_sampli
       [](const Tensor& x, const Tensor&, const Tensor&) { return multinomial(x, 9, true); },
       [](const Tensor& x, const Tensor& chance, const Tensor&) {
         return std::get<1>(top_p_sampling(x, slice(chance, {1}, {0}, {1}), {}));
+      },
+      [](const Tensor& x, const Tensor& chance, const Tensor&) {  // a threshold of each row, some below all, some above
+        const Tensor threshold = scale(slice(chance, {1}, {1}, {2}), 30);
+        return std::get<1>(top_p_sampling(x, scale(slice(chance, {1}, {0}, {1}), 60), threshold));
       }};
   for (size_t i = 0; i < calls.size(); ++i) {
     const std::vector<double> expected = numbers([&] { return calls[i](parameter, chance, trials); });

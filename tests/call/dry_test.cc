@@ -199,11 +199,11 @@ TEST_CASE("12, 19: a dry rank sends what the real one sends: parts of lines and 
     const Tensor query = ones({2, 3, 4, 5}, spec(m, "-, -, -, -")), keys = ones({2, 71, 2, 5}, spec(m, "-, a+b, -, -"));
     const auto [attended, weights, lse, seed] = flash_attn(query, keys, keys, {}, {});
     const auto [q_grad, k_grad, v_grad] = flash_attn_grad(query, keys, keys, attended, lse, seed, {}, attended);
-    const Tensor sums = cumsum(x, 1), sums_behind = cumsum(y, 0, false, true, true);
-    return std::vector<Tensor>{sums,        sums_behind, logcumsumexp(y), largest,     at,         first,
-                               where,       normal,      mean_of,         x_grad,      scale_grad, bias_grad,
-                               of_channels, image_grad,  factor_grad,     offset_grad, attended,   lse,
-                               q_grad,      k_grad,      v_grad};
+    const Tensor products = cumprod(x, 1), sums = cumsum(x, 1), sums_behind = cumsum(y, 0, false, true, true);
+    return std::vector<Tensor>{products,  sums,        sums_behind, logcumsumexp(y), largest,     at,
+                               first,     where,       normal,      mean_of,         x_grad,      scale_grad,
+                               bias_grad, of_channels, image_grad,  factor_grad,     offset_grad, attended,
+                               lse,       q_grad,      k_grad,      v_grad};
   });
 }
 
@@ -216,6 +216,17 @@ TEST_CASE("12, 19: a dry rank sends what the real one sends: windows that reach 
       const Tensor out = conv2d(x, filter, {2, 1}, {1, 2});
       const auto [x_grad, filter_grad] = conv2d_grad(x, filter, out, {2, 1}, {1, 2}, "EXPLICIT", {1, 1}, 1, "NCHW");
       results.insert(results.end(), {out, x_grad, filter_grad});
+      const Tensor weight = ones({4, 3, 3, 4}, spec(m, "-, -, -, -"));
+      const Tensor larger = conv2d_transpose(x, weight, {2, 1}, {1, 2});
+      const auto [grad, weight_grad] =
+          conv2d_transpose_grad(x, weight, larger, {2, 1}, {1, 2}, {}, {}, "EXPLICIT", 1, {1, 1}, "NCHW");
+      const auto [largest, mask] = max_pool2d_with_index(x, {3, 2}, {2, 1}, {1, 0});
+      const Tensor spread = max_pool2d_with_index_grad(x, mask, largest, {3, 2}, {2, 1}, {1, 0}, false, false);
+      const Tensor taken = max_pool2d_with_index_double_grad(x, mask, x, {3, 2}, {2, 1}, {1, 0}, false, false);
+      const Tensor smooth = bicubic_interp(x, {}, {}, {}, "NCHW", 0, 12, 4);
+      results.insert(results.end(),
+                     {larger, grad, weight_grad, largest, mask, spread, taken, smooth,
+                      bicubic_interp_grad(x, {}, {}, {}, smooth, "NCHW", 0, 12, 4, {}, "bicubic", true, 1)});
       for (const std::string type : {"max", "avg"}) {
         const Tensor pooled = pool2d(x, {3, 2}, {2, 1}, {1, 0}, false, true, "NCHW", type);
         results.push_back(

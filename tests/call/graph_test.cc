@@ -97,6 +97,17 @@ TEST_CASE("segment_pool refuses ids that are negative, too large, or not in orde
   check_refused([&] { segment_pool(x, ints({0, 0, 0}), "PROD"); }, ErrorCode::invalid_argument, "pooltype is 'PROD'");
 }
 
+TEST_CASE("scratch of ops of graphs that does not fit into memory is an error of the library") {
+  const Tensor x = zeros({3, 0});  // so that results have no elements, whatever their rows
+  const int64_t rows = int64_t{1} << 50;
+  check_refused([&] { segment_pool(x, ints({0, 1, rows})); }, ErrorCode::device, "out of memory for scratch");
+  check_refused(
+      [&] {
+        send_u_recv(x, ints({0, 1}), ints({0, 1}), "SUM", {rows});
+      },
+      ErrorCode::device, "out of memory for scratch");
+}
+
 TEST_CASE("ops of graphs refuse arguments that do not fit") {
   const Tensor x = zeros({3, 2}), two = ints({0, 1});
   const auto bad_index = [&](const Tensor& from, const Tensor& to, ErrorCode code, const char* text) {

@@ -1,6 +1,8 @@
 // What layers of images say of arguments that they refuse, through the ops that users call.
 #include <catch2/catch.hpp>
 
+#include <limits>
+
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
@@ -40,6 +42,56 @@ TEST_CASE("transposed convolutions refuse shapes, dtypes and attributes and say 
         depthwise_conv2d_transpose(image, windows, {1, 1}, {5, 5});
       },
       shape, "would leave nothing of dim 2");
+}
+
+TEST_CASE("an error of a convolution or of pooling of volumes is about the argument that does not fit") {
+  const Tensor x = ones({1, 2, 3, 3, 3}), filter = ones({4, 2, 2, 2, 2}), image = ones({1, 2, 3, 3}),
+               flat = ones({4, 2, 2, 2});
+  const ErrorCode shape = ErrorCode::shape_mismatch, attribute = ErrorCode::invalid_argument;
+  check_refused([&] { conv3d(x, filter, {1, 1}); }, attribute, "strides is [1, 1], but must have 3 numbers");
+  check_refused([&] { conv3d(image, filter); }, shape, "input is f32[1, 2, 3, 3], but must have 5 dims");
+  check_refused([&] { conv3d(x, flat); }, shape, "filter is f32[4, 2, 2, 2], but must have 5 dims");
+  check_refused([&] { conv3d(image, flat); }, shape, "input is f32[1, 2, 3, 3], but must have 5 dims");
+  check_refused(
+      [&] {
+        conv3d(x, filter, {1, 1, 1}, {0, 0, 0}, "EXPLICIT", 1, {1, 1, 1}, "NCHW");
+      },
+      attribute, "data_format is NCHW, but must be NCDHW or NDHWC");
+  check_refused([&] { conv2d(image, flat, {1, 1, 1}); }, attribute, "strides is [1, 1, 1], but must have 2 numbers");
+  check_refused([&] { conv2d(x, filter); }, shape, "input is f32[1, 2, 3, 3, 3], but must have 4 dims");
+  const IntArray two = {2, 2}, three = {2, 2, 2};
+  check_refused([&] { max_pool3d_with_index(x, three, {1, 1}); }, attribute, "strides is [1, 1], but must have 3");
+  check_refused([&] { max_pool3d_with_index(x, two); }, attribute, "kernel_size is [2, 2], but must have 3");
+  check_refused([&] { max_pool3d_with_index(image, two); }, shape, "x is f32[1, 2, 3, 3], but must have 5 dims");
+  check_refused(
+      [&] {
+        max_pool3d_with_index(x, three, three, {0, 0});
+      },
+      attribute, "paddings is [0, 0], but must have");
+  check_refused([&] { max_pool2d_with_index(image, two, three); }, attribute, "strides is [2, 2, 2], but must have 2");
+  CHECK(std::get<0>(max_pool2d_with_index(image, two, two, {0, 1, 0, 0})).dims() == Dims{1, 2, 2, 1});
+}
+
+TEST_CASE("pooling of no images to a huge size needs no memory") {
+  const Tensor none = zeros({0, 2, 3, 3});
+  const int64_t huge = 2147483647;
+  const Tensor out = pool2d(none, {huge, huge}, {1, 1}, {0, 0}, false, true, "NCHW", "avg", false, true);
+  CHECK(out.dims() == Dims{0, 2, huge, huge});
+  CHECK(pool2d_grad(none, out, {huge, huge}, {1, 1}, {0, 0}, false, true, "NCHW", "avg", false, true, "EXPLICIT")
+            .dims() == none.dims());
+  const auto [largest, mask] = max_pool2d_with_index(none, {huge, huge}, {1, 1}, {0, 0}, false, true);
+  CHECK(largest.dims() == out.dims());
+  CHECK(max_pool2d_with_index_grad(none, mask, largest, {huge, huge}, {1, 1}, {0, 0}, false, true).dims() ==
+        none.dims());
+}
+
+TEST_CASE("errors of lu's gradient and of dist name these ops and not those that they are made of") {
+  const Tensor x = ones({2, 2}, DType::float64).set_requires_grad(true), none = zeros({0, 3});
+  check_refused([&] { sum(std::get<0>(lu(x))).backward(); }, ErrorCode::invalid_argument,
+                "[lu_grad] a matrix that was decomposed is singular");
+  const float infinity = std::numeric_limits<float>::infinity();
+  check_refused([&] { dist_op(none, ones({3}), infinity); }, ErrorCode::invalid_argument, "[dist] x is [0, 3]");
+  CHECK(item(dist_op(none, ones({3}), 1)).to<double>() == 0);
 }
 
 TEST_CASE("sync_batch_norm_ refuses statistics that are not those of the channels and writes nothing") {

@@ -40,6 +40,7 @@ std::vector<std::pair<std::string, Call>> calls_along_lines() {
                          [=](const Tensor& x) { return Tensors{logcumsumexp(x, -1, false, exclusive, reverse)}; });
     }
   }
+  calls.emplace_back("cumprod", [](const Tensor& x) { return Tensors{cumprod(x, -1)}; });
   calls.emplace_back("cummax", [](const Tensor& x) { return both(cummax(x)); });
   calls.emplace_back("cummin", [](const Tensor& x) { return both(cummin(x, -1, DType::int32)); });
   for (const bool largest : {false, true}) {
@@ -78,7 +79,7 @@ void compare_along_lines(const Dims& dims, const std::vector<float>& values, con
       for (const char* layout : layouts) {
         const DistSpec* spec = DistSpec::parse(mesh_of_axes(), layout);
         const Tensors got = call(distribute(Tensor::from_data(values, dims), spec));
-        check(name == "topk" || spec_of(got[0]) == spec, name + " keeps the layout " + layout);
+        check(name == "topk" || name == "cumprod" || spec_of(got[0]) == spec, name + " keeps the layout " + layout);
         check(alike(elements_of(got), expected, name == "logcumsumexp" ? 1e-6 : 0), name + " in " + layout);
       }
     });
@@ -123,6 +124,47 @@ TEST_CASE("parts of lines keep infinities, NaN and zeros of both signs") {
                                      1,     2,     3,     kNaN, kNaN,  4,      //
                                      kInf,  kInf,  1,     1,    -kInf, 2};
   compare_along_lines({5, 6}, values, {"-, a", "-, b", "-, a+b", "-, b+a"});
+}
+
+TEST_CASE("running products of parts do not overflow alone, and become infinite or 0 where those of one rank do") {
+  const double large = 1e200, small = 1e-200, least = 5e-324, most = 1.7e308;
+  const std::vector<double> values = {
+      large, small, large, small, large, small,  // products of no two neighbours overflow
+      1,     small, small, large, large, large,  // 0 on the way
+      large, large, small, small, 2,     -3,     // infinite on the way
+      small, small, 0,     large, large, large,  //
+      large, large, 1,     1,     0,     1,      // NaN after the infinity
+      large, -1,    large, 1,     -1,    2,      // of both signs
+      0.5,   most,  2,     -1,    0.5,   1,      // up to the largest numbers
+      least, 3,     large, 1,     0.25,  least,  // what is least is not 0
+      kInf,  1,     2,     -1,    kNaN,  1};
+  const Dims dims{9, 6};
+  const Tensor plain = Tensor::from_data(values, dims);
+  const std::vector<double> expected = elements_of({cumprod(plain, -1)})[0];
+  const auto near = [](double a, double b) {
+    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
+    return std::signbit(a) == std::signbit(b) && (a == b || std::abs(a - b) <= 1e-15 * std::abs(b));
+  };
+  run_ranks(6, [&](Rank&) {
+    for (const char* layout : {"-, a", "-, b", "-, a+b", "-, b+a"}) {
+      const Tensor x = distribute(plain, DistSpec::parse(mesh_of_axes(), layout));
+      const std::vector<double> got = elements_of({cumprod(x, -1)})[0];
+      check(std::equal(got.begin(), got.end(), expected.begin(), expected.end(), near), std::string("in ") + layout);
+    }
+  });
+}
+
+TEST_CASE("running products of integers that wrap, and in place, are those of one rank") {
+  for (const DType dtype : {DType::uint8, DType::int32, DType::int64, DType::bfloat16, DType::float16}) {
+    const Tensor plain = cast(scale(remainder(square(iota<float>({7, 90})), full({1}, 11)), 2, 1), dtype);
+    const Elements expected = elements_of({cumprod(plain, 1)});
+    run_ranks(3, [&](Rank&) {
+      Tensor x = distribute(plain, DistSpec::parse(ProcessMesh::make({3}, {}, {"a"}), "-, a"));
+      check(alike(elements_of({cumprod(x, 1)}), expected), "cumprod");
+      cumprod_(x, 1);
+      check(alike(elements_of({x}), expected) && spec_of(x)->text() == "[-, a]", "cumprod_");
+    });
+  }
 }
 
 TEST_CASE("running sums of other dims, of integers that wrap and in place are those of one rank") {

@@ -240,7 +240,7 @@ POOLS = {
 }
 POOLS_3D = {kind: Pool(kind, (2, 1, 2), (1, 1, 1), (0, 0, 0)) for kind in ("max", "avg")}
 WINDOWS_OF_TWO = Pool("max", (2, 2), (1, 1), (0, 0))
-WINDOWS_OF_TWO_3D = Pool("max", (1, 2, 2), (1, 1, 1), (0, 0, 0))
+WINDOWS_OF_TWO_3D = Pool("max", (2, 2, 2), (1, 1, 1), (0, 0, 0))
 
 
 def flat(x):

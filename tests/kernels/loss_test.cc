@@ -105,5 +105,34 @@ TEST_CASE("nll_loss takes a class for each place of an image and refuses other o
   }
 }
 
+TEST_CASE("nll_loss of many labels adds all of them up and finds the first one that is wrong") {
+  const int64_t count = 30000, classes = 3;
+  std::vector<double> losses, labels, weights = {1, 2, 4};
+  for (int64_t i = 0; i < count; ++i) {
+    labels.push_back(static_cast<double>(i % 5 == 4 ? 7 : i % classes));
+    for (int64_t c = 0; c < classes; ++c) losses.push_back(static_cast<double>((i + c) % 16));
+  }
+  double sum = 0, weight_sum = 0;
+  std::vector<double> slopes(losses.size());
+  for (size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] == 7) continue;
+    const auto at = static_cast<size_t>(labels[i]);
+    sum -= weights[at] * losses[3 * i + at];
+    weight_sum += weights[at];
+    slopes[3 * i + at] = -2 * weights[at];
+  }
+  const DenseTensor input = tensor(losses, {count, classes}, kWide), weight = tensor(weights, {classes}, kWide);
+  DenseTensor label = tensor(labels, {count}, DType::int64), out = uninitialized({}, kWide),
+              total = uninitialized({}, kWide), grad = uninitialized({count, classes}, kWide);
+  call<Nll>("nll_loss", kWide, input, label, weight, int64_t{7}, "sum", out, total);
+  CHECK(values(out) == std::vector<double>{sum});
+  CHECK(values(total) == std::vector<double>{weight_sum});
+  call<NllGrad>("nll_loss_grad", kWide, input, label, weight, total, tensor({2}, {}, kWide), int64_t{7}, "sum", grad);
+  CHECK(values(grad) == slopes);
+  label.data<int64_t>()[20001] = label.data<int64_t>()[29999] = -1;
+  CHECK_THROWS_WITH((call<Nll>("nll_loss", kWide, input, label, weight, int64_t{7}, "sum", out, total)),
+                    Catch::Contains("label is -1 at element 20001"));
+}
+
 }  // namespace
 }  // namespace shard::testing

@@ -3,6 +3,7 @@
 
 #include "shard/ops/attention_ops.h"
 #include "shard/ops/conv_ops.h"
+#include "shard/ops/image_ops.h"
 #include "shard/ops/logic_ops.h"
 #include "shard/ops/math_ops.h"
 #include "shard/ops/nn_ops.h"
@@ -359,6 +360,50 @@ TEST_CASE("convolutions and pools keep sharded space dims, unless one element is
        pool({2, 2}, false),
        {x},
        "[-, -, a, -], [-, -, a, -] -> [-, -, a, -]"},
+  });
+  const Dims back{4, 6, 3, 3}, larger{2, 6, 12, 19};
+  const std::vector<AttrValue> transposed = {IntArray{1, 2}, IntArray{1, 1},          IntArray{},
+                                             IntArray{},     std::string("EXPLICIT"), int64_t{1},
+                                             IntArray{1, 1}, std::string("NCHW")};
+  const std::vector<AttrValue> indexed = {IntArray{2, 2}, IntArray{2, 2}, IntArray{0, 0}, kNo, kNo};
+  const std::vector<AttrValue> resized = {
+      std::string("NCHW"),     int64_t{0}, int64_t{24}, int64_t{5}, std::vector<double>{},
+      std::string("bilinear"), kYes,       int64_t{1}};
+  const Dims resampled{2, 4, 24, 5};
+  const In absent{{}, nullptr};
+  check_cases({
+      {ops::conv2d_transpose,
+       {{x, "-, -, a, b"}, {back, whole}},
+       transposed,
+       {larger},
+       "[-, -, a, b], [-, -, -, -] -> [-, -, a, b]"},
+      {ops::conv2d_transpose_grad,
+       {{x, "-, -, b, a"}, {back, whole}, {larger, "-, -, b, a"}},
+       transposed,
+       {x, back},
+       "[-, -, b, a], [-, -, -, -], [-, -, b, a] -> [-, -, b, a], [-, -, -, -] sum(a) sum(b)"},
+      {ops::max_pool2d_with_index,
+       {{x, "-, -, a, b"}},
+       indexed,
+       {pooled, pooled},
+       "[-, -, a, b] -> [-, -, a, b], [-, -, a, b]"},
+      {ops::max_pool2d_with_index_grad,
+       {{x, "-, -, a, b"}, {pooled, "-, -, a, b"}, {pooled, whole}},
+       indexed,
+       {x},
+       "[-, -, a, b], [-, -, a, b], [-, -, a, b] -> [-, -, a, b]"},
+      {ops::bilinear_interp,
+       {{x, "-, -, a, b"}, absent, absent},
+       resized,
+       {resampled},
+       "[-, -, a, b], [], [] -> [-, -, a, b]",
+       {1, 1, 0, 1}},
+      {ops::bilinear_interp_grad,
+       {{x, "-, -, a, b"}, absent, absent, {resampled, "-, -, a, b"}},
+       resized,
+       {x},
+       "[-, -, a, b], [], [], [-, -, a, b] -> [-, -, a, b]",
+       {1, 1, 0, 1, 1}},
   });
   Case sharded{ops::conv2d, {{x, "-, -, a, b"}, {filter, whole}}, conv, {out}, ""};
   CHECK(run(sharded).reduce_axes == AxisList{0, 1});

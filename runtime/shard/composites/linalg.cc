@@ -2,6 +2,7 @@
 #include "shard/ops/linalg_ops.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "shard/ops/api.h"
@@ -75,6 +76,10 @@ Tensor dist(const Tensor& x, const Tensor& y, float p) {
   if (!fits) {
     fail(ErrorCode::shape_mismatch, "[dist] x is {} and y is {}, but their shapes must broadcast", to_string(x.dims()),
          to_string(y.dims()));
+  }
+  if (std::isinf(p) && (x.numel() == 0 || y.numel() == 0)) {
+    fail(ErrorCode::invalid_argument, "[dist] x is {} and y is {}, but of no elements none is the {}; use a finite p",
+         to_string(x.dims()), to_string(y.dims()), p > 0 ? "farthest" : "nearest");
   }
   return p_norm(subtract(x, y), p, -1, 0, /*keepdim=*/false, /*asvector=*/true);
 }

@@ -57,9 +57,9 @@ Tensor kldiv_loss(const Tensor& given_x, const Tensor& given_label, const std::s
   check_alike("kldiv_loss", "x", given_x, given_label);
   const Tensor x = widened(given_x), label = widened(given_label);
   const auto of_probabilities = [&] {
-    const Tensor zero = full_like(label, 0), positive = greater_than(label, zero);
-    const Tensor logarithm = log(where(positive, label, full_like(label, 1)));  // finite, so that 0 times it is 0
-    return where(positive, multiply(label, subtract(logarithm, x)), zero);
+    const Tensor zero = full_like(label, 0), none = less_equal(label, zero);  // not NaN
+    const Tensor logarithm = log(where(none, full_like(label, 1), label));    // finite, so that 0 times it is 0
+    return where(none, zero, multiply(label, subtract(logarithm, x)));
   };
   const Tensor loss = log_target ? multiply(exp(label), subtract(label, x)) : of_probabilities();
   const auto result = [&](const Tensor& value) { return narrowed(value, given_x.dtype()); };

@@ -157,7 +157,15 @@ Tensor lu_grad(const Tensor& out, const Tensor& pivots, const Tensor& out_grad, 
   Tensor of_lower = add(lower_grad, transposed_times(tril(factors, -1), lower_grad));
   Tensor of_upper = times_transposed(upper_grad, triu(factors, 0));
   const auto by_lower = [&](const Tensor& y) { return triangular_solve(factors, y, false, /*transpose=*/true, true); };
-  const auto by_upper = [&](const Tensor& y) { return transposed(triangular_solve(factors, transposed(y))); };
+  const auto by_upper = [&](const Tensor& y) {
+    try {
+      return transposed(triangular_solve(factors, transposed(y)));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::invalid_argument) throw;
+      fail(error.code(), "[lu_grad] a matrix that was decomposed is singular, and so has no gradient: {}",
+           error.what());
+    }
+  };
   std::vector<Tensor> parts;
   if (n > k) {
     const Tensor right_grad = block(out_grad, 0, k, k, n);

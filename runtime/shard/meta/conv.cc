@@ -1,4 +1,5 @@
 // infer_meta of convolutions and pooling.
+#include <algorithm>
 #include <limits>
 
 #include "shard/meta/check.h"
@@ -28,6 +29,15 @@ void check_filter(const OpContext& ctx, const Meta& input, const Meta& filter, c
        "[{}] input is {} and filter is {}, but with groups of {} dim 1 of filter must be the {} channels of input "
        "divided by it, and dim 0 a multiple of it",
        ctx.op, to_string(input), to_string(filter), groups, channels);
+}
+
+/// Two space dims or three: as most arguments have, so that an error is about one that differs. Lists and formats count
+/// double, because ops have defaults for them.
+int space_of(std::initializer_list<bool> tensors_have_three, std::initializer_list<bool> defaults_have_three) {
+  const auto count = [](const auto& flags) { return std::count(flags.begin(), flags.end(), true); };
+  const size_t all = tensors_have_three.size() + 2 * defaults_have_three.size();
+  const auto three = static_cast<size_t>(count(tensors_have_three) + 2 * count(defaults_have_three));
+  return 2 * three > all ? 3 : 2;
 }
 
 Pooling index_pooling(const IntArray& kernel_size, const IntArray& strides, const IntArray& paddings,
@@ -84,7 +94,9 @@ void ConvInferMeta(const OpContext& ctx, const Meta& input, const Meta& filter, 
                    int groups, const std::string& data_format, Meta& out) {
   check_floating(ctx, "input", input);
   check_same_dtype(ctx, "input", input, "filter", filter);
-  const Image image = image_of(ctx, data_format, strides.size() == 3 ? 3 : 2);
+  const int space = space_of({input.dims.rank() == 5, filter.dims.rank() == 5},
+                             {strides.size() == 3, data_format.find('D') != std::string::npos});
+  const Image image = image_of(ctx, data_format, space);
   check_image(ctx, "input", input, image);
   check_filter(ctx, input, filter, image, groups, false);
   const Windows windows =
@@ -142,7 +154,8 @@ void Pool3DInferMeta(const OpContext& ctx, const Meta& x, const IntArray& kernel
 void MaxPoolWithIndexInferMeta(const OpContext& ctx, const Meta& x, const IntArray& kernel_size,
                                const IntArray& strides, const IntArray& paddings, bool global_pooling, bool adaptive,
                                Meta& out, Meta& mask) {
-  const Image image{strides.size() == 3 ? 3 : 2, false};
+  const auto three = [](const IntArray& paddings_or_strides) { return paddings_or_strides.size() % 3 == 0; };
+  const Image image{space_of({x.dims.rank() == 5, kernel_size.size() == 3}, {three(strides), three(paddings)}), false};
   infer_pool(ctx, x, image, index_pooling(kernel_size, strides, paddings, global_pooling, adaptive), "max", out);
   if (x.dims.numel(2, x.dims.rank()) > std::numeric_limits<int32_t>::max())
     fail(ErrorCode::out_of_range, "[{}] x is {}, whose images have more elements than an int32 index can name", ctx.op,

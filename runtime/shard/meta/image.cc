@@ -60,16 +60,6 @@ void check_absent(const OpContext& ctx, std::string_view name, bool absent) {
        name);
 }
 
-/// The places of outputs between elements, which are whole numbers exactly where they should be.
-struct Line {
-  double in = 0, out = 1;  // so many elements are as far as so many outputs
-  bool middles = false;    // places are those of the middles of elements
-  double at(int64_t o) const {
-    const auto number = static_cast<double>(o);
-    return middles ? (number + 0.5) * in / out - 0.5 : number * in / out;
-  }
-};
-
 /// The four weights of cubic convolution for a place `t` after the second of four elements.
 std::array<double, 4> cubic_weights(double t) {
   constexpr double a = -0.75;
@@ -78,48 +68,114 @@ std::array<double, 4> cubic_weights(double t) {
   return {far(t + 1), near(t), near(1 - t), far(2 - t)};
 }
 
-void add_tap(Taps& taps, int64_t place, double weight) {
-  taps.places.push_back(std::clamp<int64_t>(place, 0, taps.in - 1));
-  taps.weights.push_back(weight);
-}
-
-void add_taps(Taps& taps, const Interpolation& how, const Line& line, int64_t o) {
-  if (how.method == "nearest")
-    return add_tap(taps, static_cast<int64_t>(line.at(o) + (how.align_corners ? 0.5 : 0)), 1);
-  if (how.method == "bicubic") {
-    const double at = line.at(o), first = std::floor(at);
-    const std::array<double, 4> weights = cubic_weights(at - first);
-    for (int k = 0; k < 4; ++k) add_tap(taps, static_cast<int64_t>(first) - 1 + k, weights[static_cast<size_t>(k)]);
-    return;
-  }
-  const double at = std::max(line.at(o), 0.0), first = std::floor(at);
-  add_tap(taps, static_cast<int64_t>(first), 1 - (at - first));
-  add_tap(taps, static_cast<int64_t>(first) + 1, at - first);
-}
-
-Taps taps_along(const Interpolation& how, int64_t in, int64_t out, double factor) {
-  Taps taps{.in = in, .out = out, .count = how.method == "nearest" ? 1 : how.method == "bicubic" ? 4 : 2};
-  Line line;
+Sampling sampling_of(const Interpolation& how, int64_t in, int64_t out, double factor) {
+  using Method = Sampling::Method;
+  Sampling sampling{.in = in, .out = out};
+  if (how.method != "nearest") sampling.method = how.method == "bicubic" ? Method::cubic : Method::linear;
   if (how.align_corners) {
-    if (out > 1) line = {static_cast<double>(in - 1), static_cast<double>(out - 1)};
-  } else {
-    line.middles = how.method == "bicubic" || (how.method != "nearest" && how.align_mode == 0);
-    line.in = factor > 0 ? 1 : static_cast<double>(in);
-    line.out = factor > 0 ? factor : static_cast<double>(out);
+    sampling.rounds = true;
+    if (out > 1) sampling.elements = static_cast<double>(in - 1), sampling.outputs = static_cast<double>(out - 1);
+    return sampling;
   }
-  for (int64_t o = 0; o < out && in > 0; ++o) add_taps(taps, how, line, o);
-  return taps;
+  sampling.middles = sampling.method == Method::cubic || (sampling.method == Method::linear && how.align_mode == 0);
+  sampling.elements = factor > 0 ? 1 : static_cast<double>(in);
+  sampling.outputs = factor > 0 ? factor : static_cast<double>(out);
+  return sampling;
+}
+
+/// The first output for which `reached` is true, which it is for those after it too, or their number.
+template <class Reached>
+int64_t first_output(const Sampling& sampling, const Reached& reached) {
+  int64_t begin = 0, end = sampling.out;
+  while (begin < end) {
+    const int64_t middle = begin + (end - begin) / 2;
+    if (reached(middle)) end = middle;
+    else begin = middle + 1;
+  }
+  return begin;
+}
+
+template <class Change>
+ShardBox changed_box(const Interpolation& how, const Samplings& samplings, ShardBox box, const ShardBox& other,
+                     Change* change) {
+  const int space = box.dims.rank() - 2;
+  for (int i = 0; i < space; ++i) {
+    const int dim = how.first() + i;
+    const Range range = change(samplings[static_cast<size_t>(3 - space + i)], {other.begin[dim], other.dims[dim]});
+    box.begin[dim] = range.begin;
+    box.dims[dim] = range.size;
+  }
+  return box;
 }
 
 }  // namespace
 
-std::array<Taps, 3> taps_of(const Interpolation& how, const Dims& in, const Dims& out) {
-  const Taps one{.places = {0}, .weights = {1}};
-  std::array<Taps, 3> taps = {one, one, one};
+double Sampling::at(int64_t o) const {
+  const auto number = static_cast<double>(o);
+  if (middles) return (number + 0.5) * elements / outputs - 0.5;
+  return number * elements / outputs;
+}
+
+int64_t Sampling::first(int64_t o) const {
+  switch (method) {
+    case Method::nearest: return static_cast<int64_t>(at(o) + (rounds ? 0.5 : 0));
+    case Method::linear: return static_cast<int64_t>(std::floor(std::max(at(o), 0.0)));
+    case Method::cubic: return static_cast<int64_t>(std::floor(at(o))) - 1;
+  }
+  __builtin_unreachable();
+}
+
+int64_t Sampling::place(int64_t o, int k) const { return std::clamp<int64_t>(first(o) + k, 0, in - 1); }
+
+Samplings samplings_of(const Interpolation& how, const Dims& in, const Dims& out) {
+  Samplings samplings;
   const int space = in.rank() - 2;
   for (int i = 0; i < space; ++i)
-    taps[static_cast<size_t>(3 - space + i)] =
-        taps_along(how, in[how.first() + i], out[how.first() + i], factor_of(how, i));
+    samplings[static_cast<size_t>(3 - space + i)] =
+        sampling_of(how, in[how.first() + i], out[how.first() + i], factor_of(how, i));
+  return samplings;
+}
+
+Range elements_read(const Sampling& sampling, Range outputs) {
+  if (outputs.size == 0) return {};
+  const int64_t begin = sampling.place(outputs.begin, 0),
+                last = sampling.place(outputs.begin + outputs.size - 1, sampling.count() - 1);
+  return {begin, last + 1 - begin};
+}
+
+Range outputs_reading(const Sampling& sampling, Range elements) {
+  if (elements.size == 0) return {};
+  const int64_t end = elements.begin + elements.size;
+  const int64_t first =
+      first_output(sampling, [&](int64_t o) { return sampling.place(o, sampling.count() - 1) >= elements.begin; });
+  const int64_t after = first_output(sampling, [&](int64_t o) { return sampling.place(o, 0) >= end; });
+  return first >= after ? Range() : Range{first, after - first};
+}
+
+ShardBox box_read(const Interpolation& how, const Samplings& samplings, ShardBox box, const ShardBox& outputs) {
+  return changed_box(how, samplings, box, outputs, elements_read);
+}
+
+ShardBox box_reading(const Interpolation& how, const Samplings& samplings, ShardBox box, const ShardBox& elements) {
+  return changed_box(how, samplings, box, elements, outputs_reading);
+}
+
+Taps taps_of(const Sampling& sampling, Range elements, Range outputs) {
+  Taps taps{.in = elements.size, .out = outputs.size, .count = sampling.count()};
+  for (int64_t o = outputs.begin; o < outputs.begin + outputs.size; ++o) {
+    const double at = sampling.at(o);
+    std::array<double, 4> weights = {1};
+    if (sampling.method == Sampling::Method::cubic) {
+      weights = cubic_weights(at - std::floor(at));
+    } else if (sampling.method == Sampling::Method::linear) {
+      const double after = std::max(at, 0.0) - static_cast<double>(sampling.first(o));
+      weights = {1 - after, after};
+    }
+    for (int k = 0; k < taps.count; ++k) {
+      taps.places.push_back(sampling.place(o, k) - elements.begin);
+      taps.weights.push_back(weights[static_cast<size_t>(k)]);
+    }
+  }
   return taps;
 }
 

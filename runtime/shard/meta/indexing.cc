@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "shard/core/window.h"
 #include "shard/meta/check.h"
 #include "shard/meta/infer_meta.h"
+#include "shard/meta/window.h"
 
 namespace shard::meta {
 namespace {
@@ -70,17 +70,12 @@ int64_t block_count(const OpContext& ctx, const IntArray& size, const IntArray& 
   check_numbers(ctx, "strides", strides, 2, 1);
   check_numbers(ctx, "paddings", paddings, 4, 0);
   check_numbers(ctx, "dilations", dilations, 2, 1);
-  int64_t count = 1;
-  for (size_t d = 0; d < 2; ++d) {
-    const int64_t along = window_of(d, kernel_sizes, strides, paddings, dilations).positions(size[d]);
-    if (along == 0) {
-      fail(ErrorCode::shape_mismatch,
-           "[{}] a kernel of {} with dilations {} does not fit into an image of {} with paddings {}", ctx.op,
-           to_string(kernel_sizes), to_string(dilations), to_string(size), to_string(paddings));
-    }
-    count *= along;
-  }
-  return count;
+  const Windows windows = unfold_windows(size[0], size[1], kernel_sizes, strides, paddings, dilations);
+  const int64_t count = windows[1].out * windows[2].out;
+  if (count > 0) return count;
+  fail(ErrorCode::shape_mismatch,
+       "[{}] a kernel of {} with dilations {} does not fit into an image of {} with paddings {}", ctx.op,
+       to_string(kernel_sizes), to_string(dilations), to_string(size), to_string(paddings));
 }
 
 }  // namespace

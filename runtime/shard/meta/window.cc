@@ -78,6 +78,12 @@ void check_size(const OpContext& ctx, const char* name, int64_t size) {
        name, size, kMost);
 }
 
+/// How often a window fits along its dim.
+int64_t outputs_of(const Window& window) {
+  const int64_t room = window.in + window.before + window.after - window.reach();
+  return room < 0 ? 0 : room / window.stride + 1;
+}
+
 Window& at(Windows& windows, const Image& image, int i) { return windows[static_cast<size_t>(3 - image.space + i)]; }
 
 }  // namespace
@@ -117,9 +123,19 @@ Windows conv_windows(const OpContext& ctx, const Image& image, const Dims& input
     window.stride = strides[static_cast<size_t>(i)];
     window.dilation = dilations[static_cast<size_t>(i)];
     pad(window, padding, paddings, i, space, window.in);
-    const int64_t room = window.in + window.before + window.after - window.reach();
-    if (room < 0) fail_small(ctx, window.in, window);
-    window.out = room / window.stride + 1;
+    window.out = outputs_of(window);
+    if (window.out == 0) fail_small(ctx, window.in, window);
+  }
+  return windows;
+}
+
+Windows unfold_windows(int64_t height, int64_t width, const IntArray& kernel_sizes, const IntArray& strides,
+                       const IntArray& paddings, const IntArray& dilations) {
+  Windows windows;
+  for (size_t d = 0; d < 2; ++d) {
+    Window& window = windows[d + 1];
+    window = {d == 0 ? height : width, kernel_sizes[d], strides[d], paddings[d], paddings[d + 2], dilations[d]};
+    window.out = outputs_of(window);
   }
   return windows;
 }

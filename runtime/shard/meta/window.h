@@ -15,6 +15,8 @@ struct Window {
   int64_t reach() const { return (size - 1) * dilation + 1; }
   /// The first element that output `o` reads, which may be in the padding. Not for adaptive windows.
   int64_t first(int64_t o) const { return o * stride - before; }
+  /// The element that output `o` reads below element `at` of the filter; it may be in the padding.
+  int64_t element(int64_t o, int64_t at) const { return first(o) + at * dilation; }
 };
 /// Of depth, height and width; depth is a dim of 1 for images without one.
 using Windows = std::array<Window, 3>;
@@ -44,6 +46,11 @@ Windows conv_windows(const OpContext& ctx, const Image& image, const Dims& input
 Windows conv_transpose_windows(const OpContext& ctx, const Image& image, const Dims& x, const Dims& filter,
                                const IntArray& strides, const IntArray& paddings, const IntArray& output_padding,
                                const IntArray& output_size, const std::string& algorithm, const IntArray& dilations);
+
+/// The windows of unfold and fold over images of this height and width, which `out` of is 0 where one is smaller than the
+/// window. Paddings are top, left, bottom and right.
+Windows unfold_windows(int64_t height, int64_t width, const IntArray& kernel_sizes, const IntArray& strides,
+                       const IntArray& paddings, const IntArray& dilations);
 
 /// The attributes of a pooling op.
 struct Pooling {

@@ -2,6 +2,7 @@
 // what its windows read of other shards.
 #include <algorithm>
 
+#include "shard/meta/image.h"
 #include "shard/meta/window.h"
 #include "shard/spmd/builtin_rules.h"
 #include "shard/spmd/notation.h"
@@ -124,21 +125,38 @@ class SpaceLetters {
   std::vector<One> all_;
 };
 
+/// The windows of a convolution, or of the one that a transposed convolution is the transpose of.
+meta::Windows windows_of(const RuleArgs& args, const OpContext& ctx, const meta::Image& image, bool transposed) {
+  const Dims &x = args.tensors[0].meta.dims, &filter = args.tensors[1].meta.dims;
+  const IntArray strides = args.integers("strides"), paddings = args.integers("paddings"),
+                 dilations = args.integers("dilations");
+  const std::string& algorithm = text(args, "padding_algorithm");
+  return transposed
+             ? meta::conv_transpose_windows(ctx, image, x, filter, strides, paddings, args.integers("output_padding"),
+                                            args.integers("output_size"), algorithm, dilations)
+             : meta::conv_windows(ctx, image, x, filter, strides, paddings, algorithm, dilations);
+}
+
 /// A convolution whose kernel fetches halos. The gradient of the filter is summed over space, too.
-template <bool grad>
+template <bool transposed, bool grad>
 RuleResult halo_conv(const RuleArgs& args) {
-  ConvLetters c = conv_letters(args, false, grad);
+  ConvLetters c = conv_letters(args, transposed, grad);
   const OpContext ctx{args.op.name.data()};
-  const Dims& x = args.tensors[0].meta.dims;
-  const meta::Image image = meta::image_of(ctx, text(args, "data_format"), x.rank() - 2);
-  const meta::Windows windows =
-      meta::conv_windows(ctx, image, x, args.tensors[1].meta.dims, args.integers("strides"), args.integers("paddings"),
-                         text(args, "padding_algorithm"), args.integers("dilations"));
-  const SpaceLetters space(args, image, windows, grad ? Letter::Role::reduce : Letter::Role::map, c.notation);
+  const int dims = args.tensors[0].meta.dims.rank() - 2;
+  const std::string& format = text(args, "data_format");
+  const meta::Image image =
+      transposed ? meta::transposed_image_of(ctx, format, dims) : meta::image_of(ctx, format, dims);
+  const SpaceLetters space(args, image, windows_of(args, ctx, image, transposed),
+                           grad ? Letter::Role::reduce : Letter::Role::map, c.notation);
   space.add_to(c.x);
   space.add_to(c.out);
-  space.fetch_read(0);
-  if (grad) space.fetch_reading(2);
+  if (transposed) {  // the images that windows read are like the result
+    if (grad) space.fetch_read(2);
+    else space.fetch_reading(0);
+  } else {
+    space.fetch_read(0);
+    if (grad) space.fetch_reading(2);
+  }
   c.notation.inputs = {c.x, c.filter};
   if (grad) c.notation.inputs.push_back(c.out);
   if (grad) c.notation.outputs = {c.x, c.filter};
@@ -176,34 +194,92 @@ RuleResult pool(const RuleArgs& args) {
   return solve(args, n);
 }
 
-/// Pooling whose kernel fetches halos: of all images, or, in a gradient, of the gradients of results. The images x are read
-/// for the places of maxima alone.
-template <bool grad>
-RuleResult halo_pool(const RuleArgs& args) {
+bool flag_or(const RuleArgs& args, std::string_view name) { return args.has_attr(name) && args.flag(name); }
+const char* text_or(const RuleArgs& args, std::string_view name, const char* missing) {
+  return args.has_attr(name) ? text(args, name).c_str() : missing;
+}
+
+/// Pooling whose kernel fetches halos, as `fetch(space)` says. All tensors are images of the same batch and channels.
+template <class Fetch>
+RuleResult halo_pool_with(const RuleArgs& args, const Fetch& fetch) {
   Notation n;
   const OpContext ctx{args.op.name.data()};
   const Dims& x = args.tensors[0].meta.dims;
-  const meta::Image image = meta::image_of(ctx, text(args, "data_format"), x.rank() - 2);
+  const int dims = x.rank() - 2;
+  const meta::Image image = meta::image_of(ctx, text_or(args, "data_format", dims == 2 ? "NCHW" : "NCDHW"), dims);
   const IntArray kernel_size = args.integers("kernel_size"), strides = args.integers("strides"),
                  paddings = args.integers("paddings");
   const meta::Windows windows =
       meta::pool_windows(ctx, image, x,
-                         {kernel_size, strides, paddings, args.flag("ceil_mode"), args.flag("global_pooling"),
-                          args.flag("adaptive"), text(args, "padding_algorithm")});
+                         {kernel_size, strides, paddings, flag_or(args, "ceil_mode"), args.flag("global_pooling"),
+                          args.flag("adaptive"), text_or(args, "padding_algorithm", "EXPLICIT")});
   const int batch = n.add({Letter::Role::map, ReduceType::sum, x[0]}),
             channels = n.add({Letter::Role::map, ReduceType::sum, x[image.channel()]});
   std::vector<int> letters = image_letters(x.rank(), image.channel(), batch, channels);
   const SpaceLetters space(args, image, windows, Letter::Role::map, n);
   space.add_to(letters);
-  const bool max = text(args, "pooling_type") == "max";
-  if (grad) {
-    space.fetch_reading(1);
-    if (max) space.fetch_read_with(0);
-  } else {
-    if (max || args.tensors.size() == 1) space.fetch_read(0);
-    if (args.tensors.size() > 1) space.fetch_read(1);
-  }
+  fetch(space);
   n.inputs.assign(args.tensors.size(), letters);
+  n.outputs.assign(args.outputs.size(), letters);
+  return solve(args, n);
+}
+
+/// Images, or, in a gradient, the gradients of results, are fetched. The images x are read for the places of maxima alone.
+template <bool grad>
+RuleResult halo_pool(const RuleArgs& args) {
+  const bool max = text(args, "pooling_type") == "max";
+  return halo_pool_with(args, [&](const SpaceLetters& space) {
+    if (grad) {
+      space.fetch_reading(1);
+      if (max) space.fetch_read_with(0);
+    } else {
+      if (max || args.tensors.size() == 1) space.fetch_read(0);
+      if (args.tensors.size() > 1) space.fetch_read(1);
+    }
+  });
+}
+
+/// Those of x, and of x, mask and the images whose elements at the places in mask are taken.
+RuleResult halo_index_pool(const RuleArgs& args) {
+  return halo_pool_with(args, [&](const SpaceLetters& space) { space.fetch_read(args.tensors.size() == 1 ? 0 : 2); });
+}
+
+RuleResult halo_index_pool_grad(const RuleArgs& args) {
+  return halo_pool_with(args, [](const SpaceLetters& space) {
+    space.fetch_reading(1);
+    space.fetch_reading(2);
+  });
+}
+
+/// Interpolation of x, or its gradient, the last argument. The kernel fetches what places between elements need.
+template <bool grad>
+RuleResult halo_interpolate(const RuleArgs& args) {
+  Notation n;
+  const std::string &format = text(args, "data_format"), &method = text(args, "interp_method");
+  const auto& given = std::get<std::vector<double>>(args.attr("scale"));
+  const std::vector<float> scale(given.begin(), given.end());
+  const meta::Interpolation how{format, scale, method, args.flag("align_corners"),
+                                static_cast<int>(args.integer("align_mode"))};
+  const size_t fetched = grad ? args.tensors.size() - 1 : 0;
+  const Dims &x = args.tensors[0].meta.dims, &out = grad ? args.tensors[fetched].meta.dims : args.outputs[0].dims;
+  const meta::Samplings samplings = meta::samplings_of(how, x, out);
+  const int dim = channel_dim(args), batch = n.add({Letter::Role::map, ReduceType::sum, x[0]}),
+            channels = n.add({Letter::Role::map, ReduceType::sum, x[dim]});
+  std::vector<int> letters = image_letters(x.rank(), dim, batch, channels);
+  for (int i = 0; i < x.rank() - 2; ++i) {
+    const meta::Sampling& sampling = samplings[static_cast<size_t>(5 - x.rank() + i)];
+    if (sampling.in == 1 || sampling.out == 1) continue;
+    const int letter = letters[static_cast<size_t>(how.first() + i)] =
+        n.add({Letter::Role::map, ReduceType::sum, sampling.in});
+    Fetch& fetch = n.fetches.emplace_back(Fetch{fetched, letter, {}});
+    for (int axis = 0; axis < args.mesh->rank(); ++axis) {
+      fetch.part.push_back(grad ? fetched_part(*args.mesh, axis, sampling.out, sampling.in,
+                                               [&](Range part) { return outputs_reading(sampling, part); })
+                                : fetched_part(*args.mesh, axis, sampling.in, sampling.out,
+                                               [&](Range part) { return elements_read(sampling, part); }));
+    }
+  }
+  for (const auto& tensor : args.tensors) n.inputs.push_back(tensor.spec != nullptr ? letters : std::vector<int>());
   n.outputs = {letters};
   return solve(args, n);
 }
@@ -261,10 +337,16 @@ RuleResult nll_loss_grad(const RuleArgs& args) {
 }  // namespace
 
 void register_conv_rules() {
-  register_rule("HaloConvInferSpmd", halo_conv<false>);
-  register_rule("HaloConvGradInferSpmd", halo_conv<true>);
+  register_rule("HaloConvInferSpmd", halo_conv<false, false>);
+  register_rule("HaloConvGradInferSpmd", halo_conv<false, true>);
+  register_rule("HaloConvTransposeInferSpmd", halo_conv<true, false>);
+  register_rule("HaloConvTransposeGradInferSpmd", halo_conv<true, true>);
   register_rule("HaloPoolInferSpmd", halo_pool<false>);
   register_rule("HaloPoolGradInferSpmd", halo_pool<true>);
+  register_rule("HaloIndexPoolInferSpmd", halo_index_pool);
+  register_rule("HaloIndexPoolGradInferSpmd", halo_index_pool_grad);
+  register_rule("HaloInterpolateInferSpmd", halo_interpolate<false>);
+  register_rule("HaloInterpolateGradInferSpmd", halo_interpolate<true>);
   register_rule("ConvInferSpmd", conv<false>);
   register_rule("ConvGradInferSpmd", conv_grad<false>);
   register_rule("ConvTransposeInferSpmd", conv<true>);

@@ -8,9 +8,8 @@
 namespace shard::spmd {
 namespace {
 
-size_t index_of_axis(const RuleArgs& args) {
-  return static_cast<size_t>(
-      normalize_axis(args.op.name, "axis", args.integer("axis"), args.tensors[0].meta.dims.rank()));
+size_t index_of_axis(const RuleArgs& args, const char* name = "axis") {
+  return static_cast<size_t>(normalize_axis(args.op.name, name, args.integer(name), args.tensors[0].meta.dims.rank()));
 }
 
 /// The searched dims are not sharded, unless the kernel combines the winners of their shards.
@@ -67,6 +66,20 @@ RuleResult cumsum(const RuleArgs& args, Letter::Role of_axis) {
   n.inputs = {fresh_letters(n, dims)};
   n.outputs = n.inputs;
   if (dims.rank() > 0) n.letters[index_of_axis(args)].role = of_axis;
+  return solve(args, n);
+}
+
+/// The kernel gathers of each part of a line its product and two running ones, each a mantissa and an exponent of 8 bytes, or
+/// a product of integers.
+RuleResult cumprod(const RuleArgs& args) {
+  Notation n;
+  const Meta& x = args.tensors[0].meta;
+  n.inputs = n.outputs = {fresh_letters(n, x.dims)};
+  if (x.dims.rank() > 0) {
+    Letter& line = n.letters[index_of_axis(args, "dim")];
+    line.role = Letter::Role::combined;
+    line.gathered = is_floating(x.dtype) ? 48 : static_cast<int64_t>(size_of(x.dtype));
+  }
   return solve(args, n);
 }
 
@@ -150,6 +163,7 @@ void register_reduction_rules() {
   register_rule("CombinedArgMaxInferSpmd", [](const RuleArgs& args) { return argmax(args, Letter::Role::combined); });
   register_rule("CumsumInferSpmd", [](const RuleArgs& args) { return cumsum(args, Letter::Role::whole); });
   register_rule("CombinedCumsumInferSpmd", [](const RuleArgs& args) { return cumsum(args, Letter::Role::combined); });
+  register_rule("CombinedCumprodInferSpmd", cumprod);
   register_rule("CombinedTopKInferSpmd", topk);
   register_rule("FrobeniusNormInferSpmd", frobenius_norm);
   register_rule("HistogramInferSpmd", histogram);

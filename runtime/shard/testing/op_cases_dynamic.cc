@@ -115,7 +115,7 @@ void add_random_cases(OpCases& cases) {
         {"top_p_sampling", least ? "the likeliest, with a threshold" : "the likeliest", kFloats, [=](Draw& draw) {
            const int64_t rows = draw.size();
            const CaseInput x = draw.input({rows, draw.size_above_0()}).between(1, 3);
-           std::vector<CaseInput> inputs = {x, draw.input({rows, 1}).between(0, 0)};
+           std::vector<CaseInput> inputs = {x, draw.input({rows, 1}).between(0, 1)};  // at most the likeliest one
            if (least) inputs.push_back(draw.input({rows}).between(1, 4));
            return CaseCall{inputs, [=](Tensors& t) {
                              const auto [out, ids] = top_p_sampling(t[0], t[1], least ? t[2] : Tensor());

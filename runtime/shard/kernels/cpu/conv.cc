@@ -48,21 +48,30 @@ Convolution convolution(const DenseTensor& input, const DenseTensor& filter, int
           image,         windows};
 }
 
+/// Which of the boxes of a call it is.
+using BoxOf = const ShardBox& (*)(const CallBoxes&);
+
+template <size_t i>
+const ShardBox& input(const CallBoxes& boxes) {
+  return boxes.inputs[i];
+}
+const ShardBox& result(const CallBoxes& boxes) { return boxes.outputs[0]; }
+
 /// The windows of a call over the whole images of which the ranks may have parts, and what they read.
 struct Reading {
   meta::Image image;
   meta::Windows windows;
 
-  /// What the outputs of a rank read of its input; `out` is a result of the call, or its argument `out_grad`.
-  Fetched input_of(const OpContext& ctx, const DenseTensor& input, bool forward) const {
-    return ctx.fetch(0, input, [this, forward](const CallBoxes& boxes) {
-      return box_read(image, windows, boxes.inputs[0], forward ? boxes.outputs[0] : boxes.inputs[2]);
+  /// Of flat input `i`, which has images that windows read, what the outputs of a rank read.
+  Fetched images_of(const OpContext& ctx, size_t i, const DenseTensor& images, BoxOf outputs) const {
+    return ctx.fetch(i, images, [=, this](const CallBoxes& boxes) {
+      return box_read(image, windows, boxes.inputs[i], outputs(boxes));
     });
   }
-  /// What was computed from the part of the input that a rank has.
-  Fetched grads_of(const OpContext& ctx, const DenseTensor& out_grad) const {
-    return ctx.fetch(2, out_grad, [this](const CallBoxes& boxes) {
-      return box_reading(image, windows, boxes.inputs[2], boxes.inputs[0]);
+  /// Of flat input `i`, which has outputs of windows, those that read any of the images of a rank.
+  Fetched outputs_of(const OpContext& ctx, size_t i, const DenseTensor& outputs, BoxOf images) const {
+    return ctx.fetch(i, outputs, [=, this](const CallBoxes& boxes) {
+      return box_reading(image, windows, boxes.inputs[i], images(boxes));
     });
   }
   /// The windows of a part of the outputs over a part of the images.
@@ -77,99 +86,105 @@ struct Reading {
   }
 };
 
-Reading reading_of(const OpContext& ctx, const DenseTensor& input, const DenseTensor& filter, const IntArray& strides,
+Reading reading_of(const OpContext& ctx, const DenseTensor& images, const DenseTensor& filter, const IntArray& strides,
                    const IntArray& paddings, const std::string& algorithm, const IntArray& dilations,
                    const std::string& data_format) {
-  const meta::Image image = meta::image_of(ctx, data_format, input.dims().rank() - 2);
-  return {image, meta::conv_windows(ctx, image, ctx.input_box(0, input).global, filter.dims(), strides, paddings,
+  const meta::Image image = meta::image_of(ctx, data_format, images.dims().rank() - 2);
+  return {image, meta::conv_windows(ctx, image, ctx.input_box(0, images).global, filter.dims(), strides, paddings,
                                     algorithm, dilations)};
 }
 
 ShardBox box_of(const Fetched& fetched) { return {fetched.begin, fetched.tensor.dims()}; }
 
-void conv(const OpContext& ctx, const DenseTensor& input, const DenseTensor& filter, const IntArray& strides,
+void conv(const OpContext& ctx, const DenseTensor& images, const DenseTensor& filter, const IntArray& strides,
           const IntArray& paddings, const std::string& algorithm, const IntArray& dilations, int groups,
           const std::string& data_format, DenseTensor& out) {
-  const Reading reading = reading_of(ctx, input, filter, strides, paddings, algorithm, dilations, data_format);
-  const Fetched in = reading.input_of(ctx, input, true);
+  const Reading reading = reading_of(ctx, images, filter, strides, paddings, algorithm, dilations, data_format);
+  const Fetched in = reading.images_of(ctx, 0, images, result);
   const meta::Windows windows = reading.part(box_of(in), {ctx.output_box(0, out).begin, out.dims()});
   convolve(ConvPass::output, convolution(in.tensor, filter, groups, reading.image, windows),
            {in.tensor.raw(), filter.raw(), out.raw()});
 }
 
-void conv_dry(const OpContext& ctx, const DenseTensor& input, const DenseTensor& filter, const IntArray& strides,
+void conv_dry(const OpContext& ctx, const DenseTensor& images, const DenseTensor& filter, const IntArray& strides,
               const IntArray& paddings, const std::string& algorithm, const IntArray& dilations, int,
               const std::string& data_format, DenseTensor&) {
-  reading_of(ctx, input, filter, strides, paddings, algorithm, dilations, data_format).input_of(ctx, input, true);
+  reading_of(ctx, images, filter, strides, paddings, algorithm, dilations, data_format)
+      .images_of(ctx, 0, images, result);
 }
 
-/// The gradient of the part of the input at `begin`, from the gradients of all outputs that read any of it. Where strides
-/// skip elements, the first windows may begin after the part does: what is before them is 0.
-void write_input_grad(const Reading& reading, const Fetched& grads, const DenseTensor& filter, int groups,
-                      const Dims& begin, DenseTensor& input_grad) {
-  ShardBox read = {begin, input_grad.dims()};
-  for (int i = 0; i < reading.image.space && grads.tensor.numel() > 0; ++i) {
+/// The pass from outputs to the part of the images at `begin`, which all `outputs` that read any of it are for. Where
+/// strides skip elements, the first windows may begin after the part does: what is before them is 0.
+void write_images(const Reading& reading, const Fetched& outputs, const DenseTensor& filter, int groups,
+                  const Dims& begin, DenseTensor& images) {
+  ShardBox read = {begin, images.dims()};
+  for (int i = 0; i < reading.image.space && outputs.tensor.numel() > 0; ++i) {
     const int dim = reading.image.first() + i;
     const meta::Window& window = reading.windows[static_cast<size_t>(3 - reading.image.space + i)];
-    const int64_t skipped = std::max<int64_t>(window.first(grads.begin[dim]) - begin[dim], 0);
+    const int64_t skipped = std::max<int64_t>(window.first(outputs.begin[dim]) - begin[dim], 0);
     read.begin[dim] += skipped;
     read.dims[dim] -= skipped;
   }
-  DenseTensor part = input_grad;
-  if (!(read.dims == input_grad.dims())) part = DenseTensor::allocate(kCpu, {read.dims, input_grad.dtype()});
-  convolve(ConvPass::input, convolution(part, filter, groups, reading.image, reading.part(read, box_of(grads))),
-           {part.raw(), filter.raw(), grads.tensor.raw()});
-  if (read.dims == input_grad.dims()) return;
-  std::memset(input_grad.raw(), 0, input_grad.meta().bytes());
+  DenseTensor part = images;
+  if (!(read.dims == images.dims())) part = DenseTensor::allocate(kCpu, {read.dims, images.dtype()});
+  convolve(ConvPass::input, convolution(part, filter, groups, reading.image, reading.part(read, box_of(outputs))),
+           {part.raw(), filter.raw(), outputs.tensor.raw()});
+  if (read.dims == images.dims()) return;
+  std::memset(images.raw(), 0, images.meta().bytes());
   Dims to;
   for (int d = 0; d < begin.rank(); ++d) to.push_back(read.begin[d] - begin[d]);
-  copy_box({input_grad.data<char>(), input_grad.dims(), to},
-           {part.data<char>(), read.dims, Dims::filled(begin.rank(), 0)}, read.dims, size_of(part.dtype()));
+  copy_box({images.data<char>(), images.dims(), to}, {part.data<char>(), read.dims, Dims::filled(begin.rank(), 0)},
+           read.dims, size_of(part.dtype()));
 }
 
-void conv_grad(const OpContext& ctx, const DenseTensor& input, const DenseTensor& filter, const DenseTensor& out_grad,
+void conv_grad(const OpContext& ctx, const DenseTensor& images, const DenseTensor& filter, const DenseTensor& out_grad,
                const IntArray& strides, const IntArray& paddings, const std::string& algorithm,
-               const IntArray& dilations, int groups, const std::string& data_format, DenseTensor& input_grad,
+               const IntArray& dilations, int groups, const std::string& data_format, DenseTensor& images_grad,
                DenseTensor& filter_grad) {
-  const Reading reading = reading_of(ctx, input, filter, strides, paddings, algorithm, dilations, data_format);
-  if (input_grad.defined())
-    write_input_grad(reading, reading.grads_of(ctx, out_grad), filter, groups, ctx.input_box(0, input).begin,
-                     input_grad);
+  const Reading reading = reading_of(ctx, images, filter, strides, paddings, algorithm, dilations, data_format);
+  if (images_grad.defined())
+    write_images(reading, reading.outputs_of(ctx, 2, out_grad, input<0>), filter, groups,
+                 ctx.input_box(0, images).begin, images_grad);
   if (!filter_grad.defined()) return;
-  const Fetched in = reading.input_of(ctx, input, false);
+  const Fetched in = reading.images_of(ctx, 0, images, input<2>);
   const meta::Windows windows = reading.part(box_of(in), {ctx.input_box(2, out_grad).begin, out_grad.dims()});
   convolve(ConvPass::filter, convolution(in.tensor, filter, groups, reading.image, windows),
            {in.tensor.raw(), filter_grad.raw(), out_grad.raw()});
 }
 
-void conv_grad_dry(const OpContext& ctx, const DenseTensor& input, const DenseTensor& filter,
+void conv_grad_dry(const OpContext& ctx, const DenseTensor& images, const DenseTensor& filter,
                    const DenseTensor& out_grad, const IntArray& strides, const IntArray& paddings,
                    const std::string& algorithm, const IntArray& dilations, int, const std::string& data_format,
-                   DenseTensor& input_grad, DenseTensor& filter_grad) {
-  const Reading reading = reading_of(ctx, input, filter, strides, paddings, algorithm, dilations, data_format);
-  if (input_grad.defined()) reading.grads_of(ctx, out_grad);
-  if (filter_grad.defined()) reading.input_of(ctx, input, false);
+                   DenseTensor& images_grad, DenseTensor& filter_grad) {
+  const Reading reading = reading_of(ctx, images, filter, strides, paddings, algorithm, dilations, data_format);
+  if (images_grad.defined()) reading.outputs_of(ctx, 2, out_grad, input<0>);
+  if (filter_grad.defined()) reading.images_of(ctx, 0, images, input<2>);
 }
 
-/// The convolution of images like the result, whose output is like x.
-Convolution transposed(const OpContext& ctx, const DenseTensor& x, const DenseTensor& filter, const DenseTensor& out,
-                       const IntArray& strides, const IntArray& paddings, const IntArray& output_padding,
-                       const IntArray& output_size, const std::string& algorithm, int groups, const IntArray& dilations,
-                       const std::string& data_format) {
+/// That of the convolution of images like the result, whose outputs are like x.
+Reading transposed(const OpContext& ctx, const DenseTensor& x, const DenseTensor& filter, const IntArray& strides,
+                   const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
+                   const std::string& algorithm, const IntArray& dilations, const std::string& data_format) {
   const meta::Image image = meta::transposed_image_of(ctx, data_format, x.dims().rank() - 2);
-  return convolution(out, filter, groups, image,
-                     meta::conv_transpose_windows(ctx, image, x.dims(), filter.dims(), strides, paddings,
-                                                  output_padding, output_size, algorithm, dilations));
+  return {image, meta::conv_transpose_windows(ctx, image, ctx.input_box(0, x).global, filter.dims(), strides, paddings,
+                                              output_padding, output_size, algorithm, dilations)};
 }
 
 void conv_transpose(const OpContext& ctx, const DenseTensor& x, const DenseTensor& filter, const IntArray& strides,
                     const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
                     const std::string& algorithm, int groups, const IntArray& dilations, const std::string& data_format,
                     DenseTensor& out) {
-  convolve(ConvPass::input,
-           transposed(ctx, x, filter, out, strides, paddings, output_padding, output_size, algorithm, groups, dilations,
-                      data_format),
-           {out.raw(), filter.raw(), x.raw()});
+  const Reading reading =
+      transposed(ctx, x, filter, strides, paddings, output_padding, output_size, algorithm, dilations, data_format);
+  write_images(reading, reading.outputs_of(ctx, 0, x, result), filter, groups, ctx.output_box(0, out).begin, out);
+}
+
+void conv_transpose_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor& filter, const IntArray& strides,
+                        const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
+                        const std::string& algorithm, int, const IntArray& dilations, const std::string& data_format,
+                        DenseTensor&) {
+  transposed(ctx, x, filter, strides, paddings, output_padding, output_size, algorithm, dilations, data_format)
+      .outputs_of(ctx, 0, x, result);
 }
 
 void conv_transpose_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& filter,
@@ -177,28 +192,41 @@ void conv_transpose_grad(const OpContext& ctx, const DenseTensor& x, const Dense
                          const IntArray& output_padding, const IntArray& output_size, const std::string& algorithm,
                          int groups, const IntArray& dilations, const std::string& data_format, DenseTensor& x_grad,
                          DenseTensor& filter_grad) {
-  const Convolution conv = transposed(ctx, x, filter, out_grad, strides, paddings, output_padding, output_size,
-                                      algorithm, groups, dilations, data_format);
-  if (x_grad.defined()) convolve(ConvPass::output, conv, {out_grad.raw(), filter.raw(), x_grad.raw()});
-  if (filter_grad.defined()) convolve(ConvPass::filter, conv, {out_grad.raw(), filter_grad.raw(), x.raw()});
+  const Reading reading =
+      transposed(ctx, x, filter, strides, paddings, output_padding, output_size, algorithm, dilations, data_format);
+  const Fetched grads = reading.images_of(ctx, 2, out_grad, input<0>);
+  const Convolution conv = convolution(grads.tensor, filter, groups, reading.image,
+                                       reading.part(box_of(grads), {ctx.input_box(0, x).begin, x.dims()}));
+  if (x_grad.defined()) convolve(ConvPass::output, conv, {grads.tensor.raw(), filter.raw(), x_grad.raw()});
+  if (filter_grad.defined()) convolve(ConvPass::filter, conv, {grads.tensor.raw(), filter_grad.raw(), x.raw()});
+}
+
+void conv_transpose_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor& filter,
+                             const DenseTensor& out_grad, const IntArray& strides, const IntArray& paddings,
+                             const IntArray& output_padding, const IntArray& output_size, const std::string& algorithm,
+                             int, const IntArray& dilations, const std::string& data_format, DenseTensor&,
+                             DenseTensor&) {
+  transposed(ctx, x, filter, strides, paddings, output_padding, output_size, algorithm, dilations, data_format)
+      .images_of(ctx, 2, out_grad, input<0>);
 }
 
 }  // namespace
 
 void register_conv() {
+  const auto forward = {"conv2d", "depthwise_conv2d", "conv3d"};
+  const auto backward = {"conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad"};
+  const auto transpose = {"conv2d_transpose", "conv3d_transpose"};
+  const auto transpose_grad = {"conv2d_transpose_grad", "conv3d_transpose_grad"};
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
-    for (const char* name : {"conv2d", "depthwise_conv2d", "conv3d"})
-      register_kernel(name, kBackend, dtype_of<T>, &conv);
-    for (const char* name : {"conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad"})
-      register_kernel(name, kBackend, dtype_of<T>, &conv_grad);
-    for (const char* name : {"conv2d_transpose", "conv3d_transpose"})
-      register_kernel(name, kBackend, dtype_of<T>, &conv_transpose);
-    for (const char* name : {"conv2d_transpose_grad", "conv3d_transpose_grad"})
-      register_kernel(name, kBackend, dtype_of<T>, &conv_transpose_grad);
+    for (const char* name : forward) register_kernel(name, kBackend, dtype_of<T>, &conv);
+    for (const char* name : backward) register_kernel(name, kBackend, dtype_of<T>, &conv_grad);
+    for (const char* name : transpose) register_kernel(name, kBackend, dtype_of<T>, &conv_transpose);
+    for (const char* name : transpose_grad) register_kernel(name, kBackend, dtype_of<T>, &conv_transpose_grad);
   });
-  for (const char* name : {"conv2d", "depthwise_conv2d", "conv3d"}) register_dry_kernel(name, &conv_dry);
-  for (const char* name : {"conv2d_grad", "depthwise_conv2d_grad", "conv3d_grad"})
-    register_dry_kernel(name, &conv_grad_dry);
+  for (const char* name : forward) register_dry_kernel(name, &conv_dry);
+  for (const char* name : backward) register_dry_kernel(name, &conv_grad_dry);
+  for (const char* name : transpose) register_dry_kernel(name, &conv_transpose_dry);
+  for (const char* name : transpose_grad) register_dry_kernel(name, &conv_transpose_grad_dry);
 }
 
 }  // namespace shard::cpu

@@ -66,11 +66,11 @@ std::vector<Sum> sums_at(const DenseTensor& x, int64_t size, const Weight& weigh
   const int64_t count = x.numel();
   const int64_t parts = std::clamp<int64_t>(count / std::max<int64_t>(size, kGrain), 1, kMostParts);
   const auto bins = static_cast<size_t>(size);
-  std::vector<Sum> sums(static_cast<size_t>(parts) * bins);
+  std::vector<Sum> sums = scratch<Sum>(parts * size);
   parallel_for(parts, 2 * count / parts, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       Sum* const own = sums.data() + p * size;
-      for (int64_t i = count * p / parts; i < count * (p + 1) / parts; ++i) own[index_at(x, i)] += weight(i);
+      for (int64_t i = count * p / parts; i < count * (p + 1) / parts; ++i) own[integer_at(x, i)] += weight(i);
     }
   });
   for (size_t p = 1; p < static_cast<size_t>(parts); ++p) {
@@ -84,7 +84,7 @@ double weight_at(const DenseTensor& weights, int64_t i) {
   switch (weights.dtype()) {
     case DType::float32: return static_cast<double>(weights.data<float>()[i]);
     case DType::float64: return weights.data<double>()[i];
-    default: return static_cast<double>(index_at(weights, i));
+    default: return static_cast<double>(integer_at(weights, i));
   }
 }
 
@@ -94,7 +94,7 @@ void bincount(const OpContext& ctx, const DenseTensor& x, const DenseTensor& wei
   const DType dtype = !weighted ? DType::int64 : weights.dtype() == DType::float32 ? DType::float32 : DType::float64;
   check_indices(ctx, 0, "x", x, 0, meta::most_rows(x.dtype(), 1, dtype));
   int64_t size = minlength.to<int64_t>();
-  for (int64_t i = 0; i < x.numel(); ++i) size = std::max(size, index_at(x, i) + 1);
+  for (int64_t i = 0; i < x.numel(); ++i) size = std::max(size, integer_at(x, i) + 1);
   out = DenseTensor::allocate(x.device(), {Dims{size}, dtype});
   if (!weighted) {
     const std::vector<int64_t> sums = sums_at<int64_t>(x, size, [](int64_t) { return int64_t{1}; });

@@ -26,7 +26,7 @@ void embedding(const OpContext& ctx, const DenseTensor& x, const DenseTensor& we
   char* to = out.data<char>();
   parallel_for(x.numel(), weight.dims()[1], [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      const int64_t id = index_at(x, i);
+      const int64_t id = integer_at(x, i);
       const int64_t row = id - first_row;
       char* target = to + static_cast<size_t>(i) * bytes;
       if (row < 0 || row >= rows || (padding_idx != -1 && id == padding_idx)) std::memset(target, 0, bytes);
@@ -43,7 +43,7 @@ void embedding_grad(const OpContext& ctx, const DenseTensor& x, const DenseTenso
   check_indices(ctx, 0, "x", x, 0, box.global[0]);
   const int64_t rows = weight.dims()[0], width = weight.dims()[1], count = x.numel();
   const auto row_of = [&](int64_t i) {
-    const int64_t id = index_at(x, i), row = id - box.begin[0];
+    const int64_t id = integer_at(x, i), row = id - box.begin[0];
     return row < 0 || row >= rows || (padding_idx != -1 && id == padding_idx) ? int64_t{-1} : row;
   };
   const Positions places = positions_of(rows, count, row_of);
@@ -88,7 +88,7 @@ void gather(const OpContext& ctx, const DenseTensor& x, const DenseTensor& index
   check_indices(ctx, 1, "index", index, -view.size, view.size);
   std::vector<int64_t> rows(static_cast<size_t>(index.numel()));
   for (size_t i = 0; i < rows.size(); ++i) {
-    const int64_t at = index_at(index, static_cast<int64_t>(i));
+    const int64_t at = integer_at(index, static_cast<int64_t>(i));
     rows[i] = at < 0 ? at + view.size : at;
   }
   const size_t bytes = static_cast<size_t>(view.inner) * size_of(x.dtype());
@@ -143,7 +143,7 @@ void index_sum(const OpContext& ctx, const DenseTensor& x, const DenseTensor& in
   const AxisView view = axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
   if (view.inner == 1) return sum_lines(view, x.data<T>(), index, size, out.data<T>());
   const Positions positions = positions_of(size, index.numel(), [&](int64_t i) {
-    const int64_t at = index_at(index, i);
+    const int64_t at = integer_at(index, i);
     return at < 0 ? at + size : at;
   });
   const int64_t cost = view.inner * (1 + view.size / std::max<int64_t>(size, 1));
@@ -179,7 +179,7 @@ void scatter(const OpContext& ctx, const DenseTensor& x, const DenseTensor& inde
   check_indices(ctx, 1, "index", index, 0, box.global[0]);
   const int64_t rows = x.dims()[0], width = x.dims().numel(1, x.dims().rank()), count = index.numel();
   const Positions positions = positions_of(rows, count, [&](int64_t i) {
-    const int64_t row = index_at(index, i) - box.begin[0];
+    const int64_t row = integer_at(index, i) - box.begin[0];
     return row < rows ? row : -1;
   });
   parallel_for(rows, 2 * width * (1 + count / std::max<int64_t>(rows, 1)), [&](int64_t first, int64_t last) {
@@ -206,12 +206,12 @@ void scatter_grad(const OpContext& ctx, const DenseTensor& index, const DenseTen
   const size_t bytes = static_cast<size_t>(width) * size_of(out_grad.dtype());
   std::vector<int64_t> writer(static_cast<size_t>(rows), -1);  // the last update of each row
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t row = index_at(index, i) - box.begin[0];
+    const int64_t row = integer_at(index, i) - box.begin[0];
     if (row >= 0 && row < rows) writer[static_cast<size_t>(row)] = i;
   }
   parallel_for(count, width, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      const int64_t row = index_at(index, i) - box.begin[0];
+      const int64_t row = integer_at(index, i) - box.begin[0];
       char* to = updates_grad.data<char>() + static_cast<size_t>(i) * bytes;
       const bool written = row >= 0 && row < rows && (!overwrite || writer[static_cast<size_t>(row)] == i);
       if (written) std::memcpy(to, out_grad.data<char>() + static_cast<size_t>(row) * bytes, bytes);

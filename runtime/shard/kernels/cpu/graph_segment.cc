@@ -11,12 +11,12 @@ namespace {
 /// `dtype` that can be counted.
 void check_segments(const OpContext& ctx, const DenseTensor& ids, int64_t width, DType dtype) {
   check_indices(ctx, 1, "segment_ids", ids, 0, meta::most_rows(ids.dtype(), width, dtype));
-  for (int64_t i = 1; i < ids.numel(); ++i) {
-    if (index_at(ids, i) >= index_at(ids, i - 1)) continue;
-    fail_check(ErrorCode::invalid_argument,
-               "[{}] segment_ids is {} at element {}, after {}, but must be in rising order; sort the rows by it",
-               ctx.op, index_at(ids, i), index_text(ctx, 1, ids, i), index_at(ids, i - 1));
-  }
+  const int64_t at =
+      first_where(ids.numel(), 2, [&](int64_t i) { return i > 0 && integer_at(ids, i) < integer_at(ids, i - 1); });
+  if (at == ids.numel()) return;
+  fail_check(ErrorCode::invalid_argument,
+             "[{}] segment_ids is {} at element {}, after {}, but must be in rising order; sort the rows by it", ctx.op,
+             integer_at(ids, at), index_text(ctx, 1, ids, at), integer_at(ids, at - 1));
 }
 
 template <class T>
@@ -26,11 +26,11 @@ void segment_pool(const OpContext& ctx, const DenseTensor& x, const DenseTensor&
   const int64_t count = segment_ids.numel(), width = x.dims().numel(1, x.dims().rank());
   check_segments(ctx, segment_ids, width, x.dtype());
   Dims dims = x.dims();
-  dims[0] = count == 0 ? 0 : index_at(segment_ids, count - 1) + 1;
+  dims[0] = count == 0 ? 0 : integer_at(segment_ids, count - 1) + 1;
   out = DenseTensor::allocate(x.device(), {dims, x.dtype()});
   const Dims counted = {reduction == meta::Reduction::mean ? dims[0] : 0, 1};
   summed_ids = DenseTensor::allocate(x.device(), {counted, DType::int64});
-  const Positions segments = positions_of(dims[0], count, [&](int64_t i) { return index_at(segment_ids, i); });
+  const Positions segments = positions_of(dims[0], count, [&](int64_t i) { return integer_at(segment_ids, i); });
   count_messages(segments, summed_ids);
   reduce_messages(
       segments, width, reduction,

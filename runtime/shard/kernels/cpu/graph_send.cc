@@ -9,7 +9,7 @@ namespace {
 /// The edges of each of `rows` rows, by their targets, in flat input `input`.
 Positions edges_of(const OpContext& ctx, size_t input, const DenseTensor& dst_index, int64_t rows) {
   check_indices(ctx, input, "dst_index", dst_index, 0, rows);
-  return positions_of(rows, dst_index.numel(), [&](int64_t i) { return index_at(dst_index, i); });
+  return positions_of(rows, dst_index.numel(), [&](int64_t i) { return integer_at(dst_index, i); });
 }
 
 Dims without_first(Dims dims) {
@@ -27,7 +27,7 @@ void send_u_recv(const OpContext& ctx, const DenseTensor& x, const DenseTensor& 
   reduce_messages(
       edges, width, meta::reduction_of(ctx.op, "reduce_op", reduce_op),
       [&](int64_t edge, int64_t begin, int64_t columns, Reduced<T>* message) {
-        const T* const from = x.data<T>() + index_at(src_index, edge) * width + begin;
+        const T* const from = x.data<T>() + integer_at(src_index, edge) * width + begin;
         for (int64_t c = 0; c < columns; ++c) message[c] = static_cast<Reduced<T>>(static_cast<Compute<T>>(from[c]));
       },
       out.data<T>());
@@ -46,7 +46,7 @@ void send_ue_recv(const OpContext& ctx, const DenseTensor& x, const DenseTensor&
   reduce_messages(
       edges, row.numel(), meta::reduction_of(ctx.op, "reduce_op", reduce_op),
       [&](int64_t edge, int64_t begin, int64_t columns, Reduced<T>* message) {
-        write_message(product, nodes, index_at(src_index, edge), values, edge, begin, columns, message);
+        write_message(product, nodes, integer_at(src_index, edge), values, edge, begin, columns, message);
       },
       out.data<T>());
 }
@@ -62,7 +62,7 @@ void send_uv(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, c
   const int64_t width = row.numel();
   parallel_for(src_index.numel(), 2 * width, [&](int64_t first, int64_t last) {
     for (int64_t edge = first; edge < last; ++edge) {
-      write_message(product, sources, index_at(src_index, edge), targets, index_at(dst_index, edge), 0, width,
+      write_message(product, sources, integer_at(src_index, edge), targets, integer_at(dst_index, edge), 0, width,
                     out.data<T>() + edge * width);
     }
   });

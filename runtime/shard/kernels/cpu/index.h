@@ -12,14 +12,30 @@
 
 namespace shard::cpu {
 
-inline int64_t index_at(const DenseTensor& index, int64_t i) {
-  return index.dtype() == DType::int64 ? index.data<int64_t>()[i] : index.data<int32_t>()[i];
+/// Element i of a tensor of int32 or int64.
+inline int64_t integer_at(const DenseTensor& x, int64_t i) {
+  return x.dtype() == DType::int64 ? x.data<int64_t>()[i] : x.data<int32_t>()[i];
 }
 
 /// Calls body with the elements of an index, as int32 or int64.
 template <class Body>
 auto visit_index(const DenseTensor& index, const Body& body) {
   return index.dtype() == DType::int64 ? body(index.data<int64_t>()) : body(index.data<int32_t>());
+}
+
+/// The first i below `count` for which wrong(i) is true, or `count`; a call takes about `cost` operations.
+template <class Wrong>
+int64_t first_where(int64_t count, int64_t cost, const Wrong& wrong) {
+  constexpr int64_t kBlock = 1024;
+  std::atomic<int64_t> first = count;
+  parallel_for((count + kBlock - 1) / kBlock, kBlock * cost, [&](int64_t from, int64_t to) {
+    for (int64_t i = from * kBlock; i < std::min({to * kBlock, count, first.load()}); ++i) {
+      if (!wrong(i)) continue;
+      for (int64_t known = first; i < known && !first.compare_exchange_weak(known, i);) {}
+      return;
+    }
+  });
+  return first;
 }
 
 /// The first of `count` indices that is below `low` or not below `high`, or `count` where there is none.
@@ -55,8 +71,18 @@ inline void check_indices(const OpContext& ctx, size_t input, const char* name, 
       visit_index(index, [&](const auto* values) { return first_outside(values, index.numel(), low, high); });
   if (at == index.numel()) return;
   fail_check(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {} ({} is {})", ctx.op, name,
-             index_at(index, at), index_text(ctx, input, index, at), low, high - 1, name,
+             integer_at(index, at), index_text(ctx, input, index, at), low, high - 1, name,
              global_text(ctx, input, index));
+}
+
+/// `count` zeros. Throws device, as a tensor would, where there is no memory for them: their number may come from data.
+template <class T>
+std::vector<T> scratch(int64_t count) {
+  try {
+    return std::vector<T>(static_cast<size_t>(count));
+  } catch (const std::exception&) {  // bad_alloc or length_error
+    fail(ErrorCode::device, "out of memory for scratch: {} elements of {} bytes", count, sizeof(T));
+  }
 }
 
 /// The positions of each row in a list of rows, in consecutive lists: those of row r are from
@@ -69,8 +95,7 @@ struct Positions {
 /// For the rows row_of(0), ..., row_of(count - 1), each below `size`; negative ones are left out.
 template <class RowOf>
 Positions positions_of(int64_t size, int64_t count, const RowOf& row_of) {
-  Positions result{std::vector<int64_t>(static_cast<size_t>(size) + 1),
-                   std::vector<int64_t>(static_cast<size_t>(count))};
+  Positions result{scratch<int64_t>(size + 1), scratch<int64_t>(count)};
   for (int64_t i = 0; i < count; ++i) {
     if (const int64_t row = row_of(i); row >= 0) ++result.begin[static_cast<size_t>(row) + 1];
   }

@@ -25,20 +25,22 @@ struct Rows {
         count(index.dims().numel(0, index.dims().rank() - 1)) {}
 
   void check(const OpContext& ctx) const {
-    for (int64_t i = 0; i < count * k; ++i) {
-      const int64_t value = index_at(index, i), size = box.global[static_cast<int>(i % k)];
-      if (value >= -size && value < size) continue;
-      fail_check(ErrorCode::out_of_range,
-                 "[{}] index is {} at element {}, but must be from {} to {} for dim {} of x, which is {}", ctx.op,
-                 value, index_text(ctx, 1, index, i), -size, size - 1, i % k, to_string(box.global));
-    }
+    const auto size = [&](int64_t i) { return box.global[static_cast<int>(i % k)]; };
+    const int64_t i = first_where(count * k, 4, [&](int64_t element) {
+      const int64_t value = integer_at(index, element);
+      return value < -size(element) || value >= size(element);
+    });
+    if (i == count * k) return;
+    fail_check(ErrorCode::out_of_range,
+               "[{}] index is {} at element {}, but must be from {} to {} for dim {} of x, which is {}", ctx.op,
+               integer_at(index, i), index_text(ctx, 1, index, i), -size(i), size(i) - 1, i % k, to_string(box.global));
   }
   /// The number of the slice that row i names, among those of this rank; -1 where another rank has it.
   int64_t operator()(int64_t i) const {
     int64_t slice = 0;
     for (int64_t d = 0; d < k; ++d) {
       const auto dim = static_cast<int>(d);
-      int64_t at = index_at(index, i * k + d);
+      int64_t at = integer_at(index, i * k + d);
       at += (at < 0 ? box.global[dim] : 0) - box.begin[dim];
       if (at < 0 || at >= local[dim]) return -1;
       slice = slice * local[dim] + at;
@@ -89,7 +91,7 @@ void index_add(const OpContext& ctx, const DenseTensor& x, const DenseTensor& in
   check_indices(ctx, 1, "index", index, -size, size);
   const AxisView view = axis_view(x.dims(), along);
   const Positions positions = positions_of(view.size, count, [&](int64_t i) {
-    const int64_t at = index_at(index, i), row = (at < 0 ? at + size : at) - box.begin[along];
+    const int64_t at = integer_at(index, i), row = (at < 0 ? at + size : at) - box.begin[along];
     return row < view.size ? row : -1;
   });
   const int64_t cost = view.inner * (2 + count / std::max<int64_t>(view.size, 1));
@@ -204,7 +206,7 @@ void for_each_put(const DenseTensor& indices, const AxisView& view, int64_t begi
                   int64_t count, int64_t first, int64_t columns, const Each& each) {
   for (int64_t k = 0; k < count; ++k) {
     for (int64_t c = 0; c < columns; ++c) {
-      const int64_t i = (slab * count + k) * view.inner + first + c, at = index_at(indices, i);
+      const int64_t i = (slab * count + k) * view.inner + first + c, at = integer_at(indices, i);
       const int64_t row = (at < 0 ? at + global : at) - begin;
       if (row >= 0 && row < view.size) each(static_cast<size_t>(row * columns + c), i);
     }

@@ -12,14 +12,27 @@ namespace shard::cpu {
 namespace {
 
 using meta::Interpolation;
+using meta::Samplings;
 using meta::Taps;
 
-/// Images as [outer, depth, height, width, inner]: inner elements belong together (the channels, where they are last).
+/// The space dims of a box of images: depth, height and width.
+std::array<Range, 3> space_of(const Interpolation& how, const ShardBox& box) {
+  std::array<Range, 3> ranges = {Range{0, 1}, Range{0, 1}, Range{0, 1}};
+  const int space = box.dims.rank() - 2;
+  for (int i = 0; i < space; ++i)
+    ranges[static_cast<size_t>(3 - space + i)] = {box.begin[how.first() + i], box.dims[how.first() + i]};
+  return ranges;
+}
+
+/// Boxes of images as [outer, depth, height, width, inner]: inner elements belong together (the channels, where they are
+/// last).
 struct Grid {
-  Grid(const Interpolation& how, const Dims& in, const Dims& out) : taps(meta::taps_of(how, in, out)) {
-    const int last = in.rank() - 1;
-    outer = how.channels_last() ? in[0] : in[0] * in[1];
-    inner = how.channels_last() ? in[last] : 1;
+  Grid(const Interpolation& how, const Samplings& samplings, const ShardBox& in, const ShardBox& out) {
+    const std::array<Range, 3> elements = space_of(how, in), outputs = space_of(how, out);
+    for (size_t i = 0; i < 3; ++i) taps[i] = meta::taps_of(samplings[i], elements[i], outputs[i]);
+    const int last = in.dims.rank() - 1;
+    outer = how.channels_last() ? in.dims[0] : in.dims[0] * in.dims[1];
+    inner = how.channels_last() ? in.dims[last] : 1;
   }
 
   int64_t in_row() const { return taps[2].in * inner; }
@@ -77,20 +90,30 @@ void write_row(const RowTaps<C>& taps, const C* row, int64_t inner, T* out) {
   else along_row<4>(taps, row, inner, out);
 }
 
+/// What the outputs of a rank read of x.
+Fetched fetch_read(const OpContext& ctx, const Interpolation& how, const Samplings& samplings, const DenseTensor& x) {
+  return ctx.fetch(0, x,
+                   [&](const CallBoxes& boxes) { return box_read(how, samplings, boxes.inputs[0], boxes.outputs[0]); });
+}
+
 template <class T>
-void interpolate(const OpContext&, const DenseTensor& x, const std::string& data_format,
+void interpolate(const OpContext& ctx, const DenseTensor& x, const std::string& data_format,
                  const std::vector<float>& scale, const std::string& method, bool align_corners, int align_mode,
                  DenseTensor& output) {
   using C = Compute<T>;
+  const Interpolation how{data_format, scale, method, align_corners, align_mode};
+  const Box box = ctx.output_box(0, output);
+  const Samplings samplings = meta::samplings_of(how, ctx.input_box(0, x).global, box.global);
+  const Fetched read = fetch_read(ctx, how, samplings, x);
   if (output.numel() == 0) return;
-  const Grid grid({data_format, scale, method, align_corners, align_mode}, x.dims(), output.dims());
+  const Grid grid(how, samplings, {read.begin, read.tensor.dims()}, {box.begin, output.dims()});
   const RowTaps<C> along(grid.taps[2]);
   const int64_t width = grid.in_row(), rows = grid.out_rows();
   parallel_for(grid.outer * rows, width * grid.taps[0].count * grid.taps[1].count + 4 * grid.out_row(),
                [&](int64_t first, int64_t last) {
                  std::vector<C> row(static_cast<size_t>(width));
                  for (int64_t r = first; r < last; ++r) {
-                   const T* const image = x.data<T>() + r / rows * grid.in_rows() * width;
+                   const T* const image = read.tensor.data<T>() + r / rows * grid.in_rows() * width;
                    bool begun = false;
                    grid.each_row(r % rows, [&](int64_t from, double weight) {
                      const T* const line = image + from * width;
@@ -107,39 +130,98 @@ void interpolate(const OpContext&, const DenseTensor& x, const std::string& data
                });
 }
 
-/// One image at a time, in double: its outputs add to elements in their order.
+void interpolate_dry(const OpContext& ctx, const DenseTensor& x, const std::string& data_format,
+                     const std::vector<float>& scale, const std::string& method, bool align_corners, int align_mode,
+                     DenseTensor& output) {
+  const Interpolation how{data_format, scale, method, align_corners, align_mode};
+  fetch_read(ctx, how, meta::samplings_of(how, ctx.input_box(0, x).global, ctx.output_box(0, output).global), x);
+}
+
+/// The gradients of all outputs that read any of the shard of x. They are the last argument of the call.
+Fetched fetch_grads(const OpContext& ctx, const Interpolation& how, const Samplings& samplings,
+                    const DenseTensor& output_grad) {
+  const size_t last = ctx.local == nullptr ? 0 : ctx.local->inputs.size() - 1;
+  return ctx.fetch(last, output_grad, [&](const CallBoxes& boxes) {
+    return box_reading(how, samplings, boxes.inputs.back(), boxes.outputs[0]);
+  });
+}
+
+Samplings samplings_of_grad(const OpContext& ctx, const Interpolation& how, const DenseTensor& output_grad,
+                            const DenseTensor& x_grad) {
+  const Dims& outputs = ctx.local == nullptr ? output_grad.dims() : ctx.local->inputs.back().global;
+  return meta::samplings_of(how, ctx.output_box(0, x_grad).global, outputs);
+}
+
+/// The images `x`, and all other elements that the outputs read.
+ShardBox with_read(const Interpolation& how, const Samplings& samplings, ShardBox x, const ShardBox& outputs) {
+  const ShardBox read = box_read(how, samplings, x, outputs);
+  for (int d = 0; d < x.dims.rank(); ++d) {
+    if (x.dims[d] == 0 || read.dims[d] == 0) continue;
+    const int64_t begin = std::min(x.begin[d], read.begin[d]);
+    x.dims[d] = std::max(x.begin[d] + x.dims[d], read.begin[d] + read.dims[d]) - begin;
+    x.begin[d] = begin;
+  }
+  return x;
+}
+
+/// Adds to the `sums` of one image the gradients of its outputs, in their order.
 template <class T>
-void interpolate_grad(const OpContext&, const DenseTensor& output_grad, const std::string& data_format,
+void add_grads(const Grid& grid, const T* grad, std::vector<double>& row, std::vector<double>& sums) {
+  const Taps& along = grid.taps[2];
+  const int64_t width = grid.in_row(), inner = grid.inner;
+  for (int64_t r = 0; r < grid.out_rows(); ++r) {
+    std::fill(row.begin(), row.end(), 0.0);
+    for (int64_t o = 0; o < along.out; ++o, grad += inner) {
+      for (int k = 0; k < along.count; ++k) {
+        const auto tap = static_cast<size_t>(o * along.count + k);
+        double* const to = row.data() + along.places[tap] * inner;
+        for (int64_t c = 0; c < inner; ++c)
+          to[c] += along.weights[tap] * static_cast<double>(static_cast<Compute<T>>(grad[c]));
+      }
+    }
+    grid.each_row(r, [&](int64_t to, double weight) {
+      for (int64_t i = 0; i < width; ++i)
+        sums[static_cast<size_t>(to * width + i)] += weight * row[static_cast<size_t>(i)];
+    });
+  }
+}
+
+/// One image at a time, in double.
+template <class T>
+void interpolate_grad(const OpContext& ctx, const DenseTensor& output_grad, const std::string& data_format,
                       const std::vector<float>& scale, const std::string& method, bool align_corners, int align_mode,
                       DenseTensor& x_grad) {
+  const Interpolation how{data_format, scale, method, align_corners, align_mode};
+  const Samplings samplings = samplings_of_grad(ctx, how, output_grad, x_grad);
+  const Fetched grads = fetch_grads(ctx, how, samplings, output_grad);
   if (x_grad.numel() == 0) return;
-  const Grid grid({data_format, scale, method, align_corners, align_mode}, x_grad.dims(), output_grad.dims());
-  const Taps& along = grid.taps[2];
-  const int64_t width = grid.in_row(), in = grid.in_rows() * width, inner = grid.inner;
+  const ShardBox outputs = {grads.begin, grads.tensor.dims()}, x = {ctx.output_box(0, x_grad).begin, x_grad.dims()};
+  const ShardBox all = with_read(how, samplings, x, outputs);
+  const Grid grid(how, samplings, all, outputs);
+  const std::array<Range, 3> whole = space_of(how, all), part = space_of(how, x);
+  const int64_t width = grid.in_row(), count = part[2].size * grid.inner;
   parallel_for(grid.outer, 4 * grid.out_rows() * (width + grid.out_row()), [&](int64_t first, int64_t last) {
-    std::vector<double> sums(static_cast<size_t>(in)), row(static_cast<size_t>(width));
+    std::vector<double> sums(static_cast<size_t>(grid.in_rows() * width)), row(static_cast<size_t>(width));
     for (int64_t image = first; image < last; ++image) {
       std::fill(sums.begin(), sums.end(), 0.0);
-      const T* grad = output_grad.data<T>() + image * grid.out_rows() * grid.out_row();
-      for (int64_t r = 0; r < grid.out_rows(); ++r) {
-        std::fill(row.begin(), row.end(), 0.0);
-        for (int64_t o = 0; o < along.out; ++o, grad += inner) {
-          for (int k = 0; k < along.count; ++k) {
-            const auto tap = static_cast<size_t>(o * along.count + k);
-            double* const to = row.data() + along.places[tap] * inner;
-            for (int64_t c = 0; c < inner; ++c)
-              to[c] += along.weights[tap] * static_cast<double>(static_cast<Compute<T>>(grad[c]));
-          }
+      add_grads(grid, grads.tensor.data<T>() + image * grid.out_rows() * grid.out_row(), row, sums);
+      T* to = x_grad.data<T>() + image * part[0].size * part[1].size * count;
+      for (int64_t d = part[0].begin - whole[0].begin; d < part[0].begin - whole[0].begin + part[0].size; ++d) {
+        for (int64_t h = part[1].begin - whole[1].begin; h < part[1].begin - whole[1].begin + part[1].size; ++h) {
+          const double* const from =
+              sums.data() + (d * whole[1].size + h) * width + (part[2].begin - whole[2].begin) * grid.inner;
+          for (int64_t i = 0; i < count; ++i) *to++ = static_cast<T>(static_cast<Compute<T>>(from[i]));
         }
-        grid.each_row(r, [&](int64_t to, double weight) {
-          for (int64_t i = 0; i < width; ++i)
-            sums[static_cast<size_t>(to * width + i)] += weight * row[static_cast<size_t>(i)];
-        });
       }
-      T* const to = x_grad.data<T>() + image * in;
-      for (int64_t i = 0; i < in; ++i) to[i] = static_cast<T>(static_cast<Compute<T>>(sums[static_cast<size_t>(i)]));
     }
   });
+}
+
+void interpolate_grad_dry(const OpContext& ctx, const DenseTensor& output_grad, const std::string& data_format,
+                          const std::vector<float>& scale, const std::string& method, bool align_corners,
+                          int align_mode, DenseTensor& x_grad) {
+  const Interpolation how{data_format, scale, method, align_corners, align_mode};
+  fetch_grads(ctx, how, samplings_of_grad(ctx, how, output_grad, x_grad), output_grad);
 }
 
 }  // namespace
@@ -149,6 +231,8 @@ void register_interpolate() {
     register_kernel("interpolate", kBackend, dtype_of<T>, &interpolate<T>);
     register_kernel("interpolate_grad", kBackend, dtype_of<T>, &interpolate_grad<T>);
   });
+  register_dry_kernel("interpolate", &interpolate_dry);
+  register_dry_kernel("interpolate_grad", &interpolate_grad_dry);
 }
 
 }  // namespace shard::cpu

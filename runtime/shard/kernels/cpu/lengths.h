@@ -1,24 +1,18 @@
-// Integer arguments of kernels of sequences: their elements, and the check of lengths.
+// The check of lengths of sequences, which are integer arguments of kernels.
 #pragma once
 
-#include "shard/kernels/cpu/data_check.h"
+#include "shard/kernels/cpu/index.h"
 
 namespace shard::cpu {
-
-/// Element i of a tensor of int32 or int64.
-inline int64_t integer_at(const DenseTensor& x, int64_t i) {
-  return x.dtype() == DType::int64 ? x.data<int64_t>()[i] : x.data<int32_t>()[i];
-}
 
 /// Throws out_of_range unless all lengths, in flat input `input`, are from `least` to `most`.
 inline void check_lengths(const OpContext& ctx, const char* name, size_t input, const DenseTensor& lengths,
                           int64_t least, int64_t most) {
-  for (int64_t i = 0; i < lengths.numel(); ++i) {
-    const int64_t length = integer_at(lengths, i);
-    if (length >= least && length <= most) continue;
-    fail_check(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {}, the size of that dim",
-               ctx.op, name, length, index_text(ctx, input, lengths, i), least, most);
-  }
+  const auto wrong = [&](int64_t i) { return integer_at(lengths, i) < least || integer_at(lengths, i) > most; };
+  const int64_t at = first_where(lengths.numel(), 2, wrong);
+  if (at == lengths.numel()) return;
+  fail_check(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {}, the size of that dim",
+             ctx.op, name, integer_at(lengths, at), index_text(ctx, input, lengths, at), least, most);
 }
 
 }  // namespace shard::cpu

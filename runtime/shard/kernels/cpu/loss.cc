@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "shard/kernels/cpu/data_check.h"
+#include "shard/kernels/cpu/index.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/register_image.h"
@@ -91,18 +91,16 @@ void huber_loss_grad(const OpContext&, const DenseTensor& input, const DenseTens
   });
 }
 
-int64_t label_at(const DenseTensor& label, int64_t i) {
-  return label.dtype() == DType::int64 ? label.data<int64_t>()[i] : label.data<int32_t>()[i];
-}
-
 void check_labels(const OpContext& ctx, const DenseTensor& label, int64_t classes, int64_t ignore_index) {
-  for (int64_t i = 0; i < label.numel(); ++i) {
-    const int64_t value = label_at(label, i);
-    if (value == ignore_index || (value >= 0 && value < classes)) continue;
-    fail_check(ErrorCode::out_of_range,
-               "[{}] label is {} at element {}, but must be from 0 to {}, or ignore_index, {} (label is {})", ctx.op,
-               value, index_text(ctx, 1, label, i), classes - 1, ignore_index, global_text(ctx, 1, label));
-  }
+  const int64_t wrong = first_where(label.numel(), 2, [&](int64_t i) {
+    const int64_t value = integer_at(label, i);
+    return value != ignore_index && (value < 0 || value >= classes);
+  });
+  if (wrong == label.numel()) return;
+  fail_check(ErrorCode::out_of_range,
+             "[{}] label is {} at element {}, but must be from 0 to {}, or ignore_index, {} (label is {})", ctx.op,
+             integer_at(label, wrong), index_text(ctx, 1, label, wrong), classes - 1, ignore_index,
+             global_text(ctx, 1, label));
 }
 
 /// Element i of the label, whose batch index is i / places, belongs to element `at` of the input.
@@ -116,24 +114,40 @@ double weight_at(const DenseTensor& weight, int64_t label) {
   return weight.defined() ? static_cast<double>(static_cast<Compute<T>>(weight.data<T>()[label])) : 1.0;
 }
 
-/// With a reduction the sums of all shards are added up, and so are their weights.
+/// The sums of losses and of weights.
+struct LossSums {
+  double loss = 0, weight = 0;
+};
+
+/// With a reduction the sums of all shards are added up, and so are their weights. Sums are those of blocks of labels,
+/// which do not depend on the number of threads.
 template <class T>
 void nll_loss(const OpContext& ctx, const DenseTensor& input, const DenseTensor& label, const DenseTensor& weight,
               int64_t ignore_index, const std::string& reduction, DenseTensor& out, DenseTensor& total_weight) {
   using C = Compute<T>;
+  constexpr int64_t kBlock = 4096;
   check_labels(ctx, label, input.dims()[1], ignore_index);
   const bool keep = reduction == "none";
+  const int64_t count = label.numel(), blocks = (count + kBlock - 1) / kBlock;
+  std::vector<LossSums> parts(static_cast<size_t>(blocks));
+  parallel_for(blocks, kBlock * 4, [&](int64_t first, int64_t last) {
+    for (int64_t i = first * kBlock; i < std::min(last * kBlock, count); ++i) {
+      const int64_t at = integer_at(label, i);
+      const bool ignored = at == ignore_index;
+      const double w = ignored ? 0 : weight_at<T>(weight, at);
+      const double loss =
+          ignored ? 0 : -w * static_cast<double>(static_cast<C>(input.data<T>()[place_of(input.dims(), i, at)]));
+      LossSums& part = parts[static_cast<size_t>(i / kBlock)];
+      part.loss += loss;
+      part.weight += w;
+      if (keep) out.data<T>()[i] = T(static_cast<C>(loss));
+    }
+  });
   DenseTensor sums = DenseTensor::allocate(kCpu, {Dims{2}, DType::float64});
   double &loss_sum = sums.data<double>()[0] = 0, &weight_sum = sums.data<double>()[1] = 0;
-  for (int64_t i = 0; i < label.numel(); ++i) {
-    const int64_t at = label_at(label, i);
-    const bool ignored = at == ignore_index;
-    const double w = ignored ? 0 : weight_at<T>(weight, at);
-    const double loss =
-        ignored ? 0 : -w * static_cast<double>(static_cast<C>(input.data<T>()[place_of(input.dims(), i, at)]));
-    loss_sum += loss;
-    weight_sum += w;
-    if (keep) out.data<T>()[i] = T(static_cast<C>(loss));
+  for (const LossSums& part : parts) {
+    loss_sum += part.loss;
+    weight_sum += part.weight;
   }
   if (keep) {
     *total_weight.data<Statistic<T>>() = 0;
@@ -161,13 +175,15 @@ void nll_loss_grad(const OpContext& ctx, const DenseTensor&, const DenseTensor& 
   const double total = static_cast<double>(*total_weight.data<Statistic<T>>());
   const double divisor = reduction == "mean" && total != 0 ? total : 1;
   T* const to = input_grad.data<T>();
-  std::fill(to, to + input_grad.numel(), T(C(0)));
-  for (int64_t i = 0; i < label.numel(); ++i) {
-    const int64_t at = label_at(label, i);
-    if (at == ignore_index) continue;
-    const double grad = value(out_grad, reduction == "none" ? i : 0);
-    to[place_of(input_grad.dims(), i, at)] = T(static_cast<C>(-grad * weight_at<T>(weight, at) / divisor));
-  }
+  parallel_for(input_grad.numel(), 1, [&](int64_t first, int64_t last) { std::fill(to + first, to + last, T(C(0))); });
+  parallel_for(label.numel(), 4, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t at = integer_at(label, i);
+      if (at == ignore_index) continue;
+      const double grad = value(out_grad, reduction == "none" ? i : 0);
+      to[place_of(input_grad.dims(), i, at)] = T(static_cast<C>(-grad * weight_at<T>(weight, at) / divisor));
+    }
+  });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "shard/kernels/cpu/data_check.h"
+#include "shard/kernels/cpu/index.h"
 #include "shard/kernels/cpu/order.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
@@ -59,7 +60,8 @@ struct Scratch {
   std::vector<double> sums;
 };
 
-/// The windows of a box of outputs over a box of the images, for loops over one channel of one image.
+/// The windows of a box of outputs over a box of the images, for loops over one channel of one image. The places of a
+/// channel are counted row by row, in the box.
 class Pool {
  public:
   Pool(const Pooled& pooled, const ShardBox& in, const ShardBox& out)
@@ -68,6 +70,8 @@ class Pool {
       const auto k = static_cast<size_t>(i);
       const int dim = pooled.image.first() + i - 3 + pooled.image.space;
       in_[k] = in.dims[dim];
+      begin_[k] = in.begin[dim];
+      whole_[k] = pooled.windows[k].in;
       spans_[k] =
           spans_of(pooled.windows[k], pooled.exclusive, {in.begin[dim], in.dims[dim]}, {out.begin[dim], out.dims[dim]});
     }
@@ -77,11 +81,36 @@ class Pool {
   int64_t size(size_t i) const { return in_[i]; }
   const std::vector<Span>& spans(size_t i) const { return spans_[i]; }
   int64_t in() const { return in_[0] * in_[1] * in_[2]; }
-  int64_t out() const { return static_cast<int64_t>(spans_[0].size() * spans_[1].size() * spans_[2].size()); }
+  int64_t out() const { return outputs(0) * outputs(1) * outputs(2); }
   int64_t step() const { return image_.channels_last ? channels_ : 1; }  // between places of a channel
   /// The first element of channel `i`, counted over all images, in x and in out.
   int64_t first_in(int64_t i) const { return first(i, in()); }
   int64_t first_out(int64_t i) const { return first(i, out()); }
+  /// A place in the whole image, and the place in the box of one of those; -1 beside the box.
+  int64_t whole_place(int64_t place) const {
+    if (in_ == whole_) return place;
+    const std::array<int64_t, 3> at = index_of(place, in_);
+    return ((at[0] + begin_[0]) * whole_[1] + at[1] + begin_[1]) * whole_[2] + at[2] + begin_[2];
+  }
+  int64_t place_of(int64_t whole) const {
+    if (in_ == whole_) return whole;
+    std::array<int64_t, 3> at = index_of(whole, whole_);
+    for (size_t i = 0; i < 3; ++i) {
+      at[i] -= begin_[i];
+      if (at[i] < 0 || at[i] >= in_[i]) return -1;
+    }
+    return (at[0] * in_[1] + at[1]) * in_[2] + at[2];
+  }
+  /// Whether output `o` of a channel reads the place.
+  bool reads(int64_t o, int64_t place) const {
+    if (place < 0 || place >= in()) return false;
+    const std::array<int64_t, 3> at = index_of(place, in_), output = index_of(o, {0, outputs(1), outputs(2)});
+    for (size_t i = 0; i < 3; ++i) {
+      const Span& span = spans_[i][static_cast<size_t>(output[i])];
+      if (at[i] < span.begin || at[i] >= span.end) return false;
+    }
+    return true;
+  }
 
   /// Calls body(channel, scratch) for all channels of all images, on several threads.
   template <class Body>
@@ -132,12 +161,16 @@ class Pool {
   }
 
  private:
+  static std::array<int64_t, 3> index_of(int64_t place, const std::array<int64_t, 3>& dims) {
+    return {place / (dims[1] * dims[2]), place / dims[2] % dims[1], place % dims[2]};
+  }
+  int64_t outputs(size_t i) const { return static_cast<int64_t>(spans_[i].size()); }
   int64_t first(int64_t i, int64_t places) const {
     return image_.channels_last ? i / channels_ * channels_ * places + i % channels_ : i * places;
   }
 
   Image image_;
-  std::array<int64_t, 3> in_ = {1, 1, 1};
+  std::array<int64_t, 3> in_ = {1, 1, 1}, begin_ = {0, 0, 0}, whole_ = {1, 1, 1};
   std::array<std::vector<Span>, 3> spans_ = {std::vector<Span>{{0, 1, 1}}, {{0, 1, 1}}, {{0, 1, 1}}};
   int64_t batch_, channels_;
 };
@@ -286,12 +319,12 @@ Fetched fetch_read(const OpContext& ctx, const Pooled& pooled, size_t i, const D
   });
 }
 
-/// The gradients, input 1, of all outputs that read any of the shard of x.
-ShardBox grads_needed(const Pooled& pooled, const CallBoxes& boxes) {
-  return box_reading(pooled.image, pooled.windows, boxes.inputs[1], boxes.inputs[0]);
+/// Of flat input `i`, which is like the results, those that read any of the shard of x.
+ShardBox results_needed(const Pooled& pooled, size_t i, const CallBoxes& boxes) {
+  return box_reading(pooled.image, pooled.windows, boxes.inputs[i], boxes.inputs[0]);
 }
-Fetched fetch_grads(const OpContext& ctx, const Pooled& pooled, const DenseTensor& out_grad) {
-  return ctx.fetch(1, out_grad, [&](const CallBoxes& boxes) { return grads_needed(pooled, boxes); });
+Fetched fetch_reading(const OpContext& ctx, const Pooled& pooled, size_t i, const DenseTensor& tensor) {
+  return ctx.fetch(i, tensor, [&pooled, i](const CallBoxes& boxes) { return results_needed(pooled, i, boxes); });
 }
 
 /// The smallest box with the elements of both.
@@ -310,7 +343,7 @@ ShardBox around(const ShardBox& a, const ShardBox& b) {
 Fetched fetch_compared(const OpContext& ctx, const Pooled& pooled, const DenseTensor& x) {
   return ctx.fetch(0, x, [&](const CallBoxes& boxes) {
     return around(boxes.inputs[0],
-                  box_read(pooled.image, pooled.windows, boxes.inputs[0], grads_needed(pooled, boxes)));
+                  box_read(pooled.image, pooled.windows, boxes.inputs[0], results_needed(pooled, 1, boxes)));
   });
 }
 
@@ -323,6 +356,7 @@ void pool(const OpContext& ctx, const DenseTensor& x, const IntArray& kernel_siz
       pooled_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
                 exclusive, data_format);
   const Fetched read = fetch_read(ctx, pooled, 0, x);
+  if (out.numel() == 0) return;  // of however many windows
   const Pool pool(pooled, box_of(read), {ctx.output_box(0, out).begin, out.dims()});
   pool_forward<T>(pool, pooling_type == "max", read.tensor, read.tensor, out);
 }
@@ -349,6 +383,7 @@ void pool_double_grad(const OpContext& ctx, const DenseTensor& x, const DenseTen
   const bool max = pooling_type == "max";
   const Fetched compared = max ? fetch_read(ctx, pooled, 0, x) : shard_of(ctx, 0, x),
                 values = fetch_read(ctx, pooled, 1, grad_x_grad);
+  if (grad_out_grad.numel() == 0) return;
   const Pool pool(pooled, box_of(values), {ctx.output_box(0, grad_out_grad).begin, grad_out_grad.dims()});
   pool_forward<T>(pool, max, compared.tensor, values.tensor, grad_out_grad);
 }
@@ -374,8 +409,9 @@ void pool_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& ou
       pooled_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
                 exclusive, data_format);
   const bool max = pooling_type == "max";
-  const Fetched grads = fetch_grads(ctx, pooled, out_grad), shard = shard_of(ctx, 0, x),
+  const Fetched grads = fetch_reading(ctx, pooled, 1, out_grad), shard = shard_of(ctx, 0, x),
                 compared = max ? fetch_compared(ctx, pooled, x) : shard;
+  if (x_grad.numel() == 0) return;
   const Pool pool(pooled, box_of(compared), box_of(grads));
   Dims begin;
   for (int d = 0; d < x.dims().rank(); ++d) begin.push_back(shard.begin[d] - compared.begin[d]);
@@ -389,58 +425,85 @@ void pool_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor
   const Pooled pooled =
       pooled_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
                 exclusive, data_format);
-  fetch_grads(ctx, pooled, out_grad);
+  fetch_reading(ctx, pooled, 1, out_grad);
   if (pooling_type == "max") fetch_compared(ctx, pooled, x);
 }
 
-Pool index_pool(const OpContext& ctx, const DenseTensor& x, const IntArray& kernel_size, const IntArray& strides,
-                const IntArray& paddings, bool global_pooling, bool adaptive) {
+Pooled index_pooled(const OpContext& ctx, const DenseTensor& x, const IntArray& kernel_size, const IntArray& strides,
+                    const IntArray& paddings, bool global_pooling, bool adaptive) {
   const Image image{x.dims().rank() - 2, false};
   const meta::Pooling pooling{kernel_size, strides, paddings, false, global_pooling, adaptive};
-  const Windows windows = meta::pool_windows(ctx, image, x.dims(), pooling);
-  const auto whole = [&](const Dims& dims) { return ShardBox{Dims::filled(dims.rank(), 0), dims}; };
-  return {{image, windows, true},
-          whole(x.dims()),
-          whole(meta::image_dims(image, x.dims()[0], x.dims()[1], windows, &Window::out))};
+  return {image, meta::pool_windows(ctx, image, ctx.input_box(0, x).global, pooling), true};
 }
 
 template <class T>
 void max_pool_with_index(const OpContext& ctx, const DenseTensor& x, const IntArray& kernel_size,
                          const IntArray& strides, const IntArray& paddings, bool global_pooling, bool adaptive,
                          DenseTensor& out, DenseTensor& mask) {
-  const Pool pool = index_pool(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
+  const Pooled pooled = index_pooled(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
+  const Fetched read = fetch_read(ctx, pooled, 0, x);
+  if (out.numel() == 0) return;  // of however many windows
+  const Pool pool(pooled, box_of(read), {ctx.output_box(0, out).begin, out.dims()});
   pool.each_channel([&](int64_t channel, Scratch& scratch) {
-    const T* const from = x.data<T>() + pool.first_in(channel);
+    const T* const from = read.tensor.data<T>() + pool.first_in(channel);
     const int64_t out_first = pool.first_out(channel);
     each_max(pool, from, scratch, [&](int64_t o, int64_t place) {
       out.data<T>()[out_first + o] = from[place];
-      mask.data<int32_t>()[out_first + o] = static_cast<int32_t>(place);
+      mask.data<int32_t>()[out_first + o] = static_cast<int32_t>(pool.whole_place(place));
     });
   });
 }
 
-/// The places in mask, input 1 of the op.
-const int32_t* checked_places(const OpContext& ctx, const Pool& pool, const DenseTensor& mask) {
-  const int32_t* const places = mask.data<int32_t>();
-  for (int64_t i = 0; i < mask.numel(); ++i) {
-    if (places[i] >= 0 && places[i] < pool.in()) continue;
-    fail_check(ErrorCode::out_of_range, "[{}] mask is {} at element {}, but must be from 0 to {} (mask is {})", ctx.op,
-               places[i], index_text(ctx, 1, mask, i), pool.in() - 1, global_text(ctx, 1, mask));
+void max_pool_with_index_dry(const OpContext& ctx, const DenseTensor& x, const IntArray& kernel_size,
+                             const IntArray& strides, const IntArray& paddings, bool global_pooling, bool adaptive,
+                             DenseTensor&, DenseTensor&) {
+  fetch_read(ctx, index_pooled(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive), 0, x);
+}
+
+/// Throws unless the shard of mask, input 1, has a place of its window for each output: those are what ranks fetch.
+void check_places(const OpContext& ctx, const Pooled& pooled, const DenseTensor& mask) {
+  if (mask.numel() == 0) return;
+  const ShardBox shard = {ctx.input_box(1, mask).begin, mask.dims()};
+  ShardBox whole = shard;
+  for (int d = 0; d < pooled.image.space; ++d) {
+    whole.begin[2 + d] = 0;
+    whole.dims[2 + d] = pooled.windows[static_cast<size_t>(3 - pooled.image.space + d)].in;
   }
-  return places;
+  const Pool pool(pooled, whole, shard);
+  const int32_t* const places = mask.data<int32_t>();
+  const int64_t wrong =
+      first_where(mask.numel(), 16, [&](int64_t i) { return !pool.reads(i % pool.out(), places[i]); });
+  if (wrong == mask.numel()) return;
+  fail_check(ErrorCode::out_of_range,
+             "[{}] mask is {} at element {}, but must be a place in the window of that element, and so from 0 to {} "
+             "(mask is {})",
+             ctx.op, places[wrong], index_text(ctx, 1, mask, wrong), pool.in() - 1, global_text(ctx, 1, mask));
 }
 
 template <class T>
 void max_pool_with_index_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& mask,
                               const DenseTensor& out_grad, const IntArray& kernel_size, const IntArray& strides,
                               const IntArray& paddings, bool global_pooling, bool adaptive, DenseTensor& x_grad) {
-  const Pool pool = index_pool(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
-  const int32_t* const places = checked_places(ctx, pool, mask);
+  const Pooled pooled = index_pooled(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
+  check_places(ctx, pooled, mask);
+  const Fetched places = fetch_reading(ctx, pooled, 1, mask), grads = fetch_reading(ctx, pooled, 2, out_grad);
+  if (x_grad.numel() == 0) return;
+  const Pool pool(pooled, {ctx.input_box(0, x).begin, x.dims()}, box_of(grads));
   write_sums<T>(pool, Dims::filled(x_grad.dims().rank(), 0), x_grad, [&](Scratch& scratch, int64_t channel) {
     const int64_t out_first = pool.first_out(channel);
-    for (int64_t o = 0; o < pool.out(); ++o)
-      scratch.sums[static_cast<size_t>(places[out_first + o])] += number(out_grad.data<T>()[out_first + o]);
+    for (int64_t o = out_first; o < out_first + pool.out(); ++o) {
+      const int64_t place = pool.place_of(places.tensor.data<int32_t>()[o]);
+      if (place >= 0) scratch.sums[static_cast<size_t>(place)] += number(grads.tensor.data<T>()[o]);
+    }
   });
+}
+
+void max_pool_with_index_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor& mask,
+                                  const DenseTensor& out_grad, const IntArray& kernel_size, const IntArray& strides,
+                                  const IntArray& paddings, bool global_pooling, bool adaptive, DenseTensor&) {
+  const Pooled pooled = index_pooled(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
+  fetch_reading(ctx, pooled, 1, mask);
+  fetch_reading(ctx, pooled, 2, out_grad);
 }
 
 template <class T>
@@ -448,13 +511,24 @@ void max_pool_with_index_double_grad(const OpContext& ctx, const DenseTensor& x,
                                      const DenseTensor& grad_x_grad, const IntArray& kernel_size,
                                      const IntArray& strides, const IntArray& paddings, bool global_pooling,
                                      bool adaptive, DenseTensor& grad_out_grad) {
-  const Pool pool = index_pool(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
-  const int32_t* const places = checked_places(ctx, pool, mask);
+  const Pooled pooled = index_pooled(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
+  check_places(ctx, pooled, mask);
+  const Fetched values = fetch_read(ctx, pooled, 2, grad_x_grad);
+  if (grad_out_grad.numel() == 0) return;
+  const Pool pool(pooled, box_of(values), {ctx.output_box(0, grad_out_grad).begin, grad_out_grad.dims()});
   pool.each_channel([&](int64_t channel, Scratch&) {
-    const int64_t in_first = pool.first_in(channel), out_first = pool.first_out(channel);
-    for (int64_t o = 0; o < pool.out(); ++o)
-      grad_out_grad.data<T>()[out_first + o] = grad_x_grad.data<T>()[in_first + places[out_first + o]];
+    const T* const from = values.tensor.data<T>() + pool.first_in(channel);
+    const int64_t out_first = pool.first_out(channel);
+    for (int64_t o = out_first; o < out_first + pool.out(); ++o)
+      grad_out_grad.data<T>()[o] = from[pool.place_of(mask.data<int32_t>()[o])];
   });
+}
+
+void max_pool_with_index_double_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&,
+                                         const DenseTensor& grad_x_grad, const IntArray& kernel_size,
+                                         const IntArray& strides, const IntArray& paddings, bool global_pooling,
+                                         bool adaptive, DenseTensor&) {
+  fetch_read(ctx, index_pooled(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive), 2, grad_x_grad);
 }
 
 }  // namespace
@@ -476,6 +550,12 @@ void register_pool() {
   for (const char* name : {"pool2d_grad", "pool3d_grad"}) register_dry_kernel(name, &pool_grad_dry);
   for (const char* name : {"pool2d_double_grad", "pool3d_double_grad"})
     register_dry_kernel(name, &pool_double_grad_dry);
+  for (const char* name : {"max_pool2d_with_index", "max_pool3d_with_index"})
+    register_dry_kernel(name, &max_pool_with_index_dry);
+  for (const char* name : {"max_pool2d_with_index_grad", "max_pool3d_with_index_grad"})
+    register_dry_kernel(name, &max_pool_with_index_grad_dry);
+  for (const char* name : {"max_pool2d_with_index_double_grad", "max_pool3d_with_index_double_grad"})
+    register_dry_kernel(name, &max_pool_with_index_double_grad_dry);
 }
 
 }  // namespace shard::cpu

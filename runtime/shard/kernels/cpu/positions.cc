@@ -5,10 +5,10 @@
 #include <limits>
 
 #include "shard/core/convert.h"
-#include "shard/core/window.h"
 #include "shard/kernels/cpu/index.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
+#include "shard/meta/window.h"
 
 namespace shard::cpu {
 namespace {
@@ -81,25 +81,26 @@ void pad(const OpContext&, const DenseTensor& x, const IntArray& paddings, const
 
 /// The two windows of unfold and fold over an image [n, c, h, w].
 struct Blocks {
-  Window rows, columns;
-  int64_t c, h, w, down, across;  // down * across blocks
+  meta::Windows windows;
+  const meta::Window &rows = windows[1], &columns = windows[2];
+  int64_t c, h, w, down = rows.out, across = columns.out;  // down * across blocks
 
   Blocks(const Dims& image, const IntArray& kernel_sizes, const IntArray& strides, const IntArray& paddings,
          const IntArray& dilations)
-      : rows(window_of(0, kernel_sizes, strides, paddings, dilations)),
-        columns(window_of(1, kernel_sizes, strides, paddings, dilations)), c(image[1]), h(image[2]), w(image[3]),
-        down(rows.positions(h)), across(columns.positions(w)) {}
+      : windows(meta::unfold_windows(image[2], image[3], kernel_sizes, strides, paddings, dilations)), c(image[1]),
+        h(image[2]), w(image[3]) {}
+  Blocks(const Blocks&) = delete;
 };
 
 template <class T>
 void unfold(const OpContext&, const DenseTensor& x, const IntArray& kernel_sizes, const IntArray& strides,
             const IntArray& paddings, const IntArray& dilations, DenseTensor& out) {
   const Blocks b(x.dims(), kernel_sizes, strides, paddings, dilations);
-  const int64_t size = b.rows.kernel * b.columns.kernel;
+  const int64_t size = b.rows.size * b.columns.size;
   parallel_for(x.dims()[0] * b.c * size, b.down * b.across, [&](int64_t first, int64_t last) {
     for (int64_t line = first; line < last; ++line) {
       const T* plane = x.data<T>() + line / size * b.h * b.w;
-      const int64_t kr = line % size / b.columns.kernel, kc = line % b.columns.kernel;
+      const int64_t kr = line % size / b.columns.size, kc = line % b.columns.size;
       T* to = out.data<T>() + line * b.down * b.across;
       for (int64_t p = 0; p < b.down; ++p) {
         const int64_t r = b.rows.element(p, kr);
@@ -117,7 +118,7 @@ void fold(const OpContext&, const DenseTensor& x, const IntArray&, const IntArra
           const IntArray& strides, const IntArray& paddings, const IntArray& dilations, DenseTensor& out) {
   using C = Compute<T>;
   const Blocks b(out.dims(), kernel_sizes, strides, paddings, dilations);
-  const int64_t size = b.rows.kernel * b.columns.kernel;
+  const int64_t size = b.rows.size * b.columns.size;
   parallel_for(out.dims()[0] * b.c, size * b.down * b.across + b.h * b.w, [&](int64_t first, int64_t last) {
     std::vector<C> plane(static_cast<size_t>(b.h * b.w));
     for (int64_t i = first; i < last; ++i) {
@@ -125,9 +126,9 @@ void fold(const OpContext&, const DenseTensor& x, const IntArray&, const IntArra
       const T* from = x.data<T>() + i * size * b.down * b.across;
       for (int64_t k = 0; k < size; ++k) {
         for (int64_t p = 0; p < b.down; ++p) {
-          const int64_t r = b.rows.element(p, k / b.columns.kernel);
+          const int64_t r = b.rows.element(p, k / b.columns.size);
           for (int64_t q = 0; q < b.across; ++q, ++from) {
-            const int64_t c = b.columns.element(q, k % b.columns.kernel);
+            const int64_t c = b.columns.element(q, k % b.columns.size);
             if (r < 0 || r >= b.h || c < 0 || c >= b.w) continue;
             C& sum = plane[static_cast<size_t>(r * b.w + c)];
             sum = wrap_add(sum, static_cast<C>(*from));

@@ -1,6 +1,8 @@
 // CPU kernels of running functions along one axis besides sums: cumprod, cummax, cummin,
 // logcumsumexp.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/parallel.h"
@@ -26,17 +28,88 @@ void for_lines(const AxisView& view, const Body& body) {
   });
 }
 
+/// mantissa * 2^exponent, where the mantissa is from 0.5 to below 1, 0, infinite or NaN: products do not overflow.
+struct Scaled {
+  double mantissa = 0.5;
+  int64_t exponent = 1;
+
+  bool is_number() const { return mantissa != 0 && std::isfinite(mantissa); }
+  Scaled times(const Scaled& other) const {
+    int change = 0;
+    const double product = std::frexp(mantissa * other.mantissa, &change);
+    if (product == 0 || !std::isfinite(product)) return {product};
+    return {product, exponent + other.exponent + change};
+  }
+  double value() const {
+    constexpr int64_t kBeyond = 3 * std::numeric_limits<double>::max_exponent;  // infinite, or 0
+    return std::ldexp(mantissa, static_cast<int>(std::clamp(exponent, -kBeyond, kBeyond)));
+  }
+  /// Of numbers besides 0.
+  bool is_below(const Scaled& other) const {
+    return exponent != other.exponent ? exponent < other.exponent : std::abs(mantissa) < std::abs(other.mantissa);
+  }
+};
+
+/// The product of a part of a line, and the running products in it that are the farthest from 0 and the nearest to it, of
+/// those before the first one that is 0 or not finite.
+struct Product {
+  Scaled all, largest, smallest;
+
+  void multiply(double factor) {
+    int exponent = 0;
+    const double mantissa = std::frexp(factor, &exponent);
+    all = all.times({mantissa, std::isfinite(mantissa) ? exponent : 0});
+    if (!all.is_number()) return;
+    if (largest.is_below(all)) largest = all;
+    if (all.is_below(smallest)) smallest = all;
+  }
+  /// The product with that of the next part. One that becomes infinite or 0 on the way stays so.
+  Product then(const Product& next) const {
+    const Scaled start = !all.is_number()                              ? all
+                         : std::isinf(all.times(next.largest).value()) ? Scaled{std::copysign(INFINITY, all.mantissa)}
+                         : all.times(next.smallest).value() == 0       ? Scaled{std::copysign(0.0, all.mantissa)}
+                                                                       : all;
+    return {start.times(next.all), {}, {}};
+  }
+  double value() const { return all.value(); }
+};
+
+/// A product of integers, which wraps.
+template <class T>
+struct WrappedProduct {
+  T all = 1;
+
+  void multiply(T factor) { all = wrap_mul(all, factor); }
+  WrappedProduct then(const WrappedProduct& next) const { return {wrap_mul(all, next.all)}; }
+  T value() const { return all; }
+};
+
+/// Where other ranks hold parts of the lines, products begin with those of the parts before.
 template <class T>
 void cumprod(const OpContext& ctx, const DenseTensor& x, int dim, DenseTensor& out) {
+  using R = Running<T>;
+  using Part = std::conditional_t<is_float<T>, Product, WrappedProduct<T>>;
   const AxisView view = view_of(ctx, x, dim);
-  for_lines(view, [&](int64_t, int64_t begin) {
-    Running<T> product = 1;
+  const auto factor = [&](int64_t begin, int64_t k) { return static_cast<R>(x.data<T>()[begin + k * view.inner]); };
+  const auto total = [&](int64_t i) {
+    Part product;
+    for (int64_t k = 0; k < view.size; ++k) product.multiply(factor(begin_of(view, i), k));
+    return product;
+  };
+  const std::vector<Part> before =
+      before_part(ctx, view, false, Part(), total, [](const Part& a, const Part& b) { return a.then(b); });
+  for_lines(view, [&](int64_t i, int64_t begin) {
+    R product = before.empty() ? R(1) : before[static_cast<size_t>(i)].value();
     for (int64_t k = 0; k < view.size; ++k) {
-      const int64_t at = begin + k * view.inner;
-      product = wrap_mul(product, static_cast<Running<T>>(x.data<T>()[at]));
-      out.data<T>()[at] = rounded<T>(product);
+      product = wrap_mul(product, factor(begin, k));
+      out.data<T>()[begin + k * view.inner] = rounded<T>(product);
     }
   });
+}
+
+void cumprod_dry(const OpContext& ctx, const DenseTensor& x, int dim, DenseTensor&) {
+  const AxisView view = view_of(ctx, x, dim);
+  gather_parts_dry(ctx, view.outer * view.inner, is_floating(x.dtype()) ? sizeof(Product) : size_of(x.dtype()));
 }
 
 /// The best element of a line so far, and its index in the whole line; -1 before the first one.
@@ -140,6 +213,7 @@ void logcumsumexp_dry(const OpContext& ctx, const DenseTensor& x, int axis, bool
 
 void register_running() {
   for (const char* op : {"cummax", "cummin"}) register_dry_kernel(op, &running_best_dry);
+  register_dry_kernel("cumprod", &cumprod_dry);
   register_dry_kernel("logcumsumexp", &logcumsumexp_dry);
   for_types(AllTypes{}, []<class T>(TypeTag<T>) {
     register_kernel("cummax", kBackend, dtype_of<T>, &cummax<T>);

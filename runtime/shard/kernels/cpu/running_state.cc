@@ -96,7 +96,7 @@ void auc(const OpContext& ctx, const DenseTensor& x, const DenseTensor& label, c
     }
   }
   for (int64_t r = 0; counts && r < rows; ++r) {
-    const int64_t kind = index_at(label, r);
+    const int64_t kind = integer_at(label, r);
     if (kind < 0) continue;
     const auto value = static_cast<Compute<T>>(x.data<T>()[(r + 1) * width - 1]);
     const auto at = static_cast<int64_t>(value * static_cast<Compute<T>>(num_thresholds));

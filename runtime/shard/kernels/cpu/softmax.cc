@@ -273,7 +273,7 @@ void label_smooth(const OpContext& ctx, const DenseTensor& label, const DenseTen
 /// `label` is input `input` of the op.
 void check_labels(const OpContext& ctx, size_t input, const DenseTensor& label, int64_t classes, int ignore_index) {
   for (int64_t i = 0; i < label.numel(); ++i) {
-    const int64_t value = index_at(label, i);
+    const int64_t value = integer_at(label, i);
     if (value == ignore_index || (value >= 0 && value < classes)) continue;
     fail_check(
         ErrorCode::out_of_range,
@@ -315,7 +315,7 @@ void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTe
         const double w = static_cast<double>(static_cast<Compute<T>>(weight[k]));
         if (w != 0) result += w * negative_log(from, k, sums, use_softmax);
       }
-    } else if (const int64_t k = index_at(label, line), mine = k - box.begin[along];
+    } else if (const int64_t k = integer_at(label, line), mine = k - box.begin[along];
                k != ignore_index && mine >= 0 && mine < view.size) {
       result = negative_log(from, mine, sums, use_softmax);
     }
@@ -374,7 +374,7 @@ void cross_entropy_grad(const OpContext& ctx, const DenseTensor& label, const De
       const double sum = all.empty() ? sum_of_weights(lines) : all[static_cast<size_t>(line)];
       return cross_entropy_line(from, view.size, use_softmax, sum, gradient, weight, to);
     }
-    const int64_t value = index_at(label, line), mine = value - box.begin[along];
+    const int64_t value = integer_at(label, line), mine = value - box.begin[along];
     const double kept = value == ignore_index ? 0 : 1;
     cross_entropy_line(
         from, view.size, use_softmax, kept, gradient, [=](int64_t k) { return k == mine ? kept : 0; }, to);
@@ -413,7 +413,7 @@ void margin_cross_entropy(const OpContext& ctx, const DenseTensor& logits, const
       const T* from = logits.data<T>() + i * classes;
       C* to = scaled.data<C>() + i * classes;
       for (int64_t k = 0; k < classes; ++k) to[k] = factor * static_cast<C>(from[k]);
-      if (const int64_t mine = index_at(label, i) - box.begin[1]; mine >= 0 && mine < classes)
+      if (const int64_t mine = integer_at(label, i) - box.begin[1]; mine >= 0 && mine < classes)
         to[mine] = factor * static_cast<C>(margins.with(static_cast<double>(static_cast<C>(from[mine]))));
     }
   });
@@ -453,7 +453,7 @@ void margin_cross_entropy_grad(const OpContext& ctx, const DenseTensor& logits, 
       const T* p = softmax_in.data<T>() + i * classes;
       T* to = logits_grad.data<T>() + i * classes;
       const C factor = static_cast<C>(scale) * static_cast<C>(loss_grad.data<T>()[i]);
-      const int64_t mine = index_at(label, i) - box.begin[1];
+      const int64_t mine = integer_at(label, i) - box.begin[1];
       const bool has_label = mine >= 0 && mine < classes;
       const C at_label = has_label ? static_cast<C>(p[mine]) : C(0);
       for (int64_t k = 0; k < classes; ++k) to[k] = T(static_cast<C>(p[k]) * factor);

@@ -1,7 +1,7 @@
 // The CPU kernel of unpool: elements at given places of larger images.
 #include <algorithm>
 
-#include "shard/kernels/cpu/lengths.h"
+#include "shard/kernels/cpu/index.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/register_vision.h"
@@ -12,12 +12,13 @@ namespace {
 template <class T>
 void unpool(const OpContext& ctx, const DenseTensor& x, const DenseTensor& indices, DenseTensor& out) {
   const int64_t size = out.dims().numel(2, 4), count = x.dims().numel(2, 4);
-  for (int64_t i = 0; i < indices.numel(); ++i) {
-    const int64_t place = integer_at(indices, i);
-    if (place >= 0 && place < size) continue;
+  const int64_t wrong =
+      visit_index(indices, [&](const auto* places) { return first_outside(places, indices.numel(), 0, size); });
+  if (wrong < indices.numel()) {
     fail_check(ErrorCode::out_of_range,
                "[{}] indices is {} at element {}, but must be from 0 to {}, a place in an image of {} x {} elements",
-               ctx.op, place, index_text(ctx, 1, indices, i), size - 1, out.dims()[2], out.dims()[3]);
+               ctx.op, integer_at(indices, wrong), index_text(ctx, 1, indices, wrong), size - 1, out.dims()[2],
+               out.dims()[3]);
   }
   parallel_for(x.dims().numel(0, 2), size + 2 * count, [&](int64_t first, int64_t last) {
     for (int64_t image = first; image < last; ++image) {

@@ -20,7 +20,7 @@ struct Positioned {
 
   int64_t at(int64_t place) const {
     const int64_t i = walk.offset(place);
-    return index == nullptr ? found[static_cast<size_t>(i)] : index_at(*index, i);
+    return index == nullptr ? found[static_cast<size_t>(i)] : integer_at(*index, i);
   }
 };
 
