@@ -1,5 +1,7 @@
 #include "shard/core/host_cache.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
@@ -27,6 +29,18 @@ struct Cache {
 Cache& cache() {
   static Cache* const instance = new Cache;
   return *instance;
+}
+
+/// A block of the system. Large ones are in huge pages where the system has them: strided access, such as that of a
+/// transpose, misses the TLB for each element otherwise.
+void* map_block(size_t bytes) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  if (bytes < 2 * kHugePage) return std::aligned_alloc(kAllocationAlignment, bytes);
+  void* const data = std::aligned_alloc(kHugePage, bytes);
+#ifdef MADV_HUGEPAGE
+  if (data != nullptr) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // advice: a failure is harmless
+#endif
+  return data;
 }
 
 }  // namespace
@@ -64,10 +78,10 @@ void* allocate_host(size_t bytes) {
     }
     ++all.stats.misses;
   }
-  void* data = std::aligned_alloc(kAllocationAlignment, bytes);
+  void* data = map_block(bytes);
   if (data == nullptr) {
     release_host_cache();
-    data = std::aligned_alloc(kAllocationAlignment, bytes);
+    data = map_block(bytes);
   }
   if (data == nullptr) return nullptr;
   const std::lock_guard lock(all.mutex);
