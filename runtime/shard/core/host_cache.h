@@ -9,7 +9,7 @@ namespace shard {
 
 /// Blocks of at least this many bytes are kept when they are freed, up to kHostCacheBytes in total.
 /// One cache per process; thread safe.
-inline constexpr size_t kHostCacheBlock = size_t{1} << 20;
+inline constexpr size_t kHostCacheBlock = size_t{64} << 10;
 inline constexpr size_t kHostCacheBytes = size_t{512} << 20;
 
 struct HostCacheStats {

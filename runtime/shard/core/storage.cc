@@ -7,7 +7,6 @@
 
 #include "shard/core/dims.h"
 #include "shard/core/error.h"
-#include "shard/core/host_cache.h"
 #include "shard/core/partial_failures.h"
 #include "shard/core/small_blocks.h"
 #include "shard/core/tracer.h"
@@ -22,12 +21,13 @@ constexpr size_t kInlineOffset = (sizeof(Storage) + 63) / 64 * 64;
 
 /// The bytes of the large buffers on each device, for messages. Small ones are not counted: they
 /// are numerous, and rarely what fills a device.
+constexpr size_t kCountedBytes = size_t{1} << 20;
 std::atomic<int64_t>& held_bytes(Device device) {
   static std::array<std::array<std::atomic<int64_t>, 256>, kMaxBackends> held;
   return held[device.backend][device.index];
 }
 void count_held(Device device, size_t bytes, int64_t sign) {
-  if (bytes >= kHostCacheBlock)
+  if (bytes >= kCountedBytes)
     held_bytes(device).fetch_add(sign * static_cast<int64_t>(bytes), std::memory_order_relaxed);
 }
 
