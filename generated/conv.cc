@@ -135,14 +135,14 @@ std::tuple<Tensor, Tensor> max_pool3d_with_index(const Tensor& x, const IntArray
 std::tuple<Tensor, Tensor> conv2d_grad(const Tensor& input, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, const IntArray& dilations, int groups,
-    const std::string& data_format, CallSite site) {
+    const std::string& data_format, int64_t wanted, CallSite site) {
   if (autograd::records(input, filter, out_grad)) {
     return autograd::conv2d_grad(input, filter, out_grad, strides, paddings, padding_algorithm,
-        dilations, groups, data_format, site);
+        dilations, groups, data_format, wanted, site);
   }
   return call::dispatch(ops::conv2d_grad, dist::conv2d_grad, infer::conv2d_grad, dense::conv2d_grad,
-      input, filter, out_grad, strides, paddings, padding_algorithm, dilations, groups,
-      data_format);
+      input, filter, out_grad, strides, paddings, padding_algorithm, dilations, groups, data_format,
+      wanted);
 }
 
 std::tuple<Tensor, Tensor, Tensor> conv2d_grad_grad(const Tensor& input, const Tensor& filter,
@@ -156,14 +156,14 @@ std::tuple<Tensor, Tensor, Tensor> conv2d_grad_grad(const Tensor& input, const T
 std::tuple<Tensor, Tensor> depthwise_conv2d_grad(const Tensor& input, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format, CallSite site) {
+    const std::string& data_format, int64_t wanted, CallSite site) {
   if (autograd::records(input, filter, out_grad)) {
     return autograd::depthwise_conv2d_grad(input, filter, out_grad, strides, paddings,
-        padding_algorithm, groups, dilations, data_format, site);
+        padding_algorithm, groups, dilations, data_format, wanted, site);
   }
   return call::dispatch(ops::depthwise_conv2d_grad, dist::depthwise_conv2d_grad,
       infer::depthwise_conv2d_grad, dense::depthwise_conv2d_grad, input, filter, out_grad, strides,
-      paddings, padding_algorithm, groups, dilations, data_format);
+      paddings, padding_algorithm, groups, dilations, data_format, wanted);
 }
 
 std::tuple<Tensor, Tensor, Tensor> depthwise_conv2d_double_grad(const Tensor& input,
@@ -179,14 +179,14 @@ std::tuple<Tensor, Tensor, Tensor> depthwise_conv2d_double_grad(const Tensor& in
 std::tuple<Tensor, Tensor> conv3d_grad(const Tensor& input, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format, CallSite site) {
+    const std::string& data_format, int64_t wanted, CallSite site) {
   if (autograd::records(input, filter, out_grad)) {
     return autograd::conv3d_grad(input, filter, out_grad, strides, paddings, padding_algorithm,
-        groups, dilations, data_format, site);
+        groups, dilations, data_format, wanted, site);
   }
   return call::dispatch(ops::conv3d_grad, dist::conv3d_grad, infer::conv3d_grad, dense::conv3d_grad,
-      input, filter, out_grad, strides, paddings, padding_algorithm, groups, dilations,
-      data_format);
+      input, filter, out_grad, strides, paddings, padding_algorithm, groups, dilations, data_format,
+      wanted);
 }
 
 std::tuple<Tensor, Tensor, Tensor> conv3d_double_grad(const Tensor& input, const Tensor& filter,
@@ -201,14 +201,15 @@ std::tuple<Tensor, Tensor> conv2d_transpose_grad(const Tensor& x, const Tensor& 
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format, CallSite site) {
+    const std::string& data_format, int64_t wanted, CallSite site) {
   if (autograd::records(x, filter, out_grad)) {
     return autograd::conv2d_transpose_grad(x, filter, out_grad, strides, paddings, output_padding,
-        output_size, padding_algorithm, groups, dilations, data_format, site);
+        output_size, padding_algorithm, groups, dilations, data_format, wanted, site);
   }
   return call::dispatch(ops::conv2d_transpose_grad, dist::conv2d_transpose_grad,
       infer::conv2d_transpose_grad, dense::conv2d_transpose_grad, x, filter, out_grad, strides,
-      paddings, output_padding, output_size, padding_algorithm, groups, dilations, data_format);
+      paddings, output_padding, output_size, padding_algorithm, groups, dilations, data_format,
+      wanted);
 }
 
 std::tuple<Tensor, Tensor, Tensor> conv2d_transpose_double_grad(const Tensor& x,
@@ -226,14 +227,15 @@ std::tuple<Tensor, Tensor> conv3d_transpose_grad(const Tensor& x, const Tensor& 
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format, CallSite site) {
+    const std::string& data_format, int64_t wanted, CallSite site) {
   if (autograd::records(x, filter, out_grad)) {
     return autograd::conv3d_transpose_grad(x, filter, out_grad, strides, paddings, output_padding,
-        output_size, padding_algorithm, groups, dilations, data_format, site);
+        output_size, padding_algorithm, groups, dilations, data_format, wanted, site);
   }
   return call::dispatch(ops::conv3d_transpose_grad, dist::conv3d_transpose_grad,
       infer::conv3d_transpose_grad, dense::conv3d_transpose_grad, x, filter, out_grad, strides,
-      paddings, output_padding, output_size, padding_algorithm, groups, dilations, data_format);
+      paddings, output_padding, output_size, padding_algorithm, groups, dilations, data_format,
+      wanted);
 }
 
 std::tuple<Tensor, Tensor, Tensor> conv3d_transpose_double_grad(const Tensor& x,

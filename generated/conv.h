@@ -32,7 +32,8 @@ SHARD_API Tensor conv3d(const Tensor& input, const Tensor& filter,
 /// [c, o / groups, kh, kw] give [n, o, ..] of (size - 1) * stride - padding before - padding after
 /// + dilation * (k - 1) + 1 in each space dim, plus output_padding (below the stride), or of
 /// output_size, which must be from that number to less than a stride more. Other arguments are
-/// those of conv2d.
+/// those of conv2d. Where a space dim is sharded, each rank computes its part of the result and
+/// receives the elements of x that add to it.
 SHARD_API Tensor conv2d_transpose(const Tensor& x, const Tensor& filter,
     const IntArray& strides = {1, 1}, const IntArray& paddings = {0, 0},
     const IntArray& output_padding = {}, const IntArray& output_size = {},
@@ -77,7 +78,7 @@ SHARD_API Tensor pool3d(const Tensor& x, const IntArray& kernel_size,
     CallSite site = CallSite::here());
 /// The largest element of each window of x [n, c, h, w], as pool2d with pooling_type max, and in
 /// mask (int32) its place in the image of that channel, counted row by row; the first of equal
-/// ones. Float dtypes.
+/// ones. Float dtypes. Sharded space dims are as in conv2d.
 SHARD_API std::tuple<Tensor, Tensor> max_pool2d_with_index(const Tensor& x,
     const IntArray& kernel_size, const IntArray& strides = {1, 1},
     const IntArray& paddings = {0, 0}, bool global_pooling = false, bool adaptive = false,
@@ -94,7 +95,8 @@ SHARD_API std::tuple<Tensor, Tensor> max_pool3d_with_index(const Tensor& x,
 SHARD_API std::tuple<Tensor, Tensor> conv2d_grad(const Tensor& input, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides = {1, 1}, const IntArray& paddings = {0, 0},
     const std::string& padding_algorithm = "EXPLICIT", const IntArray& dilations = {1, 1},
-    int groups = 1, const std::string& data_format = "NCHW", CallSite site = CallSite::here());
+    int groups = 1, const std::string& data_format = "NCHW", int64_t wanted = -1,
+    CallSite site = CallSite::here());
 /// The gradients of conv2d_grad, which is linear in each argument.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> conv2d_grad_grad(const Tensor& input,
     const Tensor& filter, const Tensor& grad_out, const Tensor& grad_input_grad,
@@ -109,7 +111,7 @@ SHARD_API std::tuple<Tensor, Tensor> depthwise_conv2d_grad(const Tensor& input,
     const Tensor& filter, const Tensor& out_grad, const IntArray& strides = {1, 1},
     const IntArray& paddings = {0, 0}, const std::string& padding_algorithm = "EXPLICIT",
     int groups = 1, const IntArray& dilations = {1, 1}, const std::string& data_format = "NCHW",
-    CallSite site = CallSite::here());
+    int64_t wanted = -1, CallSite site = CallSite::here());
 /// The gradients of depthwise_conv2d_grad, which is linear in each argument.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> depthwise_conv2d_double_grad(const Tensor& input,
     const Tensor& filter, const Tensor& grad_out, const Tensor& grad_input_grad,
@@ -123,7 +125,7 @@ SHARD_API std::tuple<Tensor, Tensor> conv3d_grad(const Tensor& input, const Tens
     const Tensor& out_grad, const IntArray& strides = {1, 1, 1},
     const IntArray& paddings = {0, 0, 0}, const std::string& padding_algorithm = "EXPLICIT",
     int groups = 1, const IntArray& dilations = {1, 1, 1}, const std::string& data_format = "NCDHW",
-    CallSite site = CallSite::here());
+    int64_t wanted = -1, CallSite site = CallSite::here());
 /// The gradients of conv3d_grad, which is linear in each argument.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> conv3d_double_grad(const Tensor& input,
     const Tensor& filter, const Tensor& grad_out, const Tensor& grad_input_grad,
@@ -132,13 +134,14 @@ SHARD_API std::tuple<Tensor, Tensor, Tensor> conv3d_double_grad(const Tensor& in
     int groups = 1, const IntArray& dilations = {1, 1, 1}, const std::string& data_format = "NCDHW",
     GradMask wanted = {});
 /// The gradients of conv2d_transpose, of the shapes and dtype of x and filter: that of x is conv2d
-/// of out_grad with filter.
+/// of out_grad with filter. Where the batch or a space dim is sharded that of filter is a pending
+/// sum, and where the output channels are that of x.
 SHARD_API std::tuple<Tensor, Tensor> conv2d_transpose_grad(const Tensor& x, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides = {1, 1}, const IntArray& paddings = {0, 0},
     const IntArray& output_padding = {}, const IntArray& output_size = {},
     const std::string& padding_algorithm = "EXPLICIT", int groups = 1,
     const IntArray& dilations = {1, 1}, const std::string& data_format = "NCHW",
-    CallSite site = CallSite::here());
+    int64_t wanted = -1, CallSite site = CallSite::here());
 /// The gradients of conv2d_transpose_grad, which is linear in each argument.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> conv2d_transpose_double_grad(const Tensor& x,
     const Tensor& filter, const Tensor& grad_out, const Tensor& grad_x_grad,
@@ -153,7 +156,7 @@ SHARD_API std::tuple<Tensor, Tensor> conv3d_transpose_grad(const Tensor& x, cons
     const IntArray& paddings = {0, 0, 0}, const IntArray& output_padding = {},
     const IntArray& output_size = {}, const std::string& padding_algorithm = "EXPLICIT",
     int groups = 1, const IntArray& dilations = {1, 1, 1}, const std::string& data_format = "NCHW",
-    CallSite site = CallSite::here());
+    int64_t wanted = -1, CallSite site = CallSite::here());
 /// The gradients of conv3d_transpose_grad, which is linear in each argument.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> conv3d_transpose_double_grad(const Tensor& x,
     const Tensor& filter, const Tensor& grad_out, const Tensor& grad_x_grad,
@@ -176,14 +179,14 @@ SHARD_API Tensor pool3d_grad(const Tensor& x, const Tensor& out_grad, const IntA
     bool ceil_mode = false, bool exclusive = true, const std::string& data_format = "NCDHW",
     const std::string& pooling_type = "", bool global_pooling = false, bool adaptive = false,
     const std::string& padding_algorithm = "EXPLICIT", CallSite site = CallSite::here());
-/// out_grad added up at the places in mask, of the shape and dtype of x; a place outside of the
-/// image is an out_of_range error before anything is written.
+/// out_grad added up at the places in mask, of the shape and dtype of x; a place that is not in the
+/// window of its element is an out_of_range error before anything is written.
 SHARD_API Tensor max_pool2d_with_index_grad(const Tensor& x, const Tensor& mask,
     const Tensor& out_grad, const IntArray& kernel_size, const IntArray& strides = {1, 1},
     const IntArray& paddings = {0, 0}, bool global_pooling = false, bool adaptive = false,
     CallSite site = CallSite::here());
-/// out_grad added up at the places in mask, of the shape and dtype of x; a place outside of the
-/// image is an out_of_range error before anything is written.
+/// out_grad added up at the places in mask, of the shape and dtype of x; a place that is not in the
+/// window of its element is an out_of_range error before anything is written.
 SHARD_API Tensor max_pool3d_with_index_grad(const Tensor& x, const Tensor& mask,
     const Tensor& out_grad, const IntArray& kernel_size, const IntArray& strides = {1, 1, 1},
     const IntArray& paddings = {0, 0, 0}, bool global_pooling = false, bool adaptive = false,

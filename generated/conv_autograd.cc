@@ -18,7 +18,8 @@ Tensor conv2d(const Tensor& input, const Tensor& filter, const IntArray& strides
       padding_algorithm, dilations, groups, data_format](autograd::BackwardContext& context) {
     context.set_grads<0, 1>(
         shard::conv2d_grad(input.input(context, 0), filter.input(context, 1), context.grad(0),
-        strides, paddings, padding_algorithm, dilations, groups, data_format));
+        strides, paddings, padding_algorithm, dilations, groups, data_format,
+        context.needs_grads<0, 1>()));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::conv2d, dist::conv2d, infer::conv2d, dense::conv2d, input, filter,
@@ -33,7 +34,8 @@ Tensor depthwise_conv2d(const Tensor& input, const Tensor& filter, const IntArra
       padding_algorithm, groups, dilations, data_format](autograd::BackwardContext& context) {
     context.set_grads<0, 1>(
         shard::depthwise_conv2d_grad(input.input(context, 0), filter.input(context, 1),
-        context.grad(0), strides, paddings, padding_algorithm, groups, dilations, data_format));
+        context.grad(0), strides, paddings, padding_algorithm, groups, dilations, data_format,
+        context.needs_grads<0, 1>()));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::depthwise_conv2d, dist::depthwise_conv2d, infer::depthwise_conv2d,
@@ -49,7 +51,8 @@ Tensor conv3d(const Tensor& input, const Tensor& filter, const IntArray& strides
       padding_algorithm, groups, dilations, data_format](autograd::BackwardContext& context) {
     context.set_grads<0, 1>(
         shard::conv3d_grad(input.input(context, 0), filter.input(context, 1), context.grad(0),
-        strides, paddings, padding_algorithm, groups, dilations, data_format));
+        strides, paddings, padding_algorithm, groups, dilations, data_format,
+        context.needs_grads<0, 1>()));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::conv3d, dist::conv3d, infer::conv3d, dense::conv3d, input, filter,
@@ -67,7 +70,7 @@ Tensor conv2d_transpose(const Tensor& x, const Tensor& filter, const IntArray& s
     context.set_grads<0, 1>(
         shard::conv2d_transpose_grad(x.input(context, 0), filter.input(context, 1), context.grad(0),
         strides, paddings, output_padding, output_size, padding_algorithm, groups, dilations,
-        data_format));
+        data_format, context.needs_grads<0, 1>()));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::conv2d_transpose, dist::conv2d_transpose, infer::conv2d_transpose,
@@ -86,7 +89,7 @@ Tensor conv3d_transpose(const Tensor& x, const Tensor& filter, const IntArray& s
     context.set_grads<0, 1>(
         shard::conv3d_transpose_grad(x.input(context, 0), filter.input(context, 1), context.grad(0),
         strides, paddings, output_padding, output_size, padding_algorithm, groups, dilations,
-        data_format));
+        data_format, context.needs_grads<0, 1>()));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::conv3d_transpose, dist::conv3d_transpose, infer::conv3d_transpose,
@@ -169,7 +172,7 @@ std::tuple<Tensor, Tensor> max_pool3d_with_index(const Tensor& x, const IntArray
 std::tuple<Tensor, Tensor> conv2d_grad(const Tensor& input, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, const IntArray& dilations, int groups,
-    const std::string& data_format, CallSite site) {
+    const std::string& data_format, int64_t wanted, CallSite site) {
   autograd::Recording record(site, ops::conv2d_grad, input, filter, out_grad);
   auto backward = [input = record.save(input), filter = record.save(filter),
       out_grad = record.save(out_grad), strides, paddings, padding_algorithm, dilations, groups,
@@ -183,13 +186,13 @@ std::tuple<Tensor, Tensor> conv2d_grad(const Tensor& input, const Tensor& filter
   return record.link<0, 1>(std::move(backward),
       call::dispatch(ops::conv2d_grad, dist::conv2d_grad, infer::conv2d_grad, dense::conv2d_grad,
           input, filter, out_grad, strides, paddings, padding_algorithm, dilations, groups,
-          data_format));
+          data_format, wanted));
 }
 
 std::tuple<Tensor, Tensor> depthwise_conv2d_grad(const Tensor& input, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format, CallSite site) {
+    const std::string& data_format, int64_t wanted, CallSite site) {
   autograd::Recording record(site, ops::depthwise_conv2d_grad, input, filter, out_grad);
   auto backward = [input = record.save(input), filter = record.save(filter),
       out_grad = record.save(out_grad), strides, paddings, padding_algorithm, groups, dilations,
@@ -203,13 +206,13 @@ std::tuple<Tensor, Tensor> depthwise_conv2d_grad(const Tensor& input, const Tens
   return record.link<0, 1>(std::move(backward),
       call::dispatch(ops::depthwise_conv2d_grad, dist::depthwise_conv2d_grad,
           infer::depthwise_conv2d_grad, dense::depthwise_conv2d_grad, input, filter, out_grad,
-          strides, paddings, padding_algorithm, groups, dilations, data_format));
+          strides, paddings, padding_algorithm, groups, dilations, data_format, wanted));
 }
 
 std::tuple<Tensor, Tensor> conv3d_grad(const Tensor& input, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format, CallSite site) {
+    const std::string& data_format, int64_t wanted, CallSite site) {
   autograd::Recording record(site, ops::conv3d_grad, input, filter, out_grad);
   auto backward = [input = record.save(input), filter = record.save(filter),
       out_grad = record.save(out_grad), strides, paddings, padding_algorithm, groups, dilations,
@@ -223,14 +226,14 @@ std::tuple<Tensor, Tensor> conv3d_grad(const Tensor& input, const Tensor& filter
   return record.link<0, 1>(std::move(backward),
       call::dispatch(ops::conv3d_grad, dist::conv3d_grad, infer::conv3d_grad, dense::conv3d_grad,
           input, filter, out_grad, strides, paddings, padding_algorithm, groups, dilations,
-          data_format));
+          data_format, wanted));
 }
 
 std::tuple<Tensor, Tensor> conv2d_transpose_grad(const Tensor& x, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format, CallSite site) {
+    const std::string& data_format, int64_t wanted, CallSite site) {
   autograd::Recording record(site, ops::conv2d_transpose_grad, x, filter, out_grad);
   auto backward = [x = record.save(x), filter = record.save(filter),
       out_grad = record.save(out_grad), strides, paddings, output_padding, output_size,
@@ -244,15 +247,15 @@ std::tuple<Tensor, Tensor> conv2d_transpose_grad(const Tensor& x, const Tensor& 
   return record.link<0, 1>(std::move(backward),
       call::dispatch(ops::conv2d_transpose_grad, dist::conv2d_transpose_grad,
           infer::conv2d_transpose_grad, dense::conv2d_transpose_grad, x, filter, out_grad, strides,
-          paddings, output_padding, output_size, padding_algorithm, groups, dilations,
-          data_format));
+          paddings, output_padding, output_size, padding_algorithm, groups, dilations, data_format,
+          wanted));
 }
 
 std::tuple<Tensor, Tensor> conv3d_transpose_grad(const Tensor& x, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format, CallSite site) {
+    const std::string& data_format, int64_t wanted, CallSite site) {
   autograd::Recording record(site, ops::conv3d_transpose_grad, x, filter, out_grad);
   auto backward = [x = record.save(x), filter = record.save(filter),
       out_grad = record.save(out_grad), strides, paddings, output_padding, output_size,
@@ -266,8 +269,8 @@ std::tuple<Tensor, Tensor> conv3d_transpose_grad(const Tensor& x, const Tensor& 
   return record.link<0, 1>(std::move(backward),
       call::dispatch(ops::conv3d_transpose_grad, dist::conv3d_transpose_grad,
           infer::conv3d_transpose_grad, dense::conv3d_transpose_grad, x, filter, out_grad, strides,
-          paddings, output_padding, output_size, padding_algorithm, groups, dilations,
-          data_format));
+          paddings, output_padding, output_size, padding_algorithm, groups, dilations, data_format,
+          wanted));
 }
 
 Tensor pool2d_grad(const Tensor& x, const Tensor& out_grad, const IntArray& kernel_size,

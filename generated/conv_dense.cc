@@ -95,7 +95,7 @@ std::tuple<Meta, Meta> max_pool3d_with_index(const OpContext& ctx, const Meta& x
 std::tuple<Meta, Meta> conv2d_grad(const OpContext& ctx, const Meta& input, const Meta& filter,
     const Meta& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, const IntArray& dilations, int groups,
-    const std::string& data_format) {
+    const std::string& data_format, int64_t /*wanted*/) {
   Meta input_grad_meta, filter_grad_meta;
   meta::ConvGradInferMeta(ctx, input, filter, out_grad, strides, paddings, padding_algorithm,
       dilations, groups, data_format, input_grad_meta, filter_grad_meta);
@@ -105,7 +105,7 @@ std::tuple<Meta, Meta> conv2d_grad(const OpContext& ctx, const Meta& input, cons
 std::tuple<Meta, Meta> depthwise_conv2d_grad(const OpContext& ctx, const Meta& input,
     const Meta& filter, const Meta& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format) {
+    const std::string& data_format, int64_t /*wanted*/) {
   Meta input_grad_meta, filter_grad_meta;
   meta::ConvGradInferMeta(ctx, input, filter, out_grad, strides, paddings, padding_algorithm,
       dilations, groups, data_format, input_grad_meta, filter_grad_meta);
@@ -115,7 +115,7 @@ std::tuple<Meta, Meta> depthwise_conv2d_grad(const OpContext& ctx, const Meta& i
 std::tuple<Meta, Meta> conv3d_grad(const OpContext& ctx, const Meta& input, const Meta& filter,
     const Meta& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format) {
+    const std::string& data_format, int64_t /*wanted*/) {
   Meta input_grad_meta, filter_grad_meta;
   meta::ConvGradInferMeta(ctx, input, filter, out_grad, strides, paddings, padding_algorithm,
       dilations, groups, data_format, input_grad_meta, filter_grad_meta);
@@ -126,7 +126,7 @@ std::tuple<Meta, Meta> conv2d_transpose_grad(const OpContext& ctx, const Meta& x
     const Meta& filter, const Meta& out_grad, const IntArray& strides, const IntArray& paddings,
     const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format) {
+    const std::string& data_format, int64_t /*wanted*/) {
   Meta x_grad_meta, filter_grad_meta;
   meta::Conv2dTransposeGradInferMeta(ctx, x, filter, out_grad, strides, paddings, output_padding,
       output_size, padding_algorithm, groups, dilations, data_format, x_grad_meta,
@@ -138,7 +138,7 @@ std::tuple<Meta, Meta> conv3d_transpose_grad(const OpContext& ctx, const Meta& x
     const Meta& filter, const Meta& out_grad, const IntArray& strides, const IntArray& paddings,
     const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format) {
+    const std::string& data_format, int64_t /*wanted*/) {
   Meta x_grad_meta, filter_grad_meta;
   meta::ConvTransposeGradInferMeta(ctx, x, filter, out_grad, strides, paddings, output_padding,
       output_size, padding_algorithm, groups, dilations, data_format, x_grad_meta,
@@ -306,30 +306,69 @@ std::tuple<DenseTensor, DenseTensor> conv2d_grad(const OpContext& ctx, const Met
     const Meta& filter_grad_meta, const DenseTensor& input, const DenseTensor& filter,
     const DenseTensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, const IntArray& dilations, int groups,
-    const std::string& data_format) {
-  return call::compute(ctx, kernels<"conv2d_grad">(), input.dtype(),
-      std::tie(input_grad_meta, filter_grad_meta), input, filter, out_grad, strides, paddings,
-      padding_algorithm, dilations, groups, data_format);
+    const std::string& data_format, int64_t wanted) {
+  // 1. choose the kernel
+  const Device device = call::common_device(ctx, input, filter, out_grad);
+  static const KernelTable& kernels = kernel_table("conv2d_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const IntArray&, const IntArray&, const std::string&, const IntArray&, int,
+      const std::string&, DenseTensor&, DenseTensor&);
+  const auto kernel = kernels.find<Kernel>(ctx, device, input.dtype());
+  // 2. allocate
+  DenseTensor input_grad = GradMask(wanted)[0] ? call::allocate(ctx, device, input_grad_meta)
+      : DenseTensor{};
+  DenseTensor filter_grad = GradMask(wanted)[1] ? call::allocate(ctx, device, filter_grad_meta)
+      : DenseTensor{};
+  // 3. run
+  call::run(kernel, ctx, input, filter, out_grad, strides, paddings, padding_algorithm, dilations,
+      groups, data_format, input_grad, filter_grad);
+  return {std::move(input_grad), std::move(filter_grad)};
 }
 
 std::tuple<DenseTensor, DenseTensor> depthwise_conv2d_grad(const OpContext& ctx,
     const Meta& input_grad_meta, const Meta& filter_grad_meta, const DenseTensor& input,
     const DenseTensor& filter, const DenseTensor& out_grad, const IntArray& strides,
     const IntArray& paddings, const std::string& padding_algorithm, int groups,
-    const IntArray& dilations, const std::string& data_format) {
-  return call::compute(ctx, kernels<"depthwise_conv2d_grad">(), input.dtype(),
-      std::tie(input_grad_meta, filter_grad_meta), input, filter, out_grad, strides, paddings,
-      padding_algorithm, dilations, groups, data_format);
+    const IntArray& dilations, const std::string& data_format, int64_t wanted) {
+  // 1. choose the kernel
+  const Device device = call::common_device(ctx, input, filter, out_grad);
+  static const KernelTable& kernels = kernel_table("depthwise_conv2d_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const IntArray&, const IntArray&, const std::string&, const IntArray&, int,
+      const std::string&, DenseTensor&, DenseTensor&);
+  const auto kernel = kernels.find<Kernel>(ctx, device, input.dtype());
+  // 2. allocate
+  DenseTensor input_grad = GradMask(wanted)[0] ? call::allocate(ctx, device, input_grad_meta)
+      : DenseTensor{};
+  DenseTensor filter_grad = GradMask(wanted)[1] ? call::allocate(ctx, device, filter_grad_meta)
+      : DenseTensor{};
+  // 3. run
+  call::run(kernel, ctx, input, filter, out_grad, strides, paddings, padding_algorithm, dilations,
+      groups, data_format, input_grad, filter_grad);
+  return {std::move(input_grad), std::move(filter_grad)};
 }
 
 std::tuple<DenseTensor, DenseTensor> conv3d_grad(const OpContext& ctx, const Meta& input_grad_meta,
     const Meta& filter_grad_meta, const DenseTensor& input, const DenseTensor& filter,
     const DenseTensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format) {
-  return call::compute(ctx, kernels<"conv3d_grad">(), input.dtype(),
-      std::tie(input_grad_meta, filter_grad_meta), input, filter, out_grad, strides, paddings,
-      padding_algorithm, dilations, groups, data_format);
+    const std::string& data_format, int64_t wanted) {
+  // 1. choose the kernel
+  const Device device = call::common_device(ctx, input, filter, out_grad);
+  static const KernelTable& kernels = kernel_table("conv3d_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const IntArray&, const IntArray&, const std::string&, const IntArray&, int,
+      const std::string&, DenseTensor&, DenseTensor&);
+  const auto kernel = kernels.find<Kernel>(ctx, device, input.dtype());
+  // 2. allocate
+  DenseTensor input_grad = GradMask(wanted)[0] ? call::allocate(ctx, device, input_grad_meta)
+      : DenseTensor{};
+  DenseTensor filter_grad = GradMask(wanted)[1] ? call::allocate(ctx, device, filter_grad_meta)
+      : DenseTensor{};
+  // 3. run
+  call::run(kernel, ctx, input, filter, out_grad, strides, paddings, padding_algorithm, dilations,
+      groups, data_format, input_grad, filter_grad);
+  return {std::move(input_grad), std::move(filter_grad)};
 }
 
 std::tuple<DenseTensor, DenseTensor> conv2d_transpose_grad(const OpContext& ctx,
@@ -337,10 +376,23 @@ std::tuple<DenseTensor, DenseTensor> conv2d_transpose_grad(const OpContext& ctx,
     const DenseTensor& filter, const DenseTensor& out_grad, const IntArray& strides,
     const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format) {
-  return call::compute(ctx, kernels<"conv2d_transpose_grad">(), x.dtype(),
-      std::tie(x_grad_meta, filter_grad_meta), x, filter, out_grad, strides, paddings,
-      output_padding, output_size, padding_algorithm, groups, dilations, data_format);
+    const std::string& data_format, int64_t wanted) {
+  // 1. choose the kernel
+  const Device device = call::common_device(ctx, x, filter, out_grad);
+  static const KernelTable& kernels = kernel_table("conv2d_transpose_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const IntArray&, const IntArray&, const IntArray&, const IntArray&, const std::string&, int,
+      const IntArray&, const std::string&, DenseTensor&, DenseTensor&);
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  // 2. allocate
+  DenseTensor x_grad = GradMask(wanted)[0] ? call::allocate(ctx, device, x_grad_meta)
+      : DenseTensor{};
+  DenseTensor filter_grad = GradMask(wanted)[1] ? call::allocate(ctx, device, filter_grad_meta)
+      : DenseTensor{};
+  // 3. run
+  call::run(kernel, ctx, x, filter, out_grad, strides, paddings, output_padding, output_size,
+      padding_algorithm, groups, dilations, data_format, x_grad, filter_grad);
+  return {std::move(x_grad), std::move(filter_grad)};
 }
 
 std::tuple<DenseTensor, DenseTensor> conv3d_transpose_grad(const OpContext& ctx,
@@ -348,10 +400,23 @@ std::tuple<DenseTensor, DenseTensor> conv3d_transpose_grad(const OpContext& ctx,
     const DenseTensor& filter, const DenseTensor& out_grad, const IntArray& strides,
     const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format) {
-  return call::compute(ctx, kernels<"conv3d_transpose_grad">(), x.dtype(),
-      std::tie(x_grad_meta, filter_grad_meta), x, filter, out_grad, strides, paddings,
-      output_padding, output_size, padding_algorithm, groups, dilations, data_format);
+    const std::string& data_format, int64_t wanted) {
+  // 1. choose the kernel
+  const Device device = call::common_device(ctx, x, filter, out_grad);
+  static const KernelTable& kernels = kernel_table("conv3d_transpose_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const IntArray&, const IntArray&, const IntArray&, const IntArray&, const std::string&, int,
+      const IntArray&, const std::string&, DenseTensor&, DenseTensor&);
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  // 2. allocate
+  DenseTensor x_grad = GradMask(wanted)[0] ? call::allocate(ctx, device, x_grad_meta)
+      : DenseTensor{};
+  DenseTensor filter_grad = GradMask(wanted)[1] ? call::allocate(ctx, device, filter_grad_meta)
+      : DenseTensor{};
+  // 3. run
+  call::run(kernel, ctx, x, filter, out_grad, strides, paddings, output_padding, output_size,
+      padding_algorithm, groups, dilations, data_format, x_grad, filter_grad);
+  return {std::move(x_grad), std::move(filter_grad)};
 }
 
 DenseTensor pool2d_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,

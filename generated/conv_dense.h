@@ -38,25 +38,25 @@ std::tuple<Meta, Meta> max_pool3d_with_index(const OpContext& ctx, const Meta& x
 std::tuple<Meta, Meta> conv2d_grad(const OpContext& ctx, const Meta& input, const Meta& filter,
     const Meta& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, const IntArray& dilations, int groups,
-    const std::string& data_format);
+    const std::string& data_format, int64_t wanted);
 std::tuple<Meta, Meta> depthwise_conv2d_grad(const OpContext& ctx, const Meta& input,
     const Meta& filter, const Meta& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format);
+    const std::string& data_format, int64_t wanted);
 std::tuple<Meta, Meta> conv3d_grad(const OpContext& ctx, const Meta& input, const Meta& filter,
     const Meta& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format);
+    const std::string& data_format, int64_t wanted);
 std::tuple<Meta, Meta> conv2d_transpose_grad(const OpContext& ctx, const Meta& x,
     const Meta& filter, const Meta& out_grad, const IntArray& strides, const IntArray& paddings,
     const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format);
+    const std::string& data_format, int64_t wanted);
 std::tuple<Meta, Meta> conv3d_transpose_grad(const OpContext& ctx, const Meta& x,
     const Meta& filter, const Meta& out_grad, const IntArray& strides, const IntArray& paddings,
     const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format);
+    const std::string& data_format, int64_t wanted);
 Meta pool2d_grad(const OpContext& ctx, const Meta& x, const Meta& out_grad,
     const IntArray& kernel_size, const IntArray& strides, const IntArray& paddings, bool ceil_mode,
     bool exclusive, const std::string& data_format, const std::string& pooling_type,
@@ -128,29 +128,29 @@ std::tuple<DenseTensor, DenseTensor> conv2d_grad(const OpContext& ctx, const Met
     const Meta& filter_grad_meta, const DenseTensor& input, const DenseTensor& filter,
     const DenseTensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, const IntArray& dilations, int groups,
-    const std::string& data_format);
+    const std::string& data_format, int64_t wanted);
 std::tuple<DenseTensor, DenseTensor> depthwise_conv2d_grad(const OpContext& ctx,
     const Meta& input_grad_meta, const Meta& filter_grad_meta, const DenseTensor& input,
     const DenseTensor& filter, const DenseTensor& out_grad, const IntArray& strides,
     const IntArray& paddings, const std::string& padding_algorithm, int groups,
-    const IntArray& dilations, const std::string& data_format);
+    const IntArray& dilations, const std::string& data_format, int64_t wanted);
 std::tuple<DenseTensor, DenseTensor> conv3d_grad(const OpContext& ctx, const Meta& input_grad_meta,
     const Meta& filter_grad_meta, const DenseTensor& input, const DenseTensor& filter,
     const DenseTensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format);
+    const std::string& data_format, int64_t wanted);
 std::tuple<DenseTensor, DenseTensor> conv2d_transpose_grad(const OpContext& ctx,
     const Meta& x_grad_meta, const Meta& filter_grad_meta, const DenseTensor& x,
     const DenseTensor& filter, const DenseTensor& out_grad, const IntArray& strides,
     const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format);
+    const std::string& data_format, int64_t wanted);
 std::tuple<DenseTensor, DenseTensor> conv3d_transpose_grad(const OpContext& ctx,
     const Meta& x_grad_meta, const Meta& filter_grad_meta, const DenseTensor& x,
     const DenseTensor& filter, const DenseTensor& out_grad, const IntArray& strides,
     const IntArray& paddings, const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format);
+    const std::string& data_format, int64_t wanted);
 DenseTensor pool2d_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
     const DenseTensor& out_grad, const IntArray& kernel_size, const IntArray& strides,
     const IntArray& paddings, bool ceil_mode, bool exclusive, const std::string& data_format,

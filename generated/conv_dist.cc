@@ -117,36 +117,36 @@ std::tuple<Tensor, Tensor> max_pool3d_with_index(const Tensor& x, const IntArray
 std::tuple<Tensor, Tensor> conv2d_grad(const Tensor& input, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, const IntArray& dilations, int groups,
-    const std::string& data_format) {
+    const std::string& data_format, int64_t wanted) {
   call::DistCall call(ops::conv2d_grad, input, filter, out_grad, strides, paddings,
-      padding_algorithm, dilations, groups, data_format);
+      padding_algorithm, dilations, groups, data_format, wanted);
   return call.run(infer::conv2d_grad, [&] {
     return dense::conv2d_grad(call, call.meta(0), call.meta(1), call[0], call[1], call[2], strides,
-        paddings, padding_algorithm, dilations, groups, data_format);
+        paddings, padding_algorithm, dilations, groups, data_format, wanted);
   });
 }
 
 std::tuple<Tensor, Tensor> depthwise_conv2d_grad(const Tensor& input, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format) {
+    const std::string& data_format, int64_t wanted) {
   call::DistCall call(ops::depthwise_conv2d_grad, input, filter, out_grad, strides, paddings,
-      padding_algorithm, groups, dilations, data_format);
+      padding_algorithm, groups, dilations, data_format, wanted);
   return call.run(infer::depthwise_conv2d_grad, [&] {
     return dense::depthwise_conv2d_grad(call, call.meta(0), call.meta(1), call[0], call[1], call[2],
-        strides, paddings, padding_algorithm, groups, dilations, data_format);
+        strides, paddings, padding_algorithm, groups, dilations, data_format, wanted);
   });
 }
 
 std::tuple<Tensor, Tensor> conv3d_grad(const Tensor& input, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format) {
+    const std::string& data_format, int64_t wanted) {
   call::DistCall call(ops::conv3d_grad, input, filter, out_grad, strides, paddings,
-      padding_algorithm, groups, dilations, data_format);
+      padding_algorithm, groups, dilations, data_format, wanted);
   return call.run(infer::conv3d_grad, [&] {
     return dense::conv3d_grad(call, call.meta(0), call.meta(1), call[0], call[1], call[2], strides,
-        paddings, padding_algorithm, groups, dilations, data_format);
+        paddings, padding_algorithm, groups, dilations, data_format, wanted);
   });
 }
 
@@ -154,13 +154,13 @@ std::tuple<Tensor, Tensor> conv2d_transpose_grad(const Tensor& x, const Tensor& 
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format) {
+    const std::string& data_format, int64_t wanted) {
   call::DistCall call(ops::conv2d_transpose_grad, x, filter, out_grad, strides, paddings,
-      output_padding, output_size, padding_algorithm, groups, dilations, data_format);
+      output_padding, output_size, padding_algorithm, groups, dilations, data_format, wanted);
   return call.run(infer::conv2d_transpose_grad, [&] {
     return dense::conv2d_transpose_grad(call, call.meta(0), call.meta(1), call[0], call[1], call[2],
         strides, paddings, output_padding, output_size, padding_algorithm, groups, dilations,
-        data_format);
+        data_format, wanted);
   });
 }
 
@@ -168,13 +168,13 @@ std::tuple<Tensor, Tensor> conv3d_transpose_grad(const Tensor& x, const Tensor& 
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format) {
+    const std::string& data_format, int64_t wanted) {
   call::DistCall call(ops::conv3d_transpose_grad, x, filter, out_grad, strides, paddings,
-      output_padding, output_size, padding_algorithm, groups, dilations, data_format);
+      output_padding, output_size, padding_algorithm, groups, dilations, data_format, wanted);
   return call.run(infer::conv3d_transpose_grad, [&] {
     return dense::conv3d_transpose_grad(call, call.meta(0), call.meta(1), call[0], call[1], call[2],
         strides, paddings, output_padding, output_size, padding_algorithm, groups, dilations,
-        data_format);
+        data_format, wanted);
   });
 }
 

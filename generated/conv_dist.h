@@ -37,25 +37,25 @@ std::tuple<Tensor, Tensor> max_pool3d_with_index(const Tensor& x, const IntArray
 std::tuple<Tensor, Tensor> conv2d_grad(const Tensor& input, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, const IntArray& dilations, int groups,
-    const std::string& data_format);
+    const std::string& data_format, int64_t wanted);
 std::tuple<Tensor, Tensor> depthwise_conv2d_grad(const Tensor& input, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format);
+    const std::string& data_format, int64_t wanted);
 std::tuple<Tensor, Tensor> conv3d_grad(const Tensor& input, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format);
+    const std::string& data_format, int64_t wanted);
 std::tuple<Tensor, Tensor> conv2d_transpose_grad(const Tensor& x, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format);
+    const std::string& data_format, int64_t wanted);
 std::tuple<Tensor, Tensor> conv3d_transpose_grad(const Tensor& x, const Tensor& filter,
     const Tensor& out_grad, const IntArray& strides, const IntArray& paddings,
     const IntArray& output_padding, const IntArray& output_size,
     const std::string& padding_algorithm, int groups, const IntArray& dilations,
-    const std::string& data_format);
+    const std::string& data_format, int64_t wanted);
 Tensor pool2d_grad(const Tensor& x, const Tensor& out_grad, const IntArray& kernel_size,
     const IntArray& strides, const IntArray& paddings, bool ceil_mode, bool exclusive,
     const std::string& data_format, const std::string& pooling_type, bool global_pooling,

@@ -18,7 +18,8 @@ SHARD_API Tensor linear_interp(const Tensor& x, const Tensor& out_size,
 /// rounded down. The first and last places of both are the same with align_corners; otherwise place
 /// o is at o * in / out and, with an align_mode of 0, for two elements at (o + 0.5) * in / out -
 /// 0.5, as always for bicubic. Float dtypes. Sizes in out_size, size_tensor or scale_tensor are an
-/// invalid_argument error: a shape does not come from data.
+/// invalid_argument error: a shape does not come from data. Where a space dim is sharded, each rank
+/// computes its part of the result and receives what it reads of other shards.
 SHARD_API Tensor bilinear_interp(const Tensor& x, const Tensor& out_size,
     const std::vector<Tensor>& size_tensor, const Tensor& scale_tensor,
     const std::string& data_format = "NCHW", int out_d = 0, int out_h = 0, int out_w = 0,

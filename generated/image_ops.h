@@ -20,60 +20,60 @@ namespace shard::ops {
 inline constexpr OpDef linear_interp = {.name = "linear_interp", .location = "image.yaml",
     .inputs = slots<"x", "out_size?", "size_tensor[]", "scale_tensor?">,
     .attrs = names<"data_format", "out_d", "out_h", "out_w", "scale", "interp_method",
-    "align_corners", "align_mode">, .outputs = slots<"output">, .rule = "PoolInferSpmd",
+    "align_corners", "align_mode">, .outputs = slots<"output">, .rule = "HaloInterpolateInferSpmd",
     .kernel = "interpolate", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef bilinear_interp = {.name = "bilinear_interp", .location = "image.yaml",
     .inputs = slots<"x", "out_size?", "size_tensor[]", "scale_tensor?">,
     .attrs = names<"data_format", "out_d", "out_h", "out_w", "scale", "interp_method",
-    "align_corners", "align_mode">, .outputs = slots<"output">, .rule = "PoolInferSpmd",
+    "align_corners", "align_mode">, .outputs = slots<"output">, .rule = "HaloInterpolateInferSpmd",
     .kernel = "interpolate", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef trilinear_interp = {.name = "trilinear_interp", .location = "image.yaml",
     .inputs = slots<"x", "out_size?", "size_tensor[]", "scale_tensor?">,
     .attrs = names<"data_format", "out_d", "out_h", "out_w", "scale", "interp_method",
-    "align_corners", "align_mode">, .outputs = slots<"output">, .rule = "PoolInferSpmd",
+    "align_corners", "align_mode">, .outputs = slots<"output">, .rule = "HaloInterpolateInferSpmd",
     .kernel = "interpolate", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef bicubic_interp = {.name = "bicubic_interp", .location = "image.yaml",
     .inputs = slots<"x", "out_size?", "size_tensor[]", "scale_tensor?">,
     .attrs = names<"data_format", "out_d", "out_h", "out_w", "scale", "interp_method",
-    "align_corners", "align_mode">, .outputs = slots<"output">, .rule = "PoolInferSpmd",
+    "align_corners", "align_mode">, .outputs = slots<"output">, .rule = "HaloInterpolateInferSpmd",
     .kernel = "interpolate", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef nearest_interp = {.name = "nearest_interp", .location = "image.yaml",
     .inputs = slots<"x", "out_size?", "size_tensor[]", "scale_tensor?">,
     .attrs = names<"data_format", "out_d", "out_h", "out_w", "scale", "interp_method",
-    "align_corners", "align_mode">, .outputs = slots<"output">, .rule = "PoolInferSpmd",
+    "align_corners", "align_mode">, .outputs = slots<"output">, .rule = "HaloInterpolateInferSpmd",
     .kernel = "interpolate", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef linear_interp_grad = {.name = "linear_interp_grad", .location = "image.yaml",
     .inputs = slots<"x", "out_size?", "size_tensor[]", "scale_tensor?", "output_grad">,
     .attrs = names<"data_format", "out_d", "out_h", "out_w", "scale", "interp_method",
-    "align_corners", "align_mode">, .outputs = slots<"x_grad">, .rule = "PoolInferSpmd",
-    .kernel = "interpolate_grad", .kernel_dtypes = dtype_sources<input_dtype(4)>,
-    .no_need_buffer = 0x1};
+    "align_corners", "align_mode">, .outputs = slots<"x_grad">,
+    .rule = "HaloInterpolateGradInferSpmd", .kernel = "interpolate_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(4)>, .no_need_buffer = 0x1};
 inline constexpr OpDef bilinear_interp_grad = {.name = "bilinear_interp_grad",
     .location = "image.yaml",
     .inputs = slots<"x", "out_size?", "size_tensor[]", "scale_tensor?", "output_grad">,
     .attrs = names<"data_format", "out_d", "out_h", "out_w", "scale", "interp_method",
-    "align_corners", "align_mode">, .outputs = slots<"x_grad">, .rule = "PoolInferSpmd",
-    .kernel = "interpolate_grad", .kernel_dtypes = dtype_sources<input_dtype(4)>,
-    .no_need_buffer = 0x1};
+    "align_corners", "align_mode">, .outputs = slots<"x_grad">,
+    .rule = "HaloInterpolateGradInferSpmd", .kernel = "interpolate_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(4)>, .no_need_buffer = 0x1};
 inline constexpr OpDef trilinear_interp_grad = {.name = "trilinear_interp_grad",
     .location = "image.yaml",
     .inputs = slots<"x", "out_size?", "size_tensor[]", "scale_tensor?", "output_grad">,
     .attrs = names<"data_format", "out_d", "out_h", "out_w", "scale", "interp_method",
-    "align_corners", "align_mode">, .outputs = slots<"x_grad">, .rule = "PoolInferSpmd",
-    .kernel = "interpolate_grad", .kernel_dtypes = dtype_sources<input_dtype(4)>,
-    .no_need_buffer = 0x1};
+    "align_corners", "align_mode">, .outputs = slots<"x_grad">,
+    .rule = "HaloInterpolateGradInferSpmd", .kernel = "interpolate_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(4)>, .no_need_buffer = 0x1};
 inline constexpr OpDef bicubic_interp_grad = {.name = "bicubic_interp_grad",
     .location = "image.yaml",
     .inputs = slots<"x", "out_size?", "size_tensor[]", "scale_tensor?", "output_grad">,
     .attrs = names<"data_format", "out_d", "out_h", "out_w", "scale", "interp_method",
-    "align_corners", "align_mode">, .outputs = slots<"x_grad">, .rule = "PoolInferSpmd",
-    .kernel = "interpolate_grad", .kernel_dtypes = dtype_sources<input_dtype(4)>,
-    .no_need_buffer = 0x1};
+    "align_corners", "align_mode">, .outputs = slots<"x_grad">,
+    .rule = "HaloInterpolateGradInferSpmd", .kernel = "interpolate_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(4)>, .no_need_buffer = 0x1};
 inline constexpr OpDef nearest_interp_grad = {.name = "nearest_interp_grad",
     .location = "image.yaml",
     .inputs = slots<"x", "out_size?", "size_tensor[]", "scale_tensor?", "output_grad">,
     .attrs = names<"data_format", "out_d", "out_h", "out_w", "scale", "interp_method",
-    "align_corners", "align_mode">, .outputs = slots<"x_grad">, .rule = "PoolInferSpmd",
-    .kernel = "interpolate_grad", .kernel_dtypes = dtype_sources<input_dtype(4)>,
-    .no_need_buffer = 0x1};
+    "align_corners", "align_mode">, .outputs = slots<"x_grad">,
+    .rule = "HaloInterpolateGradInferSpmd", .kernel = "interpolate_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(4)>, .no_need_buffer = 0x1};
 }  // namespace shard::ops

@@ -250,34 +250,35 @@ Tensor embedding_double_grad(const Tensor& x, const Tensor& grad_weight_grad, in
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& mean, const Tensor& variance, const Tensor& out_grad,
-    float epsilon, int begin_norm_axis) {
+    float epsilon, int begin_norm_axis, int64_t wanted) {
   if (autograd::records(x, scale, bias, mean, variance, out_grad)) {
     return external::layer_norm_grad(x, scale, bias, out_grad, epsilon, begin_norm_axis);
   }
   return call::dispatch(ops::layer_norm_grad, dist::layer_norm_grad, infer::layer_norm_grad,
-      dense::layer_norm_grad, x, scale, bias, mean, variance, out_grad, epsilon, begin_norm_axis);
+      dense::layer_norm_grad, x, scale, bias, mean, variance, out_grad, epsilon, begin_norm_axis,
+      wanted);
 }
 
 std::tuple<Tensor, Tensor> rms_norm_grad(const Tensor& x, const Tensor& scale, const Tensor& invvar,
-    const Tensor& out_grad) {
+    const Tensor& out_grad, int64_t wanted) {
   if (autograd::records(x, scale, invvar, out_grad)) {
     return external::rms_norm_grad(x, scale, invvar, out_grad);
   }
   return call::dispatch(ops::rms_norm_grad, dist::rms_norm_grad, infer::rms_norm_grad,
-      dense::rms_norm_grad, x, scale, invvar, out_grad);
+      dense::rms_norm_grad, x, scale, invvar, out_grad, wanted);
 }
 
 std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
     const Tensor& out_grad, const std::string& data_format, bool is_test, bool use_global_stats,
-    bool trainable_statistics) {
+    bool trainable_statistics, int64_t wanted) {
   if (autograd::records(x, scale, bias, saved_mean, saved_variance, out_grad)) {
     return external::batch_norm_grad(x, scale, bias, saved_mean, saved_variance, out_grad,
         data_format, is_test, use_global_stats, trainable_statistics);
   }
   return call::dispatch(ops::batch_norm_grad, dist::batch_norm_grad, infer::batch_norm_grad,
       dense::batch_norm_grad, x, scale, bias, saved_mean, saved_variance, out_grad, data_format,
-      is_test, use_global_stats, trainable_statistics);
+      is_test, use_global_stats, trainable_statistics, wanted);
 }
 
 std::tuple<Tensor, Tensor, Tensor> sync_batch_norm_grad(const Tensor& x, const Tensor& scale,
@@ -294,23 +295,24 @@ std::tuple<Tensor, Tensor, Tensor> sync_batch_norm_grad(const Tensor& x, const T
 
 std::tuple<Tensor, Tensor, Tensor> group_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& mean, const Tensor& variance, const Tensor& y_grad,
-    float epsilon, int groups, const std::string& data_format) {
+    float epsilon, int groups, const std::string& data_format, int64_t wanted) {
   if (autograd::records(x, scale, bias, mean, variance, y_grad)) {
     return external::group_norm_grad(x, scale, bias, y_grad, epsilon, groups, data_format);
   }
   return call::dispatch(ops::group_norm_grad, dist::group_norm_grad, infer::group_norm_grad,
-      dense::group_norm_grad, x, scale, bias, mean, variance, y_grad, epsilon, groups, data_format);
+      dense::group_norm_grad, x, scale, bias, mean, variance, y_grad, epsilon, groups, data_format,
+      wanted);
 }
 
 std::tuple<Tensor, Tensor, Tensor> instance_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
-    const Tensor& y_grad, float epsilon) {
+    const Tensor& y_grad, float epsilon, int64_t wanted) {
   if (autograd::records(x, scale, bias, saved_mean, saved_variance, y_grad)) {
     return external::instance_norm_grad(x, scale, bias, y_grad, epsilon);
   }
   return call::dispatch(ops::instance_norm_grad, dist::instance_norm_grad,
       infer::instance_norm_grad, dense::instance_norm_grad, x, scale, bias, saved_mean,
-      saved_variance, y_grad, epsilon);
+      saved_variance, y_grad, epsilon, wanted);
 }
 
 Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p, bool is_test,

@@ -149,18 +149,18 @@ SHARD_API Tensor embedding_double_grad(const Tensor& x, const Tensor& grad_weigh
 /// layer_norm gave.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& mean, const Tensor& variance, const Tensor& out_grad,
-    float epsilon = 1e-05, int begin_norm_axis = 1);
+    float epsilon = 1e-05, int begin_norm_axis = 1, int64_t wanted = -1);
 /// The gradients of x and of scale, the latter summed over all dims but the last; each of the shape
 /// and dtype of what it belongs to. invvar is that which rms_norm gave.
 SHARD_API std::tuple<Tensor, Tensor> rms_norm_grad(const Tensor& x, const Tensor& scale,
-    const Tensor& invvar, const Tensor& out_grad);
+    const Tensor& invvar, const Tensor& out_grad, int64_t wanted = -1);
 /// The gradients of x, of scale and of bias, each of the shape and dtype of what it belongs to, and
 /// absent with it. In training mean and variance depend on x, else they are constants. saved_mean
 /// and saved_variance are those that batch_norm gave.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
     const Tensor& out_grad, const std::string& data_format = "NCHW", bool is_test = false,
-    bool use_global_stats = false, bool trainable_statistics = false);
+    bool use_global_stats = false, bool trainable_statistics = false, int64_t wanted = -1);
 /// The gradients of sync_batch_norm_, which are those of batch_norm.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> sync_batch_norm_grad(const Tensor& x,
     const Tensor& scale, const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
@@ -170,12 +170,13 @@ SHARD_API std::tuple<Tensor, Tensor, Tensor> sync_batch_norm_grad(const Tensor& 
 /// absent with it. mean and variance are those that group_norm gave.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> group_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& mean, const Tensor& variance, const Tensor& y_grad,
-    float epsilon = 1e-05, int groups = -1, const std::string& data_format = "NCHW");
+    float epsilon = 1e-05, int groups = -1, const std::string& data_format = "NCHW",
+    int64_t wanted = -1);
 /// The gradients of x, of scale and of bias, each of the shape and dtype of what it belongs to, and
 /// absent with it. saved_mean and saved_variance are those that instance_norm gave.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> instance_norm_grad(const Tensor& x,
     const Tensor& scale, const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
-    const Tensor& y_grad, float epsilon = 1e-05);
+    const Tensor& y_grad, float epsilon = 1e-05, int64_t wanted = -1);
 /// out_grad where mask (uint8, of its shape) is not 0, times what dropout multiplied x with there;
 /// else 0.
 SHARD_API Tensor dropout_grad(const Tensor& mask, const Tensor& out_grad, const Scalar& p = 0.5f,

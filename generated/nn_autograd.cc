@@ -64,7 +64,8 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_intermediate(const Tensor& x, cons
       epsilon, begin_norm_axis](autograd::BackwardContext& context) {
     context.set_grads<0, 1, 2>(
         shard::layer_norm_grad(x.input(context, 0), scale.input(context, 1), bias.input(context, 2),
-        context.output(1), context.output(2), context.grad(0), epsilon, begin_norm_axis));
+        context.output(1), context.output(2), context.grad(0), epsilon, begin_norm_axis,
+        context.needs_grads<0, 1, 2>()));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::layer_norm, dist::layer_norm, infer::layer_norm, dense::layer_norm, x,
@@ -79,7 +80,7 @@ std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const Tensor& scale, float 
       [x = record.save(x), scale = record.save(scale)](autograd::BackwardContext& context) {
     context.set_grads<0, 1>(
         shard::rms_norm_grad(x.input(context, 0), scale.input(context, 1), context.output(1),
-        context.grad(0)));
+        context.grad(0), context.needs_grads<0, 1>()));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::rms_norm, dist::rms_norm, infer::rms_norm, dense::rms_norm, x, scale,
@@ -99,7 +100,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> batch_norm(const Tensor& x, c
     context.set_grads<0, 3, 4>(
         shard::batch_norm_grad(x.input(context, 0), scale.input(context, 3), bias.input(context, 4),
         context.output(3), context.output(4), context.grad(0), data_format, is_test,
-        use_global_stats, trainable_statistics));
+        use_global_stats, trainable_statistics, context.needs_grads<0, 3, 4>()));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::batch_norm, dist::batch_norm, infer::batch_norm, dense::batch_norm, x,
@@ -137,7 +138,8 @@ std::tuple<Tensor, Tensor, Tensor> group_norm_intermediate(const Tensor& x, cons
       epsilon, groups, data_format](autograd::BackwardContext& context) {
     context.set_grads<0, 1, 2>(
         shard::group_norm_grad(x.input(context, 0), scale.input(context, 1), bias.input(context, 2),
-        context.output(1), context.output(2), context.grad(0), epsilon, groups, data_format));
+        context.output(1), context.output(2), context.grad(0), epsilon, groups, data_format,
+        context.needs_grads<0, 1, 2>()));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::group_norm, dist::group_norm, infer::group_norm, dense::group_norm, x,
@@ -153,7 +155,8 @@ std::tuple<Tensor, Tensor, Tensor> instance_norm_intermediate(const Tensor& x, c
       epsilon](autograd::BackwardContext& context) {
     context.set_grads<0, 1, 2>(
         shard::instance_norm_grad(x.input(context, 0), scale.input(context, 1),
-        bias.input(context, 2), context.output(1), context.output(2), context.grad(0), epsilon));
+        bias.input(context, 2), context.output(1), context.output(2), context.grad(0), epsilon,
+        context.needs_grads<0, 1, 2>()));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::instance_norm, dist::instance_norm, infer::instance_norm,

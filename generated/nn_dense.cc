@@ -145,7 +145,7 @@ Meta embedding_grad(const OpContext& ctx, const Meta& x, const Meta& weight, con
 
 std::tuple<Meta, Meta, Meta> layer_norm_grad(const OpContext& ctx, const Meta& x, const Meta* scale,
     const Meta* bias, const Meta& mean, const Meta& variance, const Meta& out_grad,
-    float /*epsilon*/, int begin_norm_axis) {
+    float /*epsilon*/, int begin_norm_axis, int64_t /*wanted*/) {
   Meta x_grad_meta, scale_grad_meta, bias_grad_meta;
   meta::LayerNormGradInferMeta(ctx, x, scale, bias, mean, variance, out_grad, begin_norm_axis,
       x_grad_meta, scale_grad_meta, bias_grad_meta);
@@ -153,7 +153,7 @@ std::tuple<Meta, Meta, Meta> layer_norm_grad(const OpContext& ctx, const Meta& x
 }
 
 std::tuple<Meta, Meta> rms_norm_grad(const OpContext& ctx, const Meta& x, const Meta& scale,
-    const Meta& invvar, const Meta& out_grad) {
+    const Meta& invvar, const Meta& out_grad, int64_t /*wanted*/) {
   Meta x_grad_meta, scale_grad_meta;
   meta::RmsNormGradInferMeta(ctx, x, scale, invvar, out_grad, x_grad_meta, scale_grad_meta);
   return {x_grad_meta, scale_grad_meta};
@@ -162,7 +162,7 @@ std::tuple<Meta, Meta> rms_norm_grad(const OpContext& ctx, const Meta& x, const 
 std::tuple<Meta, Meta, Meta> batch_norm_grad(const OpContext& ctx, const Meta& x, const Meta* scale,
     const Meta* bias, const Meta& saved_mean, const Meta& saved_variance, const Meta& out_grad,
     const std::string& data_format, bool /*is_test*/, bool /*use_global_stats*/,
-    bool /*trainable_statistics*/) {
+    bool /*trainable_statistics*/, int64_t /*wanted*/) {
   Meta x_grad_meta, scale_grad_meta, bias_grad_meta;
   meta::BatchNormGradInferMeta(ctx, x, scale, bias, saved_mean, saved_variance, out_grad,
       data_format, x_grad_meta, scale_grad_meta, bias_grad_meta);
@@ -171,7 +171,7 @@ std::tuple<Meta, Meta, Meta> batch_norm_grad(const OpContext& ctx, const Meta& x
 
 std::tuple<Meta, Meta, Meta> group_norm_grad(const OpContext& ctx, const Meta& x, const Meta* scale,
     const Meta* bias, const Meta& mean, const Meta& variance, const Meta& y_grad, float /*epsilon*/,
-    int groups, const std::string& data_format) {
+    int groups, const std::string& data_format, int64_t /*wanted*/) {
   Meta x_grad_meta, scale_grad_meta, bias_grad_meta;
   meta::GroupNormGradInferMeta(ctx, x, scale, bias, mean, variance, y_grad, groups, data_format,
       x_grad_meta, scale_grad_meta, bias_grad_meta);
@@ -180,7 +180,7 @@ std::tuple<Meta, Meta, Meta> group_norm_grad(const OpContext& ctx, const Meta& x
 
 std::tuple<Meta, Meta, Meta> instance_norm_grad(const OpContext& ctx, const Meta& x,
     const Meta* scale, const Meta* bias, const Meta& saved_mean, const Meta& saved_variance,
-    const Meta& y_grad, float /*epsilon*/) {
+    const Meta& y_grad, float /*epsilon*/, int64_t /*wanted*/) {
   Meta x_grad_meta, scale_grad_meta, bias_grad_meta;
   meta::InstanceNormGradInferMeta(ctx, x, scale, bias, saved_mean, saved_variance, y_grad,
       x_grad_meta, scale_grad_meta, bias_grad_meta);
@@ -444,7 +444,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm_grad(const OpContex
     const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
     const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
     const DenseTensor& mean, const DenseTensor& variance, const DenseTensor& out_grad,
-    float epsilon, int begin_norm_axis) {
+    float epsilon, int begin_norm_axis, int64_t wanted) {
   // 1. choose the kernel
   const Device device = call::common_device(ctx, x, scale, bias, mean, variance, out_grad);
   static const KernelTable& kernels = kernel_table("layer_norm_grad");
@@ -453,11 +453,12 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm_grad(const OpContex
       DenseTensor&, DenseTensor&);
   const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 2. allocate
-  DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
-  DenseTensor scale_grad = scale.defined() ? call::allocate(ctx, device, scale_grad_meta)
+  DenseTensor x_grad = GradMask(wanted)[0] ? call::allocate(ctx, device, x_grad_meta)
       : DenseTensor{};
-  DenseTensor bias_grad = bias.defined() ? call::allocate(ctx, device, bias_grad_meta)
-      : DenseTensor{};
+  DenseTensor scale_grad = GradMask(wanted)[1] && scale.defined()
+      ? call::allocate(ctx, device, scale_grad_meta) : DenseTensor{};
+  DenseTensor bias_grad = GradMask(wanted)[2] && bias.defined()
+      ? call::allocate(ctx, device, bias_grad_meta) : DenseTensor{};
   // 3. run
   call::run(kernel, ctx, x, scale, bias, mean, variance, out_grad, epsilon, begin_norm_axis, x_grad,
       scale_grad, bias_grad);
@@ -466,17 +467,29 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm_grad(const OpContex
 
 std::tuple<DenseTensor, DenseTensor> rms_norm_grad(const OpContext& ctx, const Meta& x_grad_meta,
     const Meta& scale_grad_meta, const DenseTensor& x, const DenseTensor& scale,
-    const DenseTensor& invvar, const DenseTensor& out_grad) {
-  return call::compute(ctx, kernels<"rms_norm_grad">(), x.dtype(),
-      std::tie(x_grad_meta, scale_grad_meta), x, scale, invvar, out_grad);
+    const DenseTensor& invvar, const DenseTensor& out_grad, int64_t wanted) {
+  // 1. choose the kernel
+  const Device device = call::common_device(ctx, x, scale, invvar, out_grad);
+  static const KernelTable& kernels = kernel_table("rms_norm_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const DenseTensor&, DenseTensor&, DenseTensor&);
+  const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
+  // 2. allocate
+  DenseTensor x_grad = GradMask(wanted)[0] ? call::allocate(ctx, device, x_grad_meta)
+      : DenseTensor{};
+  DenseTensor scale_grad = GradMask(wanted)[1] ? call::allocate(ctx, device, scale_grad_meta)
+      : DenseTensor{};
+  // 3. run
+  call::run(kernel, ctx, x, scale, invvar, out_grad, x_grad, scale_grad);
+  return {std::move(x_grad), std::move(scale_grad)};
 }
 
 std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm_grad(const OpContext& ctx,
     const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
     const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
     const DenseTensor& saved_mean, const DenseTensor& saved_variance, const DenseTensor& out_grad,
-    const std::string& data_format, bool is_test, bool use_global_stats,
-    bool trainable_statistics) {
+    const std::string& data_format, bool is_test, bool use_global_stats, bool trainable_statistics,
+    int64_t wanted) {
   // 1. choose the kernel
   const Device device =
       call::common_device(ctx, x, scale, bias, saved_mean, saved_variance, out_grad);
@@ -486,11 +499,12 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm_grad(const OpContex
       bool, DenseTensor&, DenseTensor&, DenseTensor&);
   const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 2. allocate
-  DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
-  DenseTensor scale_grad = scale.defined() ? call::allocate(ctx, device, scale_grad_meta)
+  DenseTensor x_grad = GradMask(wanted)[0] ? call::allocate(ctx, device, x_grad_meta)
       : DenseTensor{};
-  DenseTensor bias_grad = bias.defined() ? call::allocate(ctx, device, bias_grad_meta)
-      : DenseTensor{};
+  DenseTensor scale_grad = GradMask(wanted)[1] && scale.defined()
+      ? call::allocate(ctx, device, scale_grad_meta) : DenseTensor{};
+  DenseTensor bias_grad = GradMask(wanted)[2] && bias.defined()
+      ? call::allocate(ctx, device, bias_grad_meta) : DenseTensor{};
   // 3. run
   call::run(kernel, ctx, x, scale, bias, saved_mean, saved_variance, out_grad, data_format, is_test,
       use_global_stats, trainable_statistics, x_grad, scale_grad, bias_grad);
@@ -501,7 +515,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> group_norm_grad(const OpContex
     const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
     const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
     const DenseTensor& mean, const DenseTensor& variance, const DenseTensor& y_grad, float epsilon,
-    int groups, const std::string& data_format) {
+    int groups, const std::string& data_format, int64_t wanted) {
   // 1. choose the kernel
   const Device device = call::common_device(ctx, x, scale, bias, mean, variance, y_grad);
   static const KernelTable& kernels = kernel_table("group_norm_grad");
@@ -510,11 +524,12 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> group_norm_grad(const OpContex
       DenseTensor&, DenseTensor&, DenseTensor&);
   const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 2. allocate
-  DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
-  DenseTensor scale_grad = scale.defined() ? call::allocate(ctx, device, scale_grad_meta)
+  DenseTensor x_grad = GradMask(wanted)[0] ? call::allocate(ctx, device, x_grad_meta)
       : DenseTensor{};
-  DenseTensor bias_grad = bias.defined() ? call::allocate(ctx, device, bias_grad_meta)
-      : DenseTensor{};
+  DenseTensor scale_grad = GradMask(wanted)[1] && scale.defined()
+      ? call::allocate(ctx, device, scale_grad_meta) : DenseTensor{};
+  DenseTensor bias_grad = GradMask(wanted)[2] && bias.defined()
+      ? call::allocate(ctx, device, bias_grad_meta) : DenseTensor{};
   // 3. run
   call::run(kernel, ctx, x, scale, bias, mean, variance, y_grad, epsilon, groups, data_format,
       x_grad, scale_grad, bias_grad);
@@ -525,7 +540,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> instance_norm_grad(const OpCon
     const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
     const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
     const DenseTensor& saved_mean, const DenseTensor& saved_variance, const DenseTensor& y_grad,
-    float /*epsilon*/) {
+    float /*epsilon*/, int64_t wanted) {
   // 1. choose the kernel
   const Device device =
       call::common_device(ctx, x, scale, bias, saved_mean, saved_variance, y_grad);
@@ -535,11 +550,12 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> instance_norm_grad(const OpCon
       DenseTensor&);
   const auto kernel = kernels.find<Kernel>(ctx, device, x.dtype());
   // 2. allocate
-  DenseTensor x_grad = call::allocate(ctx, device, x_grad_meta);
-  DenseTensor scale_grad = scale.defined() ? call::allocate(ctx, device, scale_grad_meta)
+  DenseTensor x_grad = GradMask(wanted)[0] ? call::allocate(ctx, device, x_grad_meta)
       : DenseTensor{};
-  DenseTensor bias_grad = bias.defined() ? call::allocate(ctx, device, bias_grad_meta)
-      : DenseTensor{};
+  DenseTensor scale_grad = GradMask(wanted)[1] && scale.defined()
+      ? call::allocate(ctx, device, scale_grad_meta) : DenseTensor{};
+  DenseTensor bias_grad = GradMask(wanted)[2] && bias.defined()
+      ? call::allocate(ctx, device, bias_grad_meta) : DenseTensor{};
   // 3. run
   call::run(kernel, ctx, x, scale, bias, saved_mean, saved_variance, y_grad, x_grad, scale_grad,
       bias_grad);

@@ -43,18 +43,19 @@ Meta embedding_grad(const OpContext& ctx, const Meta& x, const Meta& weight, con
     int64_t padding_idx);
 std::tuple<Meta, Meta, Meta> layer_norm_grad(const OpContext& ctx, const Meta& x, const Meta* scale,
     const Meta* bias, const Meta& mean, const Meta& variance, const Meta& out_grad, float epsilon,
-    int begin_norm_axis);
+    int begin_norm_axis, int64_t wanted);
 std::tuple<Meta, Meta> rms_norm_grad(const OpContext& ctx, const Meta& x, const Meta& scale,
-    const Meta& invvar, const Meta& out_grad);
+    const Meta& invvar, const Meta& out_grad, int64_t wanted);
 std::tuple<Meta, Meta, Meta> batch_norm_grad(const OpContext& ctx, const Meta& x, const Meta* scale,
     const Meta* bias, const Meta& saved_mean, const Meta& saved_variance, const Meta& out_grad,
-    const std::string& data_format, bool is_test, bool use_global_stats, bool trainable_statistics);
+    const std::string& data_format, bool is_test, bool use_global_stats, bool trainable_statistics,
+    int64_t wanted);
 std::tuple<Meta, Meta, Meta> group_norm_grad(const OpContext& ctx, const Meta& x, const Meta* scale,
     const Meta* bias, const Meta& mean, const Meta& variance, const Meta& y_grad, float epsilon,
-    int groups, const std::string& data_format);
+    int groups, const std::string& data_format, int64_t wanted);
 std::tuple<Meta, Meta, Meta> instance_norm_grad(const OpContext& ctx, const Meta& x,
     const Meta* scale, const Meta* bias, const Meta& saved_mean, const Meta& saved_variance,
-    const Meta& y_grad, float epsilon);
+    const Meta& y_grad, float epsilon, int64_t wanted);
 Meta dropout_grad(const OpContext& ctx, const Meta& mask, const Meta& out_grad, const Scalar& p,
     bool is_test, const std::string& mode);
 Meta cross_entropy_with_softmax_grad(const OpContext& ctx, const Meta& label, const Meta& softmax,
@@ -140,25 +141,26 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> layer_norm_grad(const OpContex
     const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
     const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
     const DenseTensor& mean, const DenseTensor& variance, const DenseTensor& out_grad,
-    float epsilon, int begin_norm_axis);
+    float epsilon, int begin_norm_axis, int64_t wanted);
 std::tuple<DenseTensor, DenseTensor> rms_norm_grad(const OpContext& ctx, const Meta& x_grad_meta,
     const Meta& scale_grad_meta, const DenseTensor& x, const DenseTensor& scale,
-    const DenseTensor& invvar, const DenseTensor& out_grad);
+    const DenseTensor& invvar, const DenseTensor& out_grad, int64_t wanted);
 std::tuple<DenseTensor, DenseTensor, DenseTensor> batch_norm_grad(const OpContext& ctx,
     const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
     const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
     const DenseTensor& saved_mean, const DenseTensor& saved_variance, const DenseTensor& out_grad,
-    const std::string& data_format, bool is_test, bool use_global_stats, bool trainable_statistics);
+    const std::string& data_format, bool is_test, bool use_global_stats, bool trainable_statistics,
+    int64_t wanted);
 std::tuple<DenseTensor, DenseTensor, DenseTensor> group_norm_grad(const OpContext& ctx,
     const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
     const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
     const DenseTensor& mean, const DenseTensor& variance, const DenseTensor& y_grad, float epsilon,
-    int groups, const std::string& data_format);
+    int groups, const std::string& data_format, int64_t wanted);
 std::tuple<DenseTensor, DenseTensor, DenseTensor> instance_norm_grad(const OpContext& ctx,
     const Meta& x_grad_meta, const Meta& scale_grad_meta, const Meta& bias_grad_meta,
     const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
     const DenseTensor& saved_mean, const DenseTensor& saved_variance, const DenseTensor& y_grad,
-    float epsilon);
+    float epsilon, int64_t wanted);
 DenseTensor dropout_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& mask,
     const DenseTensor& out_grad, const Scalar& p, bool is_test, const std::string& mode);
 void dropout_grad_(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& mask,

@@ -210,56 +210,56 @@ Tensor embedding_grad(const Tensor& x, const Tensor& weight, const Tensor& out_g
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& mean, const Tensor& variance, const Tensor& out_grad,
-    float epsilon, int begin_norm_axis) {
+    float epsilon, int begin_norm_axis, int64_t wanted) {
   call::DistCall call(ops::layer_norm_grad, x, scale, bias, mean, variance, out_grad, epsilon,
-      begin_norm_axis);
+      begin_norm_axis, wanted);
   return call.run(infer::layer_norm_grad, [&] {
     return dense::layer_norm_grad(call, call.meta(0), call.meta(1), call.meta(2), call[0], call[1],
-        call[2], call[3], call[4], call[5], epsilon, begin_norm_axis);
+        call[2], call[3], call[4], call[5], epsilon, begin_norm_axis, wanted);
   });
 }
 
 std::tuple<Tensor, Tensor> rms_norm_grad(const Tensor& x, const Tensor& scale, const Tensor& invvar,
-    const Tensor& out_grad) {
-  call::DistCall call(ops::rms_norm_grad, x, scale, invvar, out_grad);
+    const Tensor& out_grad, int64_t wanted) {
+  call::DistCall call(ops::rms_norm_grad, x, scale, invvar, out_grad, wanted);
   return call.run(infer::rms_norm_grad, [&] {
     return dense::rms_norm_grad(call, call.meta(0), call.meta(1), call[0], call[1], call[2],
-        call[3]);
+        call[3], wanted);
   });
 }
 
 std::tuple<Tensor, Tensor, Tensor> batch_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
     const Tensor& out_grad, const std::string& data_format, bool is_test, bool use_global_stats,
-    bool trainable_statistics) {
+    bool trainable_statistics, int64_t wanted) {
   call::DistCall call(ops::batch_norm_grad, x, scale, bias, saved_mean, saved_variance, out_grad,
-      data_format, is_test, use_global_stats, trainable_statistics);
+      data_format, is_test, use_global_stats, trainable_statistics, wanted);
   return call.run(infer::batch_norm_grad, [&] {
     return dense::batch_norm_grad(call, call.meta(0), call.meta(1), call.meta(2), call[0], call[1],
         call[2], call[3], call[4], call[5], data_format, is_test, use_global_stats,
-        trainable_statistics);
+        trainable_statistics, wanted);
   });
 }
 
 std::tuple<Tensor, Tensor, Tensor> group_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& mean, const Tensor& variance, const Tensor& y_grad,
-    float epsilon, int groups, const std::string& data_format) {
+    float epsilon, int groups, const std::string& data_format, int64_t wanted) {
   call::DistCall call(ops::group_norm_grad, x, scale, bias, mean, variance, y_grad, epsilon, groups,
-      data_format);
+      data_format, wanted);
   return call.run(infer::group_norm_grad, [&] {
     return dense::group_norm_grad(call, call.meta(0), call.meta(1), call.meta(2), call[0], call[1],
-        call[2], call[3], call[4], call[5], epsilon, groups, data_format);
+        call[2], call[3], call[4], call[5], epsilon, groups, data_format, wanted);
   });
 }
 
 std::tuple<Tensor, Tensor, Tensor> instance_norm_grad(const Tensor& x, const Tensor& scale,
     const Tensor& bias, const Tensor& saved_mean, const Tensor& saved_variance,
-    const Tensor& y_grad, float epsilon) {
+    const Tensor& y_grad, float epsilon, int64_t wanted) {
   call::DistCall call(ops::instance_norm_grad, x, scale, bias, saved_mean, saved_variance, y_grad,
-      epsilon);
+      epsilon, wanted);
   return call.run(infer::instance_norm_grad, [&] {
     return dense::instance_norm_grad(call, call.meta(0), call.meta(1), call.meta(2), call[0],
-        call[1], call[2], call[3], call[4], call[5], epsilon);
+        call[1], call[2], call[3], call[4], call[5], epsilon, wanted);
   });
 }
 

@@ -137,31 +137,31 @@ inline constexpr OpDef embedding_grad = {.name = "embedding_grad", .location = "
     .kernel_dtypes = dtype_sources<input_dtype(2)>, .no_need_buffer = 0x2};
 inline constexpr OpDef layer_norm_grad = {.name = "layer_norm_grad", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?", "mean", "variance", "out_grad">,
-    .attrs = names<"epsilon", "begin_norm_axis">,
-    .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">,
+    .attrs = names<"epsilon", "begin_norm_axis", "wanted">,
+    .outputs = slots<"x_grad!", "scale_grad?!", "bias_grad?!">,
     .rule = "...{*begin_norm_axis..}, 1, 1, ...{-begin_norm_axis..}, "
     "...{-begin_norm_axis..}, ...{*begin_norm_axis..} -> "
     "...{*begin_norm_axis..}, 1:sum, 1:sum", .kernel = "layer_norm_grad", .kernel_dtypes =
         dtype_sources<input_dtype(0)>, .no_need_buffer = 0x4};
 inline constexpr OpDef rms_norm_grad = {.name = "rms_norm_grad", .location = "nn.yaml",
-    .inputs = slots<"x", "scale", "invvar", "out_grad">, .outputs = slots<"x_grad", "scale_grad">,
-    .rule = "... *d, *d, ..., ... *d -> ... *d, *d", .kernel = "rms_norm_grad",
-    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+    .inputs = slots<"x", "scale", "invvar", "out_grad">, .attrs = names<"wanted">,
+    .outputs = slots<"x_grad!", "scale_grad!">, .rule = "... *d, *d, ..., ... *d -> ... *d, *d",
+    .kernel = "rms_norm_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef batch_norm_grad = {.name = "batch_norm_grad", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?", "saved_mean", "saved_variance", "out_grad">,
-    .attrs = names<"data_format", "is_test", "use_global_stats", "trainable_statistics">,
-    .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">, .rule = "BatchNormGradInferSpmd",
+    .attrs = names<"data_format", "is_test", "use_global_stats", "trainable_statistics", "wanted">,
+    .outputs = slots<"x_grad!", "scale_grad?!", "bias_grad?!">, .rule = "BatchNormGradInferSpmd",
     .kernel = "batch_norm_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>,
     .no_need_buffer = 0x4};
 inline constexpr OpDef group_norm_grad = {.name = "group_norm_grad", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?", "mean", "variance", "y_grad">,
-    .attrs = names<"epsilon", "groups", "data_format">,
-    .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">, .rule = "CombinedGroupNormInferSpmd",
-    .kernel = "group_norm_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>,
-    .no_need_buffer = 0x4};
+    .attrs = names<"epsilon", "groups", "data_format", "wanted">,
+    .outputs = slots<"x_grad!", "scale_grad?!", "bias_grad?!">,
+    .rule = "CombinedGroupNormInferSpmd", .kernel = "group_norm_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>, .no_need_buffer = 0x4};
 inline constexpr OpDef instance_norm_grad = {.name = "instance_norm_grad", .location = "nn.yaml",
     .inputs = slots<"x", "scale?", "bias?", "saved_mean", "saved_variance", "y_grad">,
-    .attrs = names<"epsilon">, .outputs = slots<"x_grad", "scale_grad?", "bias_grad?">,
+    .attrs = names<"epsilon", "wanted">, .outputs = slots<"x_grad!", "scale_grad?!", "bias_grad?!">,
     .rule = "CombinedInstanceNormInferSpmd", .kernel = "instance_norm_grad",
     .kernel_dtypes = dtype_sources<input_dtype(0)>, .no_need_buffer = 0x4};
 inline constexpr OpDef dropout_grad = {.name = "dropout_grad", .inplace_name = "dropout_grad_",

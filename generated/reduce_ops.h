@@ -90,8 +90,8 @@ inline constexpr OpDef argmin = {.name = "argmin", .location = "reduce.yaml", .i
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef cumprod = {.name = "cumprod", .inplace_name = "cumprod_",
     .location = "reduce.yaml", .inputs = slots<"x">, .attrs = names<"dim">, .outputs = slots<"out">,
-    .aliases = aliases<inplace_alias(0, 0)>, .rule = "...{!dim} -> ...{!dim}", .kernel = "cumprod",
-    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "CombinedCumprodInferSpmd",
+    .kernel = "cumprod", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef cummax = {.name = "cummax", .location = "reduce.yaml", .inputs = slots<"x">,
     .attrs = names<"axis", "dtype">, .outputs = slots<"out", "indices">,
     .rule = "...{*axis} -> ...{*axis}, ...{*axis}", .kernel = "cummax",
