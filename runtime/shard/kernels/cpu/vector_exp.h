@@ -93,7 +93,7 @@ HWY_INLINE Floats fast_tanh(Floats x) {
   const Floats far = 1.0 - 2.0 / (power_of_e(limited_above(30, size + size)).value() + 1.0);
   const Floats p =
       polynomial(square, -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1);
-  return select(size < Floats(0.625), multiply_add(p * square, x, x), copysign(far, x));
+  return copysign(select(size < Floats(0.625), multiply_add(p * square, size, size), far), x);
 }
 
 /// erf(x) within 1.5 ulp: a polynomial near 0, and 1 - exp(a polynomial) elsewhere, up to 4, where it is 1.

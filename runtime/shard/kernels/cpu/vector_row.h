@@ -61,8 +61,11 @@ void vector_row(const Row& row) {
   int64_t i = 0;
   if constexpr (std::is_same_v<T, C>) {
     if ((... && (row.step[k] == 1))) {
-      for (; i + V::kLanes <= row.n; i += V::kLanes)
+      // A long formula leaves no room in the processor for loads of many vectors ahead.
+      for (; i + V::kLanes <= row.n; i += V::kLanes) {
+        (__builtin_prefetch(static_cast<const char*>(row.in[k]) + i * static_cast<int64_t>(sizeof(T)) + 2048), ...);
         evaluate<Formula>(numbers, V::load(static_cast<const T*>(row.in[k]) + i)...).store(out + i);
+      }
     }
   }
   C in[sizeof...(k)][kBlock], results[kBlock];
