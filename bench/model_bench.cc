@@ -4,6 +4,8 @@
 //   list                    the names of all models, separated by semicolons
 //   make MODE FILE MODEL    builds a model, whose steps are `eager` or `captured`, and writes its parameters and batches; answers ok
 //   step N                  makes N steps; answers the seconds of one and the loss of the last
+//   ops N                   makes N steps; answers for each op its calls and its milliseconds in a step, without those of the
+//                           ops that it calls, longest first, separated by semicolons
 #include <fmt/format.h>
 #include <tbb/global_control.h>
 
@@ -80,8 +82,38 @@ class Training {
   size_t steps_ = 0;
 };
 
+/// Calls and nanoseconds of each op, without those of the ops that it calls.
+using OpTimes = std::map<std::string_view, std::pair<int64_t, int64_t>>;
+
+/// Adds those of a step. An event is recorded when it ends, and so after those that it contains.
+void add_times(const std::vector<TraceEvent>& events, OpTimes& times) {
+  std::vector<const TraceEvent*> ended;  // that no later event has contained so far
+  for (const TraceEvent& event : events) {
+    auto& [calls, time] = times[event.name];
+    ++calls;
+    time += event.end_ns - event.begin_ns;
+    while (!ended.empty() && ended.back()->begin_ns >= event.begin_ns) {
+      time -= ended.back()->end_ns - ended.back()->begin_ns;
+      ended.pop_back();
+    }
+    ended.push_back(&event);
+  }
+}
+
+std::string text_of(const OpTimes& times, int steps) {
+  std::vector<std::pair<int64_t, std::string>> rows;
+  for (const auto& [op, sums] : times)
+    rows.emplace_back(-sums.second,
+                      fmt::format("{} {} {:.3f}", op, sums.first / steps, 1e-6 * double(sums.second) / steps));
+  std::sort(rows.begin(), rows.end());
+  std::string text;
+  for (const auto& [time, row] : rows) text += (text.empty() ? "" : ";") + row;
+  return text;
+}
+
 class Server {
  public:
+  explicit Server(Rank& rank) : rank_(rank) {}
   std::string answer(const std::string& command, std::istringstream& rest) {
     if (command == "list") {
       std::string names;
@@ -98,6 +130,7 @@ class Server {
     }
     int steps = 0;
     rest >> steps;
+    if (command == "ops") return ops(steps);
     double loss = 0;
     const auto begin = Clock::now();
     for (int i = 0; i < steps; ++i) loss = now_.value().step();
@@ -105,6 +138,19 @@ class Server {
   }
 
  private:
+  std::string ops(int steps) {
+    OpTimes times;
+    rank_.trace_calls = true;
+    for (int i = 0; i < steps; ++i) {
+      rank_.trace.clear();
+      now_.value().step();
+      add_times(rank_.trace.events(), times);
+    }
+    rank_.trace_calls = false;
+    return text_of(times, steps);
+  }
+
+  Rank& rank_;
   std::map<std::string, std::function<model_bench::Model(const ProcessMesh*)>> models_ = model_bench::models();
   std::optional<Training> now_;
 };
@@ -114,8 +160,8 @@ class Server {
 int main(int count, char** arguments) {
   const size_t threads = count == 3 ? std::stoul(arguments[2]) : 1;
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, threads);
-  World::local(1)->run([](Rank&) {
-    Server server;
+  World::local(1)->run([](Rank& rank) {
+    Server server(rank);
     for (std::string line; std::getline(std::cin, line);) {
       std::istringstream rest(line);
       std::string command;

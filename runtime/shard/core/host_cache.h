@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 
 namespace shard {
 
@@ -25,5 +26,20 @@ void release_host_cache();
 /// release_host_cache().
 void* allocate_host(size_t bytes);
 void free_host(void* data);
+
+/// Uninitialised memory that a kernel needs during a call.
+class HostBlock {
+ public:
+  explicit HostBlock(size_t bytes) : data_(bytes == 0 ? nullptr : allocate_host(bytes)) {
+    if (bytes != 0 && data_ == nullptr) throw std::bad_alloc();
+  }
+  HostBlock(const HostBlock&) = delete;
+  HostBlock& operator=(const HostBlock&) = delete;
+  ~HostBlock() { free_host(data_); }
+  void* data() const { return data_; }
+
+ private:
+  void* data_;
+};
 
 }  // namespace shard

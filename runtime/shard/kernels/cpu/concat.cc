@@ -1,5 +1,6 @@
 // CPU kernels that concatenate tensors or split one into several: concat, stack, split, unbind.
 #include <cstring>
+#include <vector>
 
 #include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/parallel.h"
@@ -8,13 +9,47 @@
 namespace shard::cpu {
 namespace {
 
-/// Copies `rows` runs of `bytes`; the runs are `from_step` and `to_step` bytes apart in the
-/// buffers.
-void copy_runs(const char* from, size_t from_step, char* to, size_t to_step, size_t bytes, int64_t rows) {
-  if (bytes == 0) return;
-  parallel_for(rows, static_cast<int64_t>(bytes) / 4, [&](int64_t first, int64_t last) {
+/// The run of a part in each row: of row r it begins r * bytes behind `data`.
+struct Part {
+  char* data;
+  size_t bytes;
+};
+
+/// Those of all parts that have elements, of `rows` rows.
+std::vector<Part> parts_of(std::span<const DenseTensor> tensors, int64_t rows) {
+  std::vector<Part> parts;
+  for (const DenseTensor& tensor : tensors) {
+    const size_t bytes = tensor.meta().bytes() / static_cast<size_t>(rows);
+    if (bytes != 0) parts.push_back({tensor.data<char>(), bytes});
+  }
+  return parts;
+}
+
+/// memcpy, without a call where runs are as short as the features of a head.
+void copy_run(char* to, const char* from, size_t bytes) {
+  switch (bytes) {
+    case 4: std::memcpy(to, from, 4); return;
+    case 8: std::memcpy(to, from, 8); return;
+    case 16: std::memcpy(to, from, 16); return;
+    case 32: std::memcpy(to, from, 32); return;
+    case 64: std::memcpy(to, from, 64); return;
+    case 128: std::memcpy(to, from, 128); return;
+    default: std::memcpy(to, from, bytes);
+  }
+}
+
+/// Calls copy(part, in_row) for the run of each part in each row, row by row, so that the whole is read or written in order.
+template <class Copy>
+void each_run(const std::vector<Part>& parts, char* whole, int64_t rows, const Copy& copy) {
+  size_t step = 0;
+  for (const Part& part : parts) step += part.bytes;
+  parallel_for(rows, static_cast<int64_t>(step) / 4, [&](int64_t first, int64_t last) {
     for (int64_t r = first; r < last; ++r) {
-      std::memcpy(to + static_cast<size_t>(r) * to_step, from + static_cast<size_t>(r) * from_step, bytes);
+      char* at = whole + static_cast<size_t>(r) * step;
+      for (const Part& part : parts) {
+        copy(part.data + static_cast<size_t>(r) * part.bytes, at, part.bytes);
+        at += part.bytes;
+      }
     }
   });
 }
@@ -22,13 +57,8 @@ void copy_runs(const char* from, size_t from_step, char* to, size_t to_step, siz
 /// Concatenates tensors: each has `rows` runs, which together form the runs of the result.
 void join(std::span<const DenseTensor> x, int64_t rows, DenseTensor& out) {
   if (rows == 0) return;
-  const size_t step = out.meta().bytes() / static_cast<size_t>(rows);
-  char* to = out.data<char>();
-  for (const DenseTensor& part : x) {
-    const size_t bytes = part.meta().bytes() / static_cast<size_t>(rows);
-    copy_runs(part.data<char>(), bytes, to, step, bytes, rows);
-    to += bytes;
-  }
+  each_run(parts_of(x, rows), out.data<char>(), rows,
+           [](const char* part, char* whole, size_t bytes) { copy_run(whole, part, bytes); });
 }
 
 void concat(const OpContext& ctx, std::span<const DenseTensor> x, const Scalar& axis, DenseTensor& out) {
@@ -43,13 +73,8 @@ void stack(const OpContext& ctx, std::span<const DenseTensor> x, int axis, Dense
 void cut(const DenseTensor& x, int along, std::span<DenseTensor> out) {
   const int64_t rows = x.dims().numel(0, along);
   if (rows == 0) return;
-  const size_t step = x.meta().bytes() / static_cast<size_t>(rows);
-  const char* from = x.data<char>();
-  for (DenseTensor& part : out) {
-    const size_t bytes = part.meta().bytes() / static_cast<size_t>(rows);
-    copy_runs(from, step, part.data<char>(), bytes, bytes, rows);
-    from += bytes;
-  }
+  each_run(parts_of(out, rows), x.data<char>(), rows,
+           [](char* part, const char* whole, size_t bytes) { copy_run(part, whole, bytes); });
 }
 
 void split(const OpContext& ctx, const DenseTensor& x, const IntArray&, const Scalar& axis,

@@ -1,10 +1,12 @@
 // Convolutions by oneDNN, in the memory formats that it prefers. It keeps the code that it generates in a cache of its
 // own.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <vector>
 
 #include "shard/core/error.h"
+#include "shard/core/host_cache.h"
 #include "shard/kernels/cpu/conv.h"
 #include "shard/kernels/cpu/onednn.h"
 #include "shard/kernels/cpu/parallel.h"
@@ -38,8 +40,9 @@ struct Parts {
   }
 };
 
-/// As many parts as threads can use, by the shapes alone, so that results do not depend on threads. Each part of the
-/// images copies the filter into oneDNN's format, and each part of the channels copies the images.
+/// About as many parts as threads can use, by the shapes alone, so that results do not depend on threads. Each part of the
+/// images copies the filter into oneDNN's format, or adds up another gradient of it, and each part of the channels copies
+/// the images: of about as many parts those are chosen that copy least.
 Parts parts_of(ConvPass pass, const Convolution& conv) {
   const int64_t work = conv.batch * conv.out_places() * conv.filter_numel();
   const int64_t image = pass == ConvPass::input ? conv.out * conv.out_places() : conv.in * conv.in_places();
@@ -49,7 +52,7 @@ Parts parts_of(ConvPass pass, const Convolution& conv) {
   const int64_t most = conv.groups > 1 ? 1 : std::clamp<int64_t>(written_channels(pass, conv) / 64, 1, 16);
   Parts best{std::min(conv.batch, wanted), 1};
   const auto copied = [&](const Parts& p) { return p.images * conv.filter_numel() + p.channels * conv.batch * image; };
-  const auto count = [&](const Parts& p) { return std::min(p.images * p.channels, wanted); };
+  const auto count = [&](const Parts& p) { return std::min(p.images * p.channels, (3 * wanted + 3) / 4); };
   for (int64_t channels = 2; channels <= most; ++channels) {
     const Parts each{std::min((wanted + channels - 1) / channels, conv.batch), channels};
     if (count(each) > count(best) || (count(each) == count(best) && copied(each) < copied(best))) best = each;
@@ -201,8 +204,8 @@ Thread& planned(ConvPass pass, const Convolution& conv, const Part& part) {
 class Operand {
  public:
   Operand(Thread& thread, const Slot& slot, void* data)
-      : slot_(slot), ours_(slot.ours, thread.engine, data),
-        theirs_(slot.to_ours ? Memory(slot.theirs, thread.engine) : ours_) {}
+      : slot_(slot), ours_(slot.ours, thread.engine, data), copy_(slot.to_ours ? slot.theirs.get_size() : 0),
+        theirs_(slot.to_ours ? Memory(slot.theirs, thread.engine, copy_.data()) : ours_) {}
 
   const Memory& read(Thread& thread) {
     if (slot_.to_theirs) slot_.to_theirs.execute(thread.stream, ours_, theirs_);
@@ -215,14 +218,17 @@ class Operand {
 
  private:
   const Slot& slot_;
-  Memory ours_, theirs_;
+  Memory ours_;
+  HostBlock copy_;
+  Memory theirs_;
 };
 
 void execute(Thread& thread, ConvPass pass, const ConvTensors& at) {
   const Plan& plan = thread.plan;
   Operand input(thread, plan.input, at.input), filter(thread, plan.filter, at.filter),
       output(thread, plan.output, at.output);
-  const Memory scratchpad(plan.scratchpad, thread.engine);
+  const HostBlock scratch(plan.scratchpad.get_size());
+  const Memory scratchpad(plan.scratchpad, thread.engine, scratch.data());
   switch (pass) {
     case ConvPass::output:
       plan.primitive.execute(thread.stream, {{DNNL_ARG_SRC, input.read(thread)},
@@ -265,14 +271,20 @@ ConvTensors part_of(ConvPass pass, const Convolution& conv, const ConvTensors& w
 }
 
 /// Writes the sums of `parts` filters of float32 in the dtype of the convolution.
-void write_sums(const Convolution& conv, const std::vector<float>& filters, int64_t parts, void* out) {
+void write_sums(const Convolution& conv, const float* filters, int64_t parts, void* out) {
+  constexpr int64_t kBlock = 1024;  // elements whose sums stay in the nearest cache
   const int64_t count = conv.filter_numel();
   visit_dtype(conv.dtype, [&]<class T>(TypeTag<T>) {
-    parallel_for(count, parts, [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i) {
-        float sum = 0;
-        for (int64_t p = 0; p < parts; ++p) sum += filters[static_cast<size_t>(p * count + i)];
-        static_cast<T*>(out)[i] = static_cast<T>(static_cast<Compute<T>>(sum));
+    parallel_for((count + kBlock - 1) / kBlock, parts * kBlock, [&](int64_t first, int64_t last) {
+      std::array<float, kBlock> sums;
+      for (int64_t block = first; block < last; ++block) {
+        const int64_t begin = block * kBlock, n = std::min(kBlock, count - begin);
+        std::copy_n(filters + begin, n, sums.data());
+        for (int64_t p = 1; p < parts; ++p) {
+          const float* const part = filters + p * count + begin;
+          for (int64_t i = 0; i < n; ++i) sums[size_t(i)] += part[i];
+        }
+        for (int64_t i = 0; i < n; ++i) static_cast<T*>(out)[begin + i] = T(static_cast<Compute<T>>(sums[size_t(i)]));
       }
     });
   });
@@ -289,16 +301,17 @@ bool convolve_by_onednn(ConvPass pass, const Convolution& conv, const ConvTensor
   } catch (const dnnl::error&) { return false; }
   // Gradients of the filter are added up over parts of the images, and rounded once.
   const bool adds = pass == ConvPass::filter && (parts.images > 1 || conv.dtype != DType::float32);
-  std::vector<float> filters(adds ? static_cast<size_t>(parts.images * conv.filter_numel()) : 0);
+  const HostBlock sums(adds ? sizeof(float) * static_cast<size_t>(parts.images * conv.filter_numel()) : 0);
+  float* const filters = static_cast<float*>(sums.data());
   std::atomic<bool> failed = false;  // as for want of memory; jobs must not throw
   run_each(count, [&](int64_t i) {
     try {
       const OneThread alone;
       const Part part = parts.at(pass, conv, i);
       ConvTensors whole = tensors;
-      if (adds) whole.filter = filters.data() + i / parts.channels * conv.filter_numel();
+      if (adds) whole.filter = filters + i / parts.channels * conv.filter_numel();
       execute(planned(pass, conv, part), pass, part_of(pass, conv, whole, part, adds ? DType::float32 : conv.dtype));
-    } catch (const dnnl::error&) { failed = true; }
+    } catch (const std::exception&) { failed = true; }
   });
   if (failed) return false;
   if (adds) write_sums(conv, filters, parts.images, tensors.filter);
