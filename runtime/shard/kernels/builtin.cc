@@ -19,6 +19,7 @@ void register_builtin_kernels() {
   cpu::register_unary_grad();
   cpu::register_transcendental();
   cpu::register_special();
+  cpu::register_gamma();
   cpu::register_activation();
   cpu::register_activation_grad();
   cpu::register_scalar();

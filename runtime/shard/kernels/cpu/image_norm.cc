@@ -187,16 +187,17 @@ struct ChannelSums {
       if (g.last) {
         for_run(g, i, r, [=](int64_t e, int64_t c) {
           plain_row[c] += value_at(grad, e);
-          normal_row[c] += value_at(grad, e) * ((value_at(x, e) - center) * inverse);
+          normal_row[c] += value_at(grad, e) * (value_at(x, e) - center);
         });
         continue;
       }
       const T *const from = x + g.run(i, r), *const given = grad + g.run(i, r);
       const int64_t c = g.channel(i, r, 0);
       plain_row[c] = sum_of<double>(g.length(i), [=](int64_t e) { return value_at(given, e); });
-      normal_row[c] = sum_of<double>(
-          g.length(i), [=](int64_t e) { return value_at(given, e) * ((value_at(from, e) - center) * inverse); });
+      normal_row[c] =
+          sum_of<double>(g.length(i), [=](int64_t e) { return value_at(given, e) * (value_at(from, e) - center); });
     }
+    for (int64_t c = g.first(i); c < g.end(i); ++c) normal_row[c] *= inverse;
   }
   /// Of group i, the sums of h and of h * n, where h = y_grad * factor.
   void of_group(const Groups& g, int64_t i, const double* factor, double* sums) const {
@@ -233,10 +234,11 @@ void normalise_grad(const OpContext& ctx, const Groups& g, const DenseTensor& x,
     else std::copy_n(all.data() + 2 * i, 2, sums);
     const double along = sums[0] / g.elements(), across = sums[1] / g.elements();
     const double center = center_of(i), inverse = inverse_of(i);
+    const double offset = along * inverse, slope = across * inverse * inverse;
     for (int64_t r = 0; to != nullptr && r < g.runs(i); ++r) {
       for_run(g, i, r, [=](int64_t e, int64_t c) {
-        const double n = (value_at(from, e) - center) * inverse;
-        to[e] = from_double<T>((value_at(grad, e) * factor[c] - along - n * across) * inverse);
+        const double own = value_at(grad, e) * (factor[c] * inverse);
+        to[e] = from_double<T>(own - offset - (value_at(from, e) - center) * slope);
       });
     }
   });

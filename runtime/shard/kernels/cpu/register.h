@@ -19,6 +19,7 @@ void register_unary();
 void register_unary_grad();
 void register_transcendental();
 void register_special();
+void register_gamma();
 void register_activation();
 void register_activation_grad();
 void register_scalar();

@@ -112,6 +112,34 @@ void cumprod_dry(const OpContext& ctx, const DenseTensor& x, int dim, DenseTenso
   gather_parts_dry(ctx, view.outer * view.inner, is_floating(x.dtype()) ? sizeof(Product) : size_of(x.dtype()));
 }
 
+/// Before the first 0 of a line, an element times its gradient is the sum of out_grad * out from there on. The gradient of
+/// that 0 has the products without it; what comes after it has no influence.
+template <class T>
+void cumprod_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out, const DenseTensor& out_grad,
+                  int dim, DenseTensor& x_grad) {
+  const AxisView view = view_of(ctx, x, dim);
+  for_lines(view, [&](int64_t, int64_t begin) {
+    const auto at = [&](const DenseTensor& tensor, int64_t k) {
+      return static_cast<double>(static_cast<Compute<T>>(tensor.data<T>()[begin + k * view.inner]));
+    };
+    const auto set = [&](int64_t k, double value) { x_grad.data<T>()[begin + k * view.inner] = rounded<T>(value); };
+    int64_t zero = 0;
+    while (zero < view.size && at(x, zero) != 0) ++zero;
+    double sum = 0;
+    for (int64_t k = view.size - 1; k >= 0; --k) {
+      sum += at(out_grad, k) * at(out, k);
+      set(k, k < zero ? sum / at(x, k) : 0);
+    }
+    if (zero == view.size) return;
+    double product = zero == 0 ? 1 : at(out, zero - 1), at_zero = 0;
+    for (int64_t k = zero; k < view.size; ++k) {
+      if (k > zero) product *= at(x, k);
+      at_zero += at(out_grad, k) * product;
+    }
+    set(zero, at_zero);
+  });
+}
+
 /// The best element of a line so far, and its index in the whole line; -1 before the first one.
 template <class T>
 struct Best {
@@ -220,6 +248,8 @@ void register_running() {
     register_kernel("cummin", kBackend, dtype_of<T>, &cummin<T>);
   });
   for_types(NumberTypes{}, []<class T>(TypeTag<T>) { register_kernel("cumprod", kBackend, dtype_of<T>, &cumprod<T>); });
+  for_types(FloatTypes{},
+            []<class T>(TypeTag<T>) { register_kernel("cumprod_grad", kBackend, dtype_of<T>, &cumprod_grad<T>); });
   for_types(FloatTypes{},
             []<class T>(TypeTag<T>) { register_kernel("logcumsumexp", kBackend, dtype_of<T>, &logcumsumexp<T>); });
 }

@@ -1,6 +1,5 @@
-// CPU kernels of special functions of one tensor: gamma functions, Bessel functions, the inverse of
-// the error function. They are computed element by element in double; lgamma is in
-// transcendental.cc.
+// CPU kernels of special functions of one tensor: Bessel functions, the inverse of the error function. They are computed
+// element by element in double; digamma is in gamma.cc.
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -31,70 +30,6 @@ double chebyshev(std::span<const double> c, double x) {
     next = now;
   }
   return x * next - after + c[0];
-}
-
-/// By its recurrence up to 10, its asymptotic series there, and its reflection below 0 (Abramowitz
-/// and Stegun, 6.3.5, 6.3.18, 6.3.7).
-double digamma(double x) {
-  if (x == 0) return std::copysign(kInfinity, -x);
-  if (x < 0) {
-    const double fraction = x - std::nearbyint(x);
-    if (fraction == 0 || x == -kInfinity) return kNaN;
-    return digamma(1 - x) - std::numbers::pi / std::tan(std::numbers::pi * fraction);
-  }
-  double shift = 0;
-  for (; x < 10; x += 1) shift += 1 / x;
-  // B(2 k) / (2 k) for the Bernoulli numbers B
-  constexpr double kTerms[] = {1.0 / 12, -1.0 / 120, 1.0 / 252, -1.0 / 240, 1.0 / 132, -691.0 / 32760, 1.0 / 12};
-  const double z = x < 1e17 ? 1 / (x * x) : 0;
-  return std::log(x) - 0.5 / x - z * polynomial(kTerms, z) - shift;
-}
-
-/// The sum of (q + k)^-s over k >= 0, for an integer s > 1: by the Euler-Maclaurin formula, as in
-/// Cephes' zeta.c (S. L. Moshier).
-double hurwitz_zeta(double s, double q) {
-  if (std::isnan(q)) return q;
-  if (q <= 0 && q == std::floor(q)) return kInfinity;
-  if (q > 1e8) return (1 / (s - 1) + 1 / (2 * q)) * std::pow(q, 1 - s);
-  double sum = std::pow(q, -s), at = q, term = sum;
-  for (int k = 0; k < 9 || at <= 9; ++k) {
-    at += 1;
-    term = std::pow(at, -s);
-    sum += term;
-    if (std::abs(term / sum) < 1e-17) return sum;
-  }
-  // (2 k)! / B(2 k)
-  constexpr double kDivisors[] = {12.0,
-                                  -720.0,
-                                  30240.0,
-                                  -1209600.0,
-                                  47900160.0,
-                                  -1.8924375803183791606e9,
-                                  7.47242496e10,
-                                  -2.950130727918164224e12,
-                                  1.1646782814350067249e14,
-                                  -4.5979787224074726105e15,
-                                  1.8152105401943546773e17,
-                                  -7.1661652561756670113e18};
-  sum += term * at / (s - 1) - 0.5 * term;
-  double rising = 1;
-  int k = 0;
-  for (const double divisor : kDivisors) {
-    rising *= s + k++;
-    term /= at;
-    const double correction = rising * term / divisor;
-    sum += correction;
-    if (std::abs(correction / sum) < 1e-17) break;
-    rising *= s + k++;
-    term /= at;
-  }
-  return sum;
-}
-
-/// (-1)^(n + 1) n!, the factor of the derivative number n of digamma.
-double polygamma_factor(int n) {
-  const double factorial = std::tgamma(n + 1.0);
-  return n % 2 == 0 ? -factorial : factorial;
 }
 
 /// The quantile of the normal distribution, by M. J. Wichura, Algorithm AS 241, Applied Statistics 37
@@ -217,25 +152,6 @@ void special(const OpContext&, const DenseTensor& x, DenseTensor& out) {
   run_unary(loop, x, out);
 }
 
-struct Polygamma {
-  int order;
-  double factor;
-};
-template <class T>
-void polygamma(const OpContext& ctx, const DenseTensor& x, int n, DenseTensor& out) {
-  const auto loop = [](const Row& row) {
-    const Polygamma& p = *static_cast<const Polygamma*>(row.params);
-    const T* from = static_cast<const T*>(row.in[0]);
-    T* to = static_cast<T*>(row.out);
-    for (int64_t i = 0; i < row.n; ++i)
-      to[i] =
-          static_cast<T>(static_cast<Compute<T>>(p.factor * hurwitz_zeta(p.order + 1.0, static_cast<double>(from[i]))));
-  };
-  if (n == 0) return special<digamma, T>(ctx, x, out);
-  const Polygamma params{n, polygamma_factor(n)};
-  run_unary(loop, x, out, &params);
-}
-
 template <double (*function)(double)>
 void add_special(const char* name) {
   for_types(FloatTypes{},
@@ -245,14 +161,11 @@ void add_special(const char* name) {
 }  // namespace
 
 void register_special() {
-  add_special<digamma>("digamma");
   add_special<erfinv>("erfinv");
   add_special<i0>("i0");
   add_special<i0e>("i0e");
   add_special<i1>("i1");
   add_special<i1e>("i1e");
-  for_types(FloatTypes{},
-            [&]<class T>(TypeTag<T>) { register_kernel("polygamma", kBackend, dtype_of<T>, &polygamma<T>); });
 }
 
 }  // namespace shard::cpu
