@@ -38,8 +38,8 @@ TEST_CASE("matmul agrees with the reference for every dtype and transpose flag")
   };
   for (const DType dtype : kDTypes) {
     for (const Size s : {Size{2, 3, 4}, Size{1, 1, 1}, Size{33, 17, 40}, Size{0, 3, 4}, Size{3, 0, 4}, Size{3, 4, 0},
-                         Size{300, 40, 400}, Size{70, 520, 120}, Size{1, 70, 101}, Size{1, 1500, 7}, Size{70, 1, 101},
-                         Size{1500, 1, 7}}) {
+                         Size{300, 40, 400}, Size{70, 520, 120}, Size{40, 100, 1100}, Size{1, 70, 101},
+                         Size{1, 1500, 7}, Size{70, 1, 101}, Size{1500, 1, 7}}) {
       for (int flags = 0; flags < 4; ++flags) {
         const bool tx = flags & 1, ty = flags & 2;
         INFO(to_string(dtype) << " " << s.m << " " << s.n << " " << s.k << " flags " << flags);

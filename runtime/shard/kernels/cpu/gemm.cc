@@ -4,16 +4,17 @@
 #include <cblas.h>
 
 #include <algorithm>
-#include <vector>
+#include <cstdlib>
+#include <memory>
+#include <new>
 
-#include "shard/kernels/cpu/elementwise.h"
 #include "shard/kernels/cpu/gemm_table.h"
 #include "shard/kernels/cpu/parallel.h"
 
 namespace shard::cpu {
 namespace {
 
-constexpr int64_t kJob = 1 << 22;  // multiplications of float32 that justify a thread
+constexpr int64_t kJob = 1 << 22;  // multiplications that justify a thread
 constexpr int64_t kPart = 256;     // rows or columns of a job; fixed, so that results do not depend on threads
 
 /// The row of this processor in the table.
@@ -60,24 +61,36 @@ void multiply_doubles(const Product& p, const double* x, const double* y, double
   });
 }
 
-/// The same numbers in float32.
-std::vector<float> widened(DType dtype, const void* data, int64_t count) {
-  std::vector<float> wide(static_cast<size_t>(count));
-  convert_elements(dtype, data, DType::float32, wide.data(), count);
-  return wide;
-}
-
-void multiply_widened(const Product& p, const Factors& factors, const Result& out) {
-  const std::vector<float> x = widened(factors.dtype, factors.x, p.m * p.k),
-                           y = widened(factors.dtype, factors.y, p.k * p.n);
-  const Factors wide{DType::float32, x.data(), y.data()};
-  if (out.dtype == DType::float32) return multiply(p, wide, out);
-  std::vector<float> sums(static_cast<size_t>(p.m * p.n));
-  multiply(p, wide, {DType::float32, sums.data()});
-  convert_elements(DType::float32, sums.data(), out.dtype, out.data, p.m * p.n);
-}
-
 }  // namespace
+
+GemmGrid grid_of(const Product& p, int64_t tile_rows, int64_t tile_columns) {
+  const int64_t most_rows = (p.m + tile_rows - 1) / tile_rows, most_columns = (p.n + tile_columns - 1) / tile_columns,
+                jobs = std::clamp<int64_t>(p.work() / kJob, 1, threads() == 1 ? 1 : 4 * threads());
+  GemmGrid best{1, 1};
+  int64_t least = INT64_MAX;  // rows of x and columns of y that are copied
+  for (int64_t columns = 1; columns <= std::min(jobs, most_columns); ++columns) {
+    const int64_t rows = std::min((jobs + columns - 1) / columns, most_rows);
+    const int64_t copies = columns * p.m + rows * p.n;
+    if (copies < least) least = copies, best = {rows, columns};
+  }
+  return best;
+}
+
+void* scratch_of_thread(int64_t bytes) {
+  struct Free {
+    void operator()(void* data) const { std::free(data); }
+  };
+  thread_local std::unique_ptr<void, Free> memory;
+  thread_local int64_t size = 0;
+  if (bytes > size) {
+    constexpr int64_t kPage = 4096;
+    size = 0;
+    memory.reset(std::aligned_alloc(kPage, static_cast<size_t>((bytes + kPage - 1) / kPage * kPage)));
+    if (memory == nullptr) throw std::bad_alloc();
+    size = bytes;
+  }
+  return memory.get();
+}
 
 void multiply(const Product& p, const Factors& factors, const Result& out) {
   if (p.m == 1 || p.n == 1) return multiply_vector(p, factors, out);
@@ -87,8 +100,11 @@ void multiply(const Product& p, const Factors& factors, const Result& out) {
                             static_cast<double*>(out.data));
   }
   if (dtype == DType::float16 || (dtype == DType::bfloat16 && !onednn_multiplies_bfloat16()))
-    return multiply_widened(p, factors, out);
-  if (p.work() > kJob) return multiply_blocks_by_onednn(p, factors, out);
+    return multiply_packed(p, factors, out);
+  if (p.work() > kJob) {
+    if (dtype == DType::float32) return multiply_packed(p, factors, out);
+    return processor_has_tiles() ? multiply_tiled(p, factors, out) : multiply_blocks_by_onednn(p, factors, out);
+  }
   if (dtype == DType::bfloat16 || onednn_is_faster(p)) return multiply_by_onednn(p, factors, out);
   multiply_by_openblas(p, static_cast<const float*>(factors.x), static_cast<const float*>(factors.y),
                        static_cast<float*>(out.data), false, 0, p.m);

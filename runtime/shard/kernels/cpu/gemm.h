@@ -42,9 +42,28 @@ void multiply_vector(const Product& p, const Factors& factors, const Result& out
 /// The same by oneDNN on the calling thread. Dtypes are float32 or bfloat16.
 void multiply_by_onednn(const Product& p, const Factors& factors, const Result& out);
 
-/// The same on several threads, for large products: blocks of y are copied once into the format that oneDNN multiplies
+/// The same on several threads, for large products of bfloat16: blocks of y are copied once into the format that oneDNN multiplies
 /// fastest by, and then serve all rows of x. The result does not depend on the number of threads.
 void multiply_blocks_by_onednn(const Product& p, const Factors& factors, const Result& out);
+
+/// The same by our own code on several threads, of float32 or 16-bit floats. Each result is added up in the same order,
+/// whatever its place in the matrix and the number of threads.
+void multiply_packed(const Product& p, const Factors& factors, const Result& out);
+
+/// Whether the processor, and the system, allow products of bfloat16 by tiles.
+bool processor_has_tiles();
+/// The same by tiles on several threads, of bfloat16, where processor_has_tiles(). Subnormal numbers count as zeros.
+void multiply_tiled(const Product& p, const Factors& factors, const Result& out);
+
+/// How many parts of rows and of columns are jobs of their own, as many as the threads of the caller can use. Parts have
+/// whole tiles of `tile_rows` and `tile_columns`.
+struct GemmGrid {
+  int64_t rows, columns;
+};
+GemmGrid grid_of(const Product& p, int64_t tile_rows, int64_t tile_columns);
+
+/// Memory that the calling thread keeps from product to product, undefined at first; aligned to a page.
+void* scratch_of_thread(int64_t bytes);
 
 /// The instruction set that oneDNN uses, a dnnl::cpu_isa: each has the bits of those that it contains.
 unsigned onednn_isa();

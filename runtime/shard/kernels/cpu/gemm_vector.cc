@@ -20,21 +20,36 @@ namespace {
 
 constexpr int64_t kBlock = 512;  // terms that are added up in the type of arithmetic; blocks are added up in double
 
-/// out[i] = the sum of matrix[i][k] * vector[k].
-template <class T, class C, class R>
-void multiply_rows(const T* matrix, const C* vector, int64_t results, int64_t depth, R* out) {
-  parallel_for(results, depth, [&](int64_t first, int64_t last) {
+/// out[i] = the sum over b of sums[i * result_step + b * block_step], in this order.
+template <class C, class R>
+void add_blocks(const std::vector<C>& sums, int64_t blocks, int64_t result_step, int64_t block_step, int64_t results,
+                R* out) {
+  parallel_for(results, blocks, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      double sum = 0;
-      for (int64_t begin = 0; begin < depth; begin += kBlock) {
-        const T* row = matrix + i * depth + begin;
-        const C* factors = vector + begin;
-        sum += static_cast<double>(
-            sum_of<C>(std::min(kBlock, depth - begin), [=](int64_t k) { return static_cast<C>(row[k]) * factors[k]; }));
-      }
-      out[i] = R(static_cast<Compute<R>>(sum));
+      double total = 0;
+      for (int64_t b = 0; b < blocks; ++b)
+        total += static_cast<double>(sums[static_cast<size_t>(i * result_step + b * block_step)]);
+      out[i] = R(static_cast<Compute<R>>(total));
     }
   });
+}
+
+/// out[i] = the sum of matrix[i][k] * vector[k]. A block of a row is a job of its own, so that threads share a few long
+/// rows too.
+template <class T, class C, class R>
+void multiply_rows(const T* matrix, const C* vector, int64_t results, int64_t depth, R* out) {
+  const int64_t blocks = (depth + kBlock - 1) / kBlock;
+  std::vector<C> sums(static_cast<size_t>(results * blocks));
+  parallel_for(results * blocks, std::min(depth, kBlock), [&](int64_t first, int64_t last) {
+    for (int64_t job = first; job < last; ++job) {
+      const int64_t begin = job % blocks * kBlock;
+      const T* row = matrix + job / blocks * depth + begin;
+      const C* factors = vector + begin;
+      sums[static_cast<size_t>(job)] =
+          sum_of<C>(std::min(kBlock, depth - begin), [=](int64_t k) { return static_cast<C>(row[k]) * factors[k]; });
+    }
+  });
+  add_blocks(sums, blocks, blocks, 1, results, out);
 }
 
 /// sums[j] = the sum of vector[k] * matrix[k][j] for j below `columns`; rows of the matrix are `step` apart.
@@ -56,24 +71,21 @@ void sum_columns(const T* matrix, int64_t step, const C* vector, int64_t columns
   }
 }
 
-/// out[j] = the sum of vector[k] * matrix[k][j], for as many j at once as have room in the first-level cache.
+/// out[j] = the sum of vector[k] * matrix[k][j]. A job has as many j as have room in the first-level cache, and a block of
+/// k.
 template <class T, class C, class R>
 void multiply_columns(const T* matrix, const C* vector, int64_t results, int64_t depth, R* out) {
   constexpr int64_t kTile = 2048;  // long enough for the processor to read ahead in each row
-  const int64_t tiles = (results + kTile - 1) / kTile;
-  parallel_for(tiles, depth * std::min(results, kTile), [&](int64_t first, int64_t last) {
-    for (int64_t tile = first; tile < last; ++tile) {
-      const int64_t column = tile * kTile, n = std::min(kTile, results - column);
-      double totals[kTile] = {};
-      for (int64_t begin = 0; begin < depth; begin += kBlock) {
-        C sums[kTile];
-        sum_columns(matrix + begin * results + column, results, vector + begin, n, std::min(kBlock, depth - begin),
-                    sums);
-        for (int64_t j = 0; j < n; ++j) totals[j] += static_cast<double>(sums[j]);
-      }
-      for (int64_t j = 0; j < n; ++j) out[column + j] = R(static_cast<Compute<R>>(totals[j]));
+  const int64_t tiles = (results + kTile - 1) / kTile, blocks = (depth + kBlock - 1) / kBlock;
+  std::vector<C> sums(static_cast<size_t>(blocks * results));
+  parallel_for(blocks * tiles, std::min(depth, kBlock) * std::min(results, kTile), [&](int64_t first, int64_t last) {
+    for (int64_t job = first; job < last; ++job) {
+      const int64_t begin = job / tiles * kBlock, column = job % tiles * kTile;
+      sum_columns(matrix + begin * results + column, results, vector + begin, std::min(kTile, results - column),
+                  std::min(kBlock, depth - begin), sums.data() + job / tiles * results + column);
     }
   });
+  add_blocks(sums, blocks, 1, results, results, out);
 }
 
 template <class T, class R>

@@ -99,7 +99,7 @@ void run_row(const Network<T>& net, int64_t cell, int64_t k, int64_t b, const Su
 
 /// All steps of sequences [first, last), of which `projected` has the parts of the input.
 template <class T, class C>
-void run_sequences(const Network<T>& net, int64_t cell, int64_t first, int64_t last, const std::vector<C>& projected,
+void run_sequences(const Network<T>& net, int64_t cell, int64_t first, int64_t last, const C* projected,
                    const CellWeights<T>& weights, const Packed<C>& recurrent) {
   const int64_t count = last - first, gates = net.gates();
   std::vector<C> states(static_cast<size_t>(count * recurrent.step));
@@ -109,7 +109,7 @@ void run_sequences(const Network<T>& net, int64_t cell, int64_t first, int64_t l
     const Strided<C> h{net.h_before(cell, k, first), k == 0 ? net.hidden : net.kept_width(), 1};
     recurrent.add_products(count, h, states.data());
     for (int64_t r = 0; r < count; ++r) {
-      const C* const input = projected.data() + (net.step_of(cell, k) * net.batch + first + r) * gates;
+      const C* const input = projected + (net.step_of(cell, k) * net.batch + first + r) * gates;
       run_row(net, cell, k, first + r, Sums<C>{input, weights.inputs_bias.data(), states.data() + r * recurrent.step});
     }
   }
@@ -119,8 +119,11 @@ template <class T, class C>
 void run_cell(const Network<T>& net, int64_t cell, const std::vector<C>& input, std::span<const DenseTensor> list) {
   const CellWeights<T> weights(list, cell);
   const int64_t gates = net.gates(), inputs = net.inputs_of(cell / net.directions);
-  const std::vector<C> projected =
-      product(Product{net.time * net.batch, gates, inputs, false, true}, input.data(), weights.inputs.data());
+  // Not a vector, which would set zeros, in pages that are new each time.
+  const DenseTensor kept = DenseTensor::allocate(kCpu, {Dims{net.time * net.batch, gates}, dtype_of<C>});
+  C* const projected = kept.data<C>();
+  product_into(Product{net.time * net.batch, gates, inputs, false, true}, input.data(), weights.inputs.data(),
+               projected);
   const Packed<C> recurrent(net.hidden, gates, {weights.hidden.data(), 1, net.hidden});
   const int64_t together = sequences_of_job(net.batch), jobs = (net.batch + together - 1) / together;
   parallel_for(jobs, together * net.time * gates * (net.hidden / 8 + 8), [&](int64_t begin, int64_t end) {

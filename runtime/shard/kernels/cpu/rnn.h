@@ -57,11 +57,15 @@ class Packed {
   Packed(int64_t rows, int64_t columns, const Strided<C>& from)
       : step((columns + kProductColumns - 1) / kProductColumns * kProductColumns), rows_(rows),
         data_(size_t(rows * step)) {
-    for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < columns; ++j) {
-        const int64_t first = j / kStrip * kStrip;
-        data_[static_cast<size_t>(first * rows + i * width_of(first) + j - first)] =
-            from.data[i * from.row_step + j * from.column_step];
+    constexpr int64_t kSide = 16;  // of blocks whose cache lines are read and written at once
+    for (int64_t first = 0; first < columns; first += kStrip) {
+      const int64_t width = width_of(first), end = std::min(first + kStrip, columns);
+      C* const strip = data_.data() + first * rows;
+      for (int64_t block = 0; block < rows; block += kSide) {
+        for (int64_t j = first; j < end; ++j) {
+          for (int64_t i = block; i < std::min(block + kSide, rows); ++i)
+            strip[i * width + j - first] = from.data[i * from.row_step + j * from.column_step];
+        }
       }
     }
   }
@@ -84,19 +88,23 @@ class Packed {
 
 /// out = x * y, all in the type of arithmetic.
 template <class C>
-std::vector<C> product(const Product& p, const C* x, const C* y) {
+void product_into(const Product& p, const C* x, const C* y, C* out) {
   constexpr int64_t kLarge = 1 << 20;  // multiplications from which libraries are faster
-  std::vector<C> out(static_cast<size_t>(p.m * p.n));
-  if (out.empty() || p.k == 0) return out;
-  if (p.work() >= kLarge) {
-    multiply(p, {dtype_of<C>, x, y}, {dtype_of<C>, out.data()});
-    return out;
+  if (p.work() >= kLarge) return multiply(p, {dtype_of<C>, x, y}, {dtype_of<C>, out});
+  if (p.work() == 0) {
+    std::fill_n(out, p.m * p.n, C(0));
+    return;
   }
   const Steps sx = steps_of_x(p), sy = steps_of_y(p);
   const Packed<C> packed(p.k, p.n, {y, sy.row, sy.column});
   std::vector<C> rows(static_cast<size_t>(p.m * packed.step));
   packed.add_products(p.m, Strided<C>{x, sx.row, sx.column}, rows.data());
-  for (int64_t i = 0; i < p.m; ++i) std::copy_n(rows.data() + i * packed.step, p.n, out.data() + i * p.n);
+  for (int64_t i = 0; i < p.m; ++i) std::copy_n(rows.data() + i * packed.step, p.n, out + i * p.n);
+}
+template <class C>
+std::vector<C> product(const Product& p, const C* x, const C* y) {
+  std::vector<C> out(static_cast<size_t>(p.m * p.n));
+  product_into(p, x, y, out.data());
   return out;
 }
 
