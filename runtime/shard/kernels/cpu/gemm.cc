@@ -77,9 +77,8 @@ void multiply_widened(const Product& p, const Factors& factors, const Result& ou
   convert_elements(DType::float32, sums.data(), out.dtype, out.data, p.m * p.n);
 }
 
-}  // namespace
-
-void multiply(const Product& p, const Factors& factors, const Result& out) {
+/// The product without its epilogue.
+void multiply_whole(const Product& p, const Factors& factors, const Result& out) {
   if (p.m == 1 || p.n == 1) return multiply_vector(p, factors, out);
   const DType dtype = factors.dtype;
   if (dtype == DType::float64) {
@@ -88,10 +87,22 @@ void multiply(const Product& p, const Factors& factors, const Result& out) {
   }
   if (dtype == DType::float16 || (dtype == DType::bfloat16 && !onednn_multiplies_bfloat16()))
     return multiply_widened(p, factors, out);
-  if (p.work() > kJob) return multiply_blocks_by_onednn(p, factors, out);
   if (dtype == DType::bfloat16 || onednn_is_faster(p)) return multiply_by_onednn(p, factors, out);
   multiply_by_openblas(p, static_cast<const float*>(factors.x), static_cast<const float*>(factors.y),
                        static_cast<float*>(out.data), false, 0, p.m);
+}
+
+bool is_in_blocks(const Product& p, DType dtype) {
+  return p.m != 1 && p.n != 1 && p.work() > kJob &&
+         (dtype == DType::float32 || (dtype == DType::bfloat16 && onednn_multiplies_bfloat16()));
+}
+
+}  // namespace
+
+void multiply(const Product& p, const Factors& factors, const Result& out) {
+  if (is_in_blocks(p, factors.dtype)) return multiply_blocks_by_onednn(p, factors, out);
+  multiply_whole(p, factors, out);
+  finish(out, 0, p.m * p.n);
 }
 
 }  // namespace shard::cpu
