@@ -84,6 +84,8 @@ def cases():
             case(f"matmul {n}{end}", torch.matmul, ((n, n), (n, n)), dtype)
         case("matmul 1024 transposed y" + end, lambda x, y: x @ y.t(), ((1024, 1024), (1024, 1024)), dtype)
         case("matmul row" + end, torch.matmul, ((1, 4096), (4096, 4096)), dtype)
+        case("linear + gelu" + end, lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"),
+             ((2048, 1024), (4096, 1024), (4096,)), dtype)
         case("matmul batched" + end, torch.matmul, ((64, 128, 64), (64, 64, 128)), dtype)
         for causal in (False, True):
             name = ("attention causal" if causal else "attention") + end
@@ -141,6 +143,7 @@ def add_layer_cases(case, every, big):
         case(name, run, low=bounds[0] if bounds else -2, high=bounds[1] if bounds else 2)
     case("atan2", torch.atan2, (big, big))
     case("lerp", torch.lerp, (big, big, (1,)))
+    case("bias + relu", lambda x, b: torch.relu(x + b), (big, (COLUMNS,)))
     case("logsumexp", lambda x: x.logsumexp(1))
     case("cumprod", lambda x: x.cumprod(1), low=0.99, high=1.01)
     case("p_norm dim 1", lambda x: torch.linalg.vector_norm(x, 2, 1))

@@ -60,6 +60,9 @@ void add_basic_cases(Cases& all) {
     all["matmul 1024 transposed y" + end] =
         of([](Inputs& in) { return matmul(in[0], in[1], false, true); }, {{1024, 1024}, {1024, 1024}}, dtype);
     all["matmul row" + end] = of([](Inputs& in) { return matmul(in[0], in[1]); }, {{1, 4096}, {4096, 4096}}, dtype);
+    all["linear + gelu" + end] =
+        of([](Inputs& in) { return fused_gemm_epilogue(in[0], in[1], in[2], false, true, "gelu"); },
+           {{2048, 1024}, {4096, 1024}, {4096}}, dtype);
     all["matmul batched" + end] =
         of([](Inputs& in) { return matmul(in[0], in[1]); }, {{64, 128, 64}, {64, 64, 128}}, dtype);
     for (const bool causal : {false, true}) {

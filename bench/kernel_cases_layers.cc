@@ -36,6 +36,8 @@ void add_functions(Cases& all) {
       "digamma", [](const Tensor& x) { return digamma(x); }, 0.5, 4);
   all["atan2"] = of([](Inputs& in) { return atan2(in[0], in[1]); }, {{kRows, kColumns}, {kRows, kColumns}});
   all["lerp"] = of([](Inputs& in) { return lerp(in[0], in[1], in[2]); }, {{kRows, kColumns}, {kRows, kColumns}, {1}});
+  all["bias + relu"] =
+      of([](Inputs& in) { return fused_bias_act(in[0], in[1], {}, {}, {}, "relu"); }, {{kRows, kColumns}, {kColumns}});
   all["logsumexp"] = of([](Inputs& in) { return logsumexp(in[0], {1}, false, false); });
   all["cumprod"] = of([](Inputs& in) { return cumprod(in[0], 1); }, {{kRows, kColumns}}, DType::float32, 0.99, 1.01);
   all["p_norm dim 1"] = of([](Inputs& in) { return p_norm(in[0], 2, 1); });

@@ -108,6 +108,39 @@ TEST_CASE("fusion: in-place ops, views and other dtypes keep their order") {
       {ramp({100, 200}, 0.25f, -100), ramp({200}, -0.5f, 3)});
 }
 
+TEST_CASE("fusion: a loop of arithmetic is the epilogue of the product before it") {
+  const Tensor x = ramp({300, 64}, 0.001f, -0.4f), w = ramp({64, 200}, 0.002f, -0.9f), bias = ramp({200}, 0.1f, -3),
+               residual = ramp({300, 200}, 0.01f, -4);
+  const auto linear = [](const Tensors& in) -> Tensors { return {add(in[3], relu(add(matmul(in[0], in[1]), in[2])))}; };
+  CHECK(fused(linear, {x, w, bias, residual}) == 4);
+  CHECK(fused(linear, {ramp({700, 64}, 0.001f, -0.4f), ramp({64, 1500}, 0.002f, -0.9f), ramp({1500}, 0.1f, -3),
+                       ramp({700, 1500}, 0.01f, -4)}) == 4);  // blocks of columns
+  CHECK(fused(linear, {ramp({6, 100, 64}, 0.001f, -0.4f), ramp({6, 64, 90}, 0.002f, -0.9f), ramp({90}, 0.1f, -3),
+                       ramp({6, 100, 90}, 0.01f, -4)}) == 4);
+  CHECK(to_text(program::fuse_loops(program::trace(linear, {x, w, bias, residual}).program))
+            .find("add(x: %5, y: %3) with the one before") != std::string::npos);
+  // Functions, and 16 bits, gain nothing by it: the loop comes after the product.
+  CHECK(fused([](const Tensors& in) -> Tensors { return {gelu(add(matmul(in[0], in[1]), in[2]))}; }, {x, w, bias}) ==
+        2);
+  Tensors half;
+  for (const Tensor& each : {x, w, bias, residual}) half.push_back(cast(each, DType::bfloat16));
+  CHECK(fused(linear, half) == 3);
+}
+
+TEST_CASE("fusion: a loop that a product cannot be divided with comes after it") {
+  // It would write what the product still reads.
+  const auto writes = [](const Tensors& in) -> Tensors {
+    Tensor x = in[0];
+    add_(x, matmul(x, in[1]));
+    return {x};
+  };
+  CHECK(fused(writes, {ramp({200, 200}, 0.001f, -0.4f), ramp({200, 200}, 0.002f, -0.9f)}) == 0);
+  // Rows of the loop are longer than lines of the product.
+  const auto rows = [](const Tensors& in) -> Tensors { return {relu(add(matmul(in[0], in[1]), in[2]))}; };
+  CHECK(fused(rows, {ramp({50, 4, 32}, 0.001f, -0.4f), ramp({32, 64}, 0.002f, -0.9f), ramp({4, 64}, 0.1f, -3)}) == 2);
+  CHECK(fused(rows, {ramp({50, 4, 32}, 0.001f, -0.4f), ramp({32, 64}, 0.002f, -0.9f), ramp({64}, 0.1f, -3)}) == 3);
+}
+
 TEST_CASE("fusion: shards on a mesh, and gradients, are those of eager calls") {
   run_ranks(4, [](Rank&) {
     const ProcessMesh* const mesh = ProcessMesh::make({2, 2}, {}, {"a", "b"});

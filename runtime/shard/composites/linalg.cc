@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "shard/composites/fuses.h"
 #include "shard/ops/api.h"
 
 namespace shard::external {
@@ -87,16 +88,23 @@ Tensor dist(const Tensor& x, const Tensor& y, float p) {
 Tensor addmm(const Tensor& input, const Tensor& x, const Tensor& y, float beta, float alpha) {
   check_rank("addmm", "x", x, 2);
   check_rank("addmm", "y", y, 2);
-  const Tensor product = matmul(x, y, false, false);
-  const Dims &from = input.dims(), &to = product.dims();
-  const int lead = to.rank() - from.rank();
-  bool fits = lead >= 0;
-  for (int d = 0; fits && d < from.rank(); ++d) fits = from[d] == 1 || from[d] == to[d + lead];
-  if (!fits) {
-    fail(ErrorCode::shape_mismatch, "[addmm] input is {}, but must broadcast to the product of x and y, which is {}",
-         to_string(from), to_string(to));
-  }
-  return add(scale(input, beta), scale(product, alpha));
+  // One that is repeated in the result is scaled before, and not as often as it is repeated.
+  const bool large = input.defined() && input.dims().numel() >= call::kFusedElements;
+  const Tensor before = large ? Tensor() : scale(input, beta);
+  const auto multiplied = [&] { return matmul(x, y, false, false); };
+  const auto added = [&](const Tensor& product) {
+    const Dims &from = input.dims(), &to = product.dims();
+    const int lead = to.rank() - from.rank();
+    bool fits = lead >= 0;
+    for (int d = 0; fits && d < from.rank(); ++d) fits = from[d] == 1 || from[d] == to[d + lead];
+    if (!fits) {
+      fail(ErrorCode::shape_mismatch, "[addmm] input is {}, but must broadcast to the product of x and y, which is {}",
+           to_string(from), to_string(to));
+    }
+    return add(large ? scale(input, beta) : before, scale(product, alpha));
+  };
+  const bool fused = fuses(x.dims()[0] * y.dims()[1], input, x, y);
+  return fused ? call::run_fused(multiplied, added, call::LoopKind::arithmetic) : added(multiplied());
 }
 
 Tensor cross(const Tensor& x, const Tensor& y, int axis) {

@@ -32,7 +32,7 @@ struct FastGeluGrad {
 /// The gradient of gelu_tanh_of.
 struct GeluTanhGrad {
   template <class C>
-  static C apply(C x, C grad) {
+  static HWY_INLINE C apply(C x, C grad) {
     const GeluTanh<C> at = gelu_tanh_at(x);
     return grad * times_sigmoid(C(1) + at.x * at.slope * logistic_of(at.twice_u).rest, at.twice_u);
   }

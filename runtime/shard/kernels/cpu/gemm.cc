@@ -61,6 +61,18 @@ void multiply_doubles(const Product& p, const double* x, const double* y, double
   });
 }
 
+/// A product that is one job, without its epilogue.
+void multiply_whole(const Product& p, const Factors& factors, const Result& out) {
+  if (p.m == 1 || p.n == 1) return multiply_vector(p, factors, out);
+  if (factors.dtype == DType::float64) {
+    return multiply_doubles(p, static_cast<const double*>(factors.x), static_cast<const double*>(factors.y),
+                            static_cast<double*>(out.data));
+  }
+  if (factors.dtype == DType::bfloat16 || onednn_is_faster(p)) return multiply_by_onednn(p, factors, out);
+  multiply_by_openblas(p, static_cast<const float*>(factors.x), static_cast<const float*>(factors.y),
+                       static_cast<float*>(out.data), false, 0, p.m);
+}
+
 }  // namespace
 
 GemmGrid grid_of(const Product& p, int64_t tile_rows, int64_t tile_columns) {
@@ -93,21 +105,17 @@ void* scratch_of_thread(int64_t bytes) {
 }
 
 void multiply(const Product& p, const Factors& factors, const Result& out) {
-  if (p.m == 1 || p.n == 1) return multiply_vector(p, factors, out);
   const DType dtype = factors.dtype;
-  if (dtype == DType::float64) {
-    return multiply_doubles(p, static_cast<const double*>(factors.x), static_cast<const double*>(factors.y),
-                            static_cast<double*>(out.data));
+  if (p.m != 1 && p.n != 1 && dtype != DType::float64) {
+    const bool is_large = p.work() > kJob;
+    if (dtype == DType::float16 || (dtype == DType::bfloat16 && !onednn_multiplies_bfloat16()) ||
+        (dtype == DType::float32 && is_large))
+      return multiply_packed(p, factors, out);
+    if (is_large)
+      return processor_has_tiles() ? multiply_tiled(p, factors, out) : multiply_blocks_by_onednn(p, factors, out);
   }
-  if (dtype == DType::float16 || (dtype == DType::bfloat16 && !onednn_multiplies_bfloat16()))
-    return multiply_packed(p, factors, out);
-  if (p.work() > kJob) {
-    if (dtype == DType::float32) return multiply_packed(p, factors, out);
-    return processor_has_tiles() ? multiply_tiled(p, factors, out) : multiply_blocks_by_onednn(p, factors, out);
-  }
-  if (dtype == DType::bfloat16 || onednn_is_faster(p)) return multiply_by_onednn(p, factors, out);
-  multiply_by_openblas(p, static_cast<const float*>(factors.x), static_cast<const float*>(factors.y),
-                       static_cast<float*>(out.data), false, 0, p.m);
+  multiply_whole(p, factors, out);
+  finish(out, 0, p.m * p.n);
 }
 
 }  // namespace shard::cpu

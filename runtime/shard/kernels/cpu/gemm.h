@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "shard/core/dtype.h"
+#include "shard/kernels/cpu/epilogue.h"
 
 namespace shard::cpu {
 
@@ -22,7 +23,7 @@ inline Steps steps_of_x(const Product& p) { return p.transpose_x ? Steps{1, p.m}
 inline Steps steps_of_y(const Product& p) { return p.transpose_y ? Steps{1, p.k} : Steps{p.n, 1}; }
 
 /// The factors of a product and its result, whose dtype is that of the factors or that of sums:
-/// float32 for 16-bit factors.
+/// float32 for 16-bit factors. An epilogue gets rows of the result when they are complete.
 struct Factors {
   DType dtype;
   const void *x, *y;
@@ -30,13 +31,21 @@ struct Factors {
 struct Result {
   DType dtype;
   void* data;
+  const Epilogue* epilogue = nullptr;
+  int64_t first = 0;  // the number of the first element, as the epilogue counts
 };
+
+/// Tells the epilogue, if there is one, that these elements are complete.
+inline void finish(const Result& out, int64_t begin, int64_t end) {
+  if (out.epilogue != nullptr) (*out.epilogue)(out.first + begin, out.first + end);
+}
 
 /// The product of floats, on the threads of the caller. Sums are in the dtype of sums, and each is
 /// rounded once. The result does not depend on the number of threads.
 void multiply(const Product& p, const Factors& factors, const Result& out);
 
-/// A product where m or n is 1: the matrix is read once, in order.
+/// A product where m or n is 1: the matrix is read once, in order. This and the next leave the epilogue to the caller; those that
+/// run on several threads call it.
 void multiply_vector(const Product& p, const Factors& factors, const Result& out);
 
 /// The same by oneDNN on the calling thread. Dtypes are float32 or bfloat16.

@@ -179,6 +179,8 @@ void multiply_strips(const Product& p, const uint16_t* x, const uint16_t* y, con
         multiply_tiles(blocks, x + i * strip, y + j * strip, sums);
         store_sums(p, sums, i * kStrip, j * kStrip, out);
       }
+      const bool is_complete = strips.y_begin == 0 && strips.y_end * kStrip >= p.n && first + together >= strips.y_end;
+      if (is_complete) finish(out, i * kStrip * p.n, std::min((i + 1) * kStrip, p.m) * p.n);
     }
   }
   end_tiles();
@@ -227,6 +229,7 @@ void multiply_tiled(const Product& p, const Factors& factors, const Result& out)
                       out);
     }
   });
+  if (grid.columns > 1) finish(out, 0, p.m * p.n);  // rows are complete when all jobs are
 }
 
 #else

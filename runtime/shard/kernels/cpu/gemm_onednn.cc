@@ -162,9 +162,12 @@ void multiply_blocks_by_onednn(const Product& p, const Factors& factors, const R
         const Block each = block(job % row_parts, job / row_parts);
         const PackedColumns& y = columns[static_cast<size_t>(job / row_parts)];
         multiply_block(p, factors, out, each, y.format, y.bytes.defined() ? y.bytes.raw() : y_data(p, each, factors));
+        if (column_parts == 1) finish(out, each.row * p.n, (each.row + each.rows) * p.n);
       }
     });
   } catch (const dnnl::error& error) { refuse(p, error); }
+  // Rows of several blocks would be complete only when the first of them has left the cache, or after more reads of y.
+  if (column_parts > 1) finish(out, 0, p.m * p.n);
 }
 
 }  // namespace shard::cpu

@@ -171,6 +171,8 @@ struct Part {
   int64_t rows, columns, depth;
   float* sums;
   int64_t sums_step;
+  const Result* finished = nullptr;  // is told of rows that are complete
+  int64_t row = 0;                   // the first row, in the whole result
 };
 
 /// Copies strips [first, last) of x, of `depth` columns.
@@ -229,6 +231,9 @@ void multiply_part(const Part<T>& part) {
                          strip + (s - first) * kStripSize, panel, part.sums + row * part.sums_step + column,
                          part.sums_step, b > 0);
         }
+        if (part.finished != nullptr && b + 1 == blocks && column + columns == part.columns)
+          finish(*part.finished, (part.row + strip_begin(part.rows, strips, first)) * part.columns,
+                 (part.row + strip_begin(part.rows, strips, last)) * part.columns);
       }
     }
   }
@@ -245,7 +250,8 @@ struct Range {
 };
 
 template <class T, class R>
-void multiply_job(const Product& p, const T* x, const T* y, const Range& rows, const Range& columns, R* out) {
+void multiply_job(const Product& p, const T* x, const T* y, const Range& rows, const Range& columns,
+                  const Result& result) {
   const Steps sx = steps_of_x(p), sy = steps_of_y(p);
   Part<T> part{x + rows.begin * sx.row,
                y + columns.begin * sy.column,
@@ -256,9 +262,11 @@ void multiply_job(const Product& p, const T* x, const T* y, const Range& rows, c
                p.k,
                nullptr,
                0};
-  R* const to = out + rows.begin * p.n + columns.begin;
+  R* const to = static_cast<R*>(result.data) + rows.begin * p.n + columns.begin;
+  const bool whole_rows = part.columns == p.n;
   if constexpr (std::is_same_v<R, float>) {
-    part.sums = to, part.sums_step = p.n;
+    part.sums = to, part.sums_step = p.n, part.row = rows.begin;
+    part.finished = whole_rows ? &result : nullptr;
     multiply_part(part);
   } else {
     const DenseTensor sums = DenseTensor::allocate(kCpu, {Dims{part.rows, part.columns}, DType::float32});
@@ -266,26 +274,28 @@ void multiply_job(const Product& p, const T* x, const T* y, const Range& rows, c
     multiply_part(part);
     for (int64_t i = 0; i < part.rows; ++i)
       convert_elements(DType::float32, part.sums + i * part.columns, dtype_of<R>, to + i * p.n, part.columns);
+    if (whole_rows) finish(result, rows.begin * p.n, rows.end * p.n);
   }
 }
 
 template <class T, class R>
-void multiply_typed(const Product& p, const T* x, const T* y, R* out) {
+void multiply_typed(const Product& p, const T* x, const T* y, const Result& result) {
   const GemmGrid grid = grid_of(p, kRows, panel_width());
   parallel_for(grid.rows * grid.columns, kGrain, [&](int64_t first, int64_t last) {
     for (int64_t job = first; job < last; ++job) {
-      multiply_job(p, x, y, Range(p.m, grid.rows, kRows, job % grid.rows),
-                   Range(p.n, grid.columns, panel_width(), job / grid.rows), out);
+      multiply_job<T, R>(p, x, y, Range(p.m, grid.rows, kRows, job % grid.rows),
+                         Range(p.n, grid.columns, panel_width(), job / grid.rows), result);
     }
   });
+  if (grid.columns > 1) finish(result, 0, p.m * p.n);  // rows are complete when all jobs are
 }
 
 void multiply_packed_for_target(const Product& p, const Factors& factors, const Result& out) {
   visit_dtype(factors.dtype, [&]<class T>(TypeTag<T>) {
     if constexpr (is_half<T> || std::is_same_v<T, float>) {
       const T *x = static_cast<const T*>(factors.x), *y = static_cast<const T*>(factors.y);
-      if (out.dtype == DType::float32) multiply_typed(p, x, y, static_cast<float*>(out.data));
-      else multiply_typed(p, x, y, static_cast<T*>(out.data));
+      if (out.dtype == DType::float32) multiply_typed<T, float>(p, x, y, out);
+      else multiply_typed<T, T>(p, x, y, out);
     }
   });
 }

@@ -71,7 +71,8 @@ Product product_of(const DenseTensor& x, const DenseTensor& y, bool transpose_x,
 
 /// R is the dtype of x and y or, for 16-bit ones, float.
 template <class T, class R>
-void multiply_batches(Product p, const Batches& batches, const T* x, const T* y, R* out) {
+void multiply_batches(Product p, const Batches& batches, const T* x, const T* y, R* out,
+                      const Epilogue* epilogue = nullptr) {
   int64_t count = batches.out.numel();
   if (!p.transpose_x && batches.y.numel() == 1 &&
       batches.x == batches.out) {  // one matrix for all batches: one product
@@ -86,11 +87,12 @@ void multiply_batches(Product p, const Batches& batches, const T* x, const T* y,
       R* const out_of = out + b * size_out;
       if constexpr (is_float<T>) {
         if (p.work() > kTiny) {
-          multiply(p, {dtype_of<T>, x_of, y_of}, {dtype_of<R>, out_of});
+          multiply(p, {dtype_of<T>, x_of, y_of}, {dtype_of<R>, out_of, epilogue, b * size_out});
           continue;
         }
       }
       multiply_plain(p, x_of, y_of, out_of);
+      if (epilogue != nullptr) (*epilogue)(b * size_out, (b + 1) * size_out);
     }
   });
 }
@@ -105,13 +107,14 @@ void check_blas_sizes(const OpContext& ctx, const DenseTensor& x, const DenseTen
 template <class T>
 void matmul(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bool transpose_x, bool transpose_y,
             DenseTensor& out) {
+  const Epilogue* const epilogue = take_epilogue();
   if (out.numel() == 0) return;
   const Product p = product_of(x, y, transpose_x, transpose_y);
   const int tail = (x.dims().rank() > 1 ? 1 : 0) + (y.dims().rank() > 1 ? 1 : 0);
   const Dims batch_dims(std::span<const int64_t>(out.dims().begin(), static_cast<size_t>(out.dims().rank() - tail)));
   const Batches batches{batch_dims, leading(x.dims()), leading(y.dims())};
   if (is_float<T>) check_blas_sizes(ctx, x, y, p);
-  multiply_batches(p, batches, x.data<T>(), y.data<T>(), out.data<T>());
+  multiply_batches(p, batches, x.data<T>(), y.data<T>(), out.data<T>(), epilogue);
 }
 
 /// out = sums + added, which may be absent, rounded once to the dtype of out.
@@ -151,6 +154,7 @@ void linear_param_grad_add(const OpContext& ctx, const DenseTensor& x, const Den
 void register_matmul() {
   openblas_set_num_threads(1);  // several ranks call it at once; threads are ours to divide
   for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("matmul", kBackend, dtype_of<T>, &matmul<T>); });
+  note_epilogue("matmul");
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("fused_linear_param_grad_add", kBackend, dtype_of<T>, &linear_param_grad_add<T>);
   });

@@ -88,7 +88,7 @@ struct Gelu {
 };
 struct ApproximateGelu {
   template <class C>
-  static C apply(C x) {
+  static HWY_INLINE C apply(C x) {
     return gelu_tanh_of(x);
   }
 };

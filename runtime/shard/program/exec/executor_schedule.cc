@@ -1,16 +1,19 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "shard/call/fused_loop.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/program/exec/executor_parts.h"
-#include "shard/program/exec/fusion.h"
 #include "shard/program/ir/cost.h"
+#include "shard/program/ir/loops.h"
 #include "shard/program/ir/refusals.h"
 
 namespace shard::program {
 
 using call::BoundStep;
 using call::BoundTensor;
+using call::FusedLoop;
+using call::FusedTensor;
 
 namespace {
 
@@ -71,13 +74,15 @@ class Executor::Schedule {
     executor_.steps_ = std::move(steps);
   }
 
-  /// The tensors of a step that may be part of a loop; empty for other steps.
-  std::vector<FusedTensor> fusable(const Step& step) {
-    const Op& op = program_.ops[step.op];
-    if (op.kind != Kind::call || !op.entry->op->pointwise) return {};
+  std::vector<FusedTensor> tensors_of(const Step& step) {
     std::vector<FusedTensor> tensors;
     for (const BoundTensor& each : step.step->tensors()) tensors.push_back({each, &root_at(*each.tensor)});
     return tensors;
+  }
+
+  /// The tensors of a step that may be part of a loop; empty for other steps.
+  std::vector<FusedTensor> fusable(const Step& step) {
+    return is_looped(program_.ops[step.op]) ? tensors_of(step) : std::vector<FusedTensor>();
   }
 
   /// Turns steps of ops that join each other, and have one step each, into loops. Buffers that a
@@ -105,7 +110,8 @@ class Executor::Schedule {
       if (loop && (!program_.ops[step.op].joins || !loop->add(*step.step, tensors))) close();
       if (!loop) {
         loop.emplace(executor_.options_.fuse_block);
-        if (!loop->add(*step.step, tensors)) loop.reset();
+        const bool leads = steps_of[step.op] == 1 && step.computes && leads_loop(program_.ops[step.op]);
+        if (!(leads ? loop->follow(*step.step, tensors_of(step)) : loop->add(*step.step, tensors))) loop.reset();
       }
       (loop ? group : steps).push_back(std::move(step));
     }

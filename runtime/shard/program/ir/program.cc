@@ -7,6 +7,7 @@
 #include "shard/core/grad_mask.h"
 #include "shard/dist/dist_tensor.h"
 #include "shard/program/ir/infer.h"
+#include "shard/program/ir/loops.h"
 #include "shard/reshard/plan.h"
 
 namespace shard::program {
@@ -170,13 +171,12 @@ class Verifier {
   }
 
   /// Ops that run together are either all reshards, none of which reads a result of another, or all
-  /// elementwise ops.
+  /// elementwise ops but for the first, whose kernel may be one that takes their loop as its epilogue.
   void check_joins(size_t i, const Op& op) {
     const Op* const first = group_begin_ < 0 ? nullptr : &program_.ops[static_cast<size_t>(group_begin_)];
-    const auto is_pointwise = [](const Op& each) { return each.kind == Kind::call && each.entry->op->pointwise; };
     const bool moves = first != nullptr && first->kind == Kind::reshard && op.kind == Kind::reshard &&
                        program_.value(op.inputs[0].value).op < group_begin_;
-    const bool loops = first != nullptr && is_pointwise(*first) && is_pointwise(op);
+    const bool loops = first != nullptr && (is_looped(*first) || leads_loop(*first)) && is_looped(op);
     if (!moves && !loops) problem("op {} ({}) cannot run together with the op before it", i, op.name());
   }
 

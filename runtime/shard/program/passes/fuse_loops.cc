@@ -1,15 +1,16 @@
 #include <algorithm>
 
+#include "shard/call/fused_loop.h"
+#include "shard/program/ir/loops.h"
 #include "shard/program/ir/rewrite.h"
 #include "shard/program/passes/passes.h"
 
 namespace shard::program {
 namespace {
 
-/// The type that determines the length of a loop over this op; null if the op cannot be part of a
-/// loop.
+/// The type that determines the length of a loop over this op, or after it; null if there is none.
 const Type* looped(const Program& program, const Op& op) {
-  if (op.kind != Kind::call || !op.entry->op->pointwise || op.outputs.size() != 1 || op.outputs[0] == 0) return nullptr;
+  if ((!is_looped(op) && !leads_loop(op)) || op.outputs.size() != 1 || op.outputs[0] == 0) return nullptr;
   const Type& out = program.value(op.outputs[0]).type;
   return out.device == kCpu ? &out : nullptr;
 }
@@ -19,18 +20,30 @@ bool as_long(const Type& a, const Type& b) {
          (a.spec == nullptr ? a.meta.dims.numel() == b.meta.dims.numel() : a.meta.dims == b.meta.dims);
 }
 
+/// Which ops join the op before. A loop joins a product if all of it is arithmetic, and so gains by that.
+std::vector<bool> find_joins(const Program& program) {
+  std::vector<bool> joins(program.ops.size(), false);
+  bool arithmetic = true;  // of what joins the op, and so on to the end of the loop
+  for (size_t i = program.ops.size(); i-- > 1;) {
+    const Op &op = program.ops[i], &before = program.ops[i - 1];
+    const Type *const type = looped(program, op), *const other = looped(program, before);
+    arithmetic = is_arithmetic(op) && (i + 1 == program.ops.size() || !joins[i + 1] || arithmetic);
+    if (type == nullptr || other == nullptr || !is_looped(op) || !as_long(*type, *other)) continue;
+    joins[i] = is_looped(before) || (arithmetic && call::gains_by_epilogue(other->meta.dtype));
+  }
+  return joins;
+}
+
 }  // namespace
 
 Program fuse_loops(const Program& program) {
+  const std::vector<bool> joins = find_joins(program);
   Program result;
   Rewriter copy(program, result);
   copy.enter_all();
-  const Type* before = nullptr;
   for (size_t i = 0; i < program.ops.size(); ++i) {
-    const Type* const type = looped(program, program.ops[i]);
     copy.copy(i);
-    result.ops.back().joins = program.ops[i].joins || (type != nullptr && before != nullptr && as_long(*type, *before));
-    before = type;
+    result.ops.back().joins = program.ops[i].joins || joins[i];
   }
   copy.leave_all();
   return result;
