@@ -12,14 +12,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <memory>
-#include <new>
 #include <type_traits>
 #include <vector>
 
 #include "shard/kernels/cpu/attention_sequence.h"
 #include "shard/kernels/cpu/gemm.h"
 #include "shard/kernels/cpu/product.h"
+#include "shard/kernels/cpu/scratch.h"
 #include "shard/kernels/cpu/transpose.h"
 #include "shard/kernels/cpu/value.h"
 
@@ -91,22 +90,6 @@ bool is_finite(F x) {
   if constexpr (std::is_same_v<F, bfloat16>) return (x.bits & 0x7f80u) != 0x7f80u;
   else return std::abs(x) <= std::numeric_limits<F>::max();
 }
-
-/// Memory that begins where a line of the caches does, for which instructions are fastest. Its numbers are arbitrary.
-template <class F>
-class Scratch {
- public:
-  explicit Scratch(int64_t size)
-      : data_(static_cast<F*>(::operator new(static_cast<size_t>(size) * sizeof(F), kAlignment))) {}
-  F* get() const { return data_.get(); }
-
- private:
-  static constexpr std::align_val_t kAlignment{64};
-  struct Free {
-    void operator()(F* data) const { ::operator delete(data, kAlignment); }
-  };
-  std::unique_ptr<F, Free> data_;
-};
 
 /// Rows of numbers in a buffer, which are added up with weights; all are 0 at first.
 template <class F>
