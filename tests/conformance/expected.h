@@ -32,7 +32,7 @@ using ExpectedRows = std::map<std::tuple<std::string, std::string, char, std::st
 ExpectedRows read_expected(const std::string& folder);
 
 /// What is wrong with an output, else "". Integers and bools are compared exactly, floats with the bound that
-/// tolerance() states.
-std::string difference(const DenseTensor& actual, const ExpectedTensor& expected, double largest_input);
+/// tolerance() states, for an op that has `rounded` factors of its sums to the dtype or for others.
+std::string difference(const DenseTensor& actual, const ExpectedTensor& expected, double largest_input, bool rounded);
 
 }  // namespace shard::testing

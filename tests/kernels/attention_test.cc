@@ -1,4 +1,6 @@
 // Kernels of attention and rotary positions against plain references, whole and in shards.
+#include <tbb/global_control.h>
+
 #include <algorithm>
 
 #include "kernels/kernel_testing.h"
@@ -123,16 +125,17 @@ DenseTensor piece_of(const DenseTensor& x, int d, int64_t first, int64_t n) {
 }
 
 TEST_CASE("a shard of the queries, heads or batches has the bits of the whole, with dropout too") {
+  const DType dtype = GENERATE(DType::float32, DType::bfloat16, DType::float64);
   const Shape s{2, 20, 80, 4, 2, 8, 8};
-  const DenseTensor q = arbitrary({2, 20, 4, 8}, DType::float32, 1);
-  const DenseTensor k = arbitrary({2, 80, 2, 8}, DType::float32, 2), v = arbitrary({2, 80, 2, 8}, DType::float32, 3);
+  const DenseTensor q = arbitrary({2, 20, 4, 8}, dtype, 1);
+  const DenseTensor k = arbitrary({2, 80, 2, 8}, dtype, 2), v = arbitrary({2, 80, 2, 8}, dtype, 3);
   const DenseTensor seed = tensor({7, 9}, {2}, DType::int64);
-  Outputs whole(s, DType::float32, false);
-  call<FlashAttn>("flash_attn", DType::float32, q, k, v, seed, DenseTensor(), 0.5f, true, false, false, "", RandomKey{},
+  Outputs whole(s, dtype, false);
+  call<FlashAttn>("flash_attn", dtype, q, k, v, seed, DenseTensor(), 0.5f, true, false, false, "", RandomKey{},
                   whole.out, whole.softmax, whole.lse, whole.seed_offset);
   CHECK(values(whole.seed_offset) == std::vector<double>{7, 9});
-  Outputs undropped(s, DType::float32, false);
-  call<FlashAttn>("flash_attn", DType::float32, q, k, v, seed, DenseTensor(), 0.5f, true, false, true, "", RandomKey{},
+  Outputs undropped(s, dtype, false);
+  call<FlashAttn>("flash_attn", dtype, q, k, v, seed, DenseTensor(), 0.5f, true, false, true, "", RandomKey{},
                   undropped.out, undropped.softmax, undropped.lse, undropped.seed_offset);
   CHECK(values(undropped.out) != values(whole.out));
   CHECK(values(undropped.lse) == values(whole.lse));
@@ -156,10 +159,39 @@ TEST_CASE("a shard of the queries, heads or batches has the bits of the whole, w
     const Box inputs[] = {q_box, k_box, k_box, {{2}, {0}}, {}};
     const LocalCall local{inputs, {}, nullptr, {}};
     const Dims& d = shard.dims();
-    Outputs part({d[0], d[1], 80, d[2], kp.dims()[2], 8, 8}, DType::float32, false);
-    call_in<FlashAttn>({"flash_attn", &local}, "flash_attn", DType::float32, shard, kp, vp, seed, DenseTensor(), 0.5f,
-                       true, false, false, "", RandomKey{}, part.out, part.softmax, part.lse, part.seed_offset);
+    Outputs part({d[0], d[1], 80, d[2], kp.dims()[2], 8, 8}, dtype, false);
+    call_in<FlashAttn>({"flash_attn", &local}, "flash_attn", dtype, shard, kp, vp, seed, DenseTensor(), 0.5f, true,
+                       false, false, "", RandomKey{}, part.out, part.softmax, part.lse, part.seed_offset);
     CHECK(values(part.out) == values(piece_of(whole.out, cut.dim, cut.first, cut.n)));
+  }
+}
+
+using FlashAttnGrad = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+                           const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+                           const DenseTensor&, float, bool, bool, DenseTensor&, DenseTensor&, DenseTensor&);
+
+TEST_CASE("gradients of few heads have the same bits on one thread and on several, which divide heads") {
+  const Shape s{1, 300, 700, 2, 1, 24, 20};
+  const DenseTensor seed = tensor({7, 9}, {2}, DType::int64), none;
+  for (const DType dtype : kFloatDTypes) {
+    const DenseTensor q = arbitrary({1, 300, 2, 24}, dtype, 1), k = arbitrary({1, 700, 1, 24}, dtype, 2),
+                      v = arbitrary({1, 700, 1, 20}, dtype, 3), out_grad = arbitrary({1, 300, 2, 20}, dtype, 4);
+    for (const bool causal : {false, true}) {
+      std::vector<std::vector<double>> all[2];
+      for (const size_t threads : {1, 4}) {
+        const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, threads);
+        Outputs o(s, dtype, false);
+        call<FlashAttn>("flash_attn", dtype, q, k, v, seed, none, 0.25f, causal, false, false, "", RandomKey{}, o.out,
+                        o.softmax, o.lse, o.seed_offset);
+        DenseTensor grads[] = {uninitialized(q.dims(), dtype), uninitialized(k.dims(), dtype),
+                               uninitialized(v.dims(), dtype)};
+        call<FlashAttnGrad>("flash_attn_grad", dtype, q, k, v, o.out, o.lse, o.seed_offset, none, out_grad, 0.25f,
+                            causal, false, grads[0], grads[1], grads[2]);
+        all[threads == 4].push_back(values(o.out));
+        for (const DenseTensor& each : grads) all[threads == 4].push_back(values(each));
+      }
+      CHECK(all[0] == all[1]);
+    }
   }
 }
 

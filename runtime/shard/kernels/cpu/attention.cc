@@ -8,6 +8,7 @@
 #include "hwy/highway.h"
 
 #include "shard/kernels/cpu/attention.h"
+#include "shard/kernels/cpu/attention_grad.h"
 #include "shard/kernels/cpu/parts.h"
 #include "shard/kernels/cpu/register.h"
 
@@ -30,25 +31,26 @@ int64_t gathered_numbers(const DenseTensor& q, const DenseTensor& v) {
 }
 
 /// The numbers of the block of queries from `first` on, to be gathered.
-template <class T, class C>
-void store_part(const Attention<T>& a, int64_t first, const Block<C>& block, C* to) {
+template <class T, class F>
+void store_part(const Attention<T>& a, int64_t first, const Block<F>& block, Sum<F>* to) {
   const int64_t width = a.value_width();
   for (int64_t i = 0; i < std::min(kQueries, a.queries - first); ++i, to += width + 2) {
     to[0] = block.largest[i];
     to[1] = block.total[i];
-    std::copy_n(block.sums.data() + i * block.value_step, width, to + 2);
+    std::copy_n(block.sums.get() + i * block.value_step, width, to + 2);
   }
 }
 
 /// Combines those of all ranks, which begin at `at`: each part is scaled to the largest score of all. A part that
 /// weighs nothing beside it adds nothing, even if it is not finite.
-template <class T, class C>
-void combine_parts(const Attention<T>& a, int64_t first, const Parts<C>& parts, int64_t at, Block<C>& block) {
+template <class T, class F>
+void combine_parts(const Attention<T>& a, int64_t first, const Parts<Sum<F>>& parts, int64_t at, Block<F>& block) {
+  using C = Sum<F>;
   const int64_t width = a.value_width();
   for (int64_t i = 0; i < std::min(kQueries, a.queries - first); ++i, at += width + 2) {
     C largest = lowest<C>(), total = 0;
     for (int64_t part = 0; part < parts.count(); ++part) largest = Larger()(largest, parts.of(part)[at]);
-    C* const sums = block.sums.data() + i * block.value_step;
+    C* const sums = block.sums.get() + i * block.value_step;
     std::fill_n(sums, width, C(0));
     for (int64_t part = 0; part < parts.count() && largest != lowest<C>(); ++part) {
       const C* const from = parts.of(part) + at;
@@ -72,15 +74,17 @@ void attend_to_parts(const OpContext& ctx, const std::vector<Attended<T>>& all, 
     const int64_t line = (&to - all.data()) * to.a.q.heads + h;
     return (line * to.a.queries + first) * (to.a.value_width() + 2);
   };
-  for_blocks(all, [&](const Attended<T>& to, int64_t h, int64_t first, Block<C>& block) {
-    attend(to.a, h, first, block);
-    store_part(to.a, first, block, mine.data() + place(to, h, first));
-  });
-  const Parts<C> parts = gather_parts(ctx, mine);
-  for_blocks(all, [&](const Attended<T>& to, int64_t h, int64_t first, Block<C>& block) {
-    load_queries(to.a, h, first, std::min(kQueries, to.a.queries - first), block);  // for scores of softmax
-    combine_parts(to.a, first, parts, place(to, h, first), block);
-    store_results(to, h, first, block);
+  with_factors<T>([&]<class F>() {
+    for_blocks<F>(all, [&](const Attended<T>& to, int64_t h, int64_t first, Block<F>& block) {
+      attend(to.a, h, first, block);
+      store_part(to.a, first, block, mine.data() + place(to, h, first));
+    });
+    const Parts<C> parts = gather_parts(ctx, mine);
+    for_blocks<F>(all, [&](const Attended<T>& to, int64_t h, int64_t first, Block<F>& block) {
+      load_queries(to.a, h, first, std::min(kQueries, to.a.queries - first), block);  // for scores of softmax
+      combine_parts(to.a, first, parts, place(to, h, first), block);
+      store_results(to, h, first, block);
+    });
   });
 }
 

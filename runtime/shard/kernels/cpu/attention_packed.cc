@@ -8,6 +8,7 @@
 #include "hwy/highway.h"
 
 #include "shard/kernels/cpu/attention.h"
+#include "shard/kernels/cpu/attention_grad.h"
 #include "shard/kernels/cpu/data_check.h"
 #include "shard/kernels/cpu/register.h"
 
@@ -202,26 +203,26 @@ void memory_efficient_attention(const OpContext& ctx, const DenseTensor& query, 
 }
 
 /// Adds the gradients of the scores of queries [first, first + rows) to `sums`, [query][keys], or to one row of it.
-template <class T>
-void add_slopes(const AttentionGrad<T>& g, int64_t h, int64_t first, int64_t rows, bool one_row,
-                GradBlock<Compute<T>>& block, int64_t keys, Compute<T>* sums) {
+template <class T, class F>
+void add_slopes(const AttentionGrad<T>& g, int64_t h, int64_t first, int64_t rows, bool one_row, GradBlock<F>& block,
+                int64_t keys, Sum<F>* sums) {
   load_grads(g, h, first, rows, block);
   const int64_t end = g.a.visible(first + rows - 1);
-  for (int64_t start = 0; start < end; start += kKeys) {
-    const int64_t n = std::min(kKeys, end - start);
+  for (int64_t start = 0; start < end; start += kKeys<F>) {
+    const int64_t n = std::min(kKeys<F>, end - start);
     for (int64_t i = weigh(g, h, first, rows, start, n, block); i < rows; ++i) {
-      Compute<T>* to = sums + (one_row ? 0 : i * keys) + start;
-      for (int64_t j = 0; j < n; ++j) to[j] += block.slopes[size_t(i * kKeys + j)];
+      Sum<F>* to = sums + (one_row ? 0 : i * keys) + start;
+      for (int64_t j = 0; j < n; ++j) to[j] += static_cast<Sum<F>>(block.factors(i)[j]);
     }
   }
 }
 
 /// The gradient of the bias [batch, heads, queries, keys]: those of the scores, summed over the dims of size 1 in their
 /// order. Scores are computed again, so that no [batch, heads, queries, keys] is stored where it is broadcast.
-template <class T>
+template <class F, class T>
 void bias_grads(const std::vector<AttentionGrad<T>>& all, int64_t queries, int64_t heads,
                 const DenseTensor& bias_grad) {
-  using C = Compute<T>;
+  using C = Sum<F>;
   const Dims& dims = bias_grad.dims();
   const bool one_row = dims[2] == 1;
   const int64_t blocks = one_row ? 1 : (queries + kQueries - 1) / kQueries, keys = dims[3];
@@ -236,7 +237,7 @@ void bias_grads(const std::vector<AttentionGrad<T>>& all, int64_t queries, int64
       std::vector<C> sums(size_t(lines * keys));
       for (const AttentionGrad<T>& g : all) {
         if (dims[0] != 1 && &g != &all[size_t(batch)]) continue;
-        GradBlock<C> block(std::min(kQueries, queries), g.a.width(), g.a.value_width());
+        GradBlock<F> block(std::min(kQueries, queries), g.a.width(), g.a.value_width());
         for (int64_t h = dims[1] == 1 ? 0 : head; h < (dims[1] == 1 ? heads : head + 1); ++h)
           for (int64_t first = from; first < to; first += kQueries)
             add_slopes(g, h, first, std::min(kQueries, to - first), one_row, block, keys, sums.data());
@@ -282,7 +283,9 @@ void memory_efficient_attention_grad(const OpContext& ctx, const DenseTensor& qu
                    rows_of<T>(key_grad, s.batch, s.first_key), rows_of<T>(value_grad, s.batch, s.first_key)});
   }
   attention_grads(all);
-  if (bias.defined()) bias_grads(all, query.dims()[1], query.dims()[2], wide_bias(bias_grad));
+  if (bias.defined()) {
+    with_factors<T>([&]<class F>() { bias_grads<F>(all, query.dims()[1], query.dims()[2], wide_bias(bias_grad)); });
+  }
 }
 
 void register_packed_attention_for_target() {

@@ -74,6 +74,14 @@ GemmGrid grid_of(const Product& p, int64_t tile_rows, int64_t tile_columns);
 /// Memory that the calling thread keeps from product to product, undefined at first; aligned to a page.
 void* scratch_of_thread(int64_t bytes);
 
+/// out = x * y, or out += x * y where it `adds`, by oneDNN on the calling thread, for blocks in the caches that are
+/// multiplied again and again: each thread keeps the code for their sizes. Dtypes of factors are float32 or, where
+/// onednn_multiplies_bfloat16(), bfloat16. An element of the result depends only on its row of x and column of y,
+/// whatever m and n are, and factors of 0 at the end of k do not change it, if sizes are multiples of kBlockStep; m may
+/// also be 8, 16 or 24 for float32.
+void multiply_block(const Product& p, const Factors& factors, float* out, bool adds);
+inline constexpr int64_t kBlockStep = 32;
+
 /// The instruction set that oneDNN uses, a dnnl::cpu_isa: each has the bits of those that it contains.
 unsigned onednn_isa();
 /// False where oneDNN has no fast code for products of bfloat16 on this processor.
