@@ -186,7 +186,9 @@ Tensor nanmedian_grad(const Tensor& x, const Tensor& medians, const Tensor& out_
 }
 
 Tensor cumprod_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, int dim) {
-  return external::cumprod_grad(x, out, out_grad, dim);
+  if (autograd::records(x, out, out_grad)) return external::cumprod_grad(x, out, out_grad, dim);
+  return call::dispatch(ops::cumprod_grad, dist::cumprod_grad, infer::cumprod_grad,
+      dense::cumprod_grad, x, out, out_grad, dim);
 }
 
 Tensor cummax_grad(const Tensor& x, const Tensor& indices, const Tensor& out_grad, int axis,

@@ -137,6 +137,8 @@ SHARD_API Tensor frobenius_norm_grad(const Tensor& x, const Tensor& out, const T
 /// out_grad at the places medians, half of it at each of two; 0 elsewhere.
 SHARD_API Tensor nanmedian_grad(const Tensor& x, const Tensor& medians, const Tensor& out_grad,
     const IntArray& axis, bool keepdim, const std::string& mode);
+/// The gradient of cumprod, of the shape and dtype of x, whether x has zeros or not; all three of
+/// one shape and float dtype.
 SHARD_API Tensor cumprod_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, int dim);
 SHARD_API Tensor cummax_grad(const Tensor& x, const Tensor& indices, const Tensor& out_grad,
     int axis, DType dtype);

@@ -126,6 +126,13 @@ std::tuple<Meta, Meta> nanmedian(const OpContext& ctx, const Meta& x, const IntA
   return {out_meta, medians_meta};
 }
 
+Meta cumprod_grad(const OpContext& ctx, const Meta& x, const Meta& out, const Meta& out_grad,
+    int /*dim*/) {
+  Meta x_grad_meta;
+  meta::SiluGradInferMeta(ctx, x, out, out_grad, x_grad_meta);
+  return x_grad_meta;
+}
+
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -230,6 +237,12 @@ std::tuple<DenseTensor, DenseTensor> nanmedian(const OpContext& ctx, const Meta&
     const std::string& mode) {
   return call::compute(ctx, kernels<"nanmedian">(), x.dtype(), std::tie(out_meta, medians_meta), x,
       axis, mode);
+}
+
+DenseTensor cumprod_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out, const DenseTensor& out_grad, int dim) {
+  return call::compute(ctx, kernels<"cumprod_grad">(), x.dtype(), x_grad_meta, x, out, out_grad,
+      dim);
 }
 
 }  // namespace shard::dense

@@ -28,6 +28,8 @@ Meta logcumsumexp(const OpContext& ctx, const Meta& x, int axis, bool flatten, b
     bool reverse);
 std::tuple<Meta, Meta> nanmedian(const OpContext& ctx, const Meta& x, const IntArray& axis,
     bool keepdim, const std::string& mode);
+Meta cumprod_grad(const OpContext& ctx, const Meta& x, const Meta& out, const Meta& out_grad,
+    int dim);
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -68,4 +70,6 @@ DenseTensor logcumsumexp(const OpContext& ctx, const Meta& out_meta, const Dense
 std::tuple<DenseTensor, DenseTensor> nanmedian(const OpContext& ctx, const Meta& out_meta,
     const Meta& medians_meta, const DenseTensor& x, const IntArray& axis, bool keepdim,
     const std::string& mode);
+DenseTensor cumprod_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
+    const DenseTensor& out, const DenseTensor& out_grad, int dim);
 }  // namespace shard::dense

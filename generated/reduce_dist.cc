@@ -149,4 +149,11 @@ std::tuple<Tensor, Tensor> nanmedian(const Tensor& x, const IntArray& axis, bool
   });
 }
 
+Tensor cumprod_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, int dim) {
+  call::DistCall call(ops::cumprod_grad, x, out, out_grad, dim);
+  return call.run(infer::cumprod_grad, [&] {
+    return dense::cumprod_grad(call, call.meta(0), call[0], call[1], call[2], dim);
+  });
+}
+
 }  // namespace shard::dist

@@ -26,4 +26,5 @@ std::tuple<Tensor, Tensor> cummin(const Tensor& x, int axis, DType dtype);
 Tensor logcumsumexp(const Tensor& x, int axis, bool flatten, bool exclusive, bool reverse);
 std::tuple<Tensor, Tensor> nanmedian(const Tensor& x, const IntArray& axis, bool keepdim,
     const std::string& mode);
+decltype(shard::cumprod_grad) cumprod_grad;
 }  // namespace shard::dist

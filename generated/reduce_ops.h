@@ -108,4 +108,8 @@ inline constexpr OpDef nanmedian = {.name = "nanmedian", .location = "reduce.yam
     .inputs = slots<"x">, .attrs = names<"axis", "keepdim", "mode">,
     .outputs = slots<"out", "medians">, .rule = "NanmedianInferSpmd", .kernel = "nanmedian",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef cumprod_grad = {.name = "cumprod_grad", .location = "reduce.yaml",
+    .inputs = slots<"x", "out", "out_grad">, .attrs = names<"dim">, .outputs = slots<"x_grad">,
+    .rule = "...{!dim}, ...{!dim}, ...{!dim} -> ...{!dim}", .kernel = "cumprod_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

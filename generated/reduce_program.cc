@@ -25,6 +25,7 @@ void register_api_reduce([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::cummin, infer::cummin, dense::cummin));
   table.add(op_entry(ops::logcumsumexp, infer::logcumsumexp, dense::logcumsumexp));
   table.add(op_entry(ops::nanmedian, infer::nanmedian, dense::nanmedian));
+  table.add(op_entry(ops::cumprod_grad, infer::cumprod_grad, dense::cumprod_grad));
 }
 
 }  // namespace shard::program
