@@ -188,7 +188,7 @@ void check_transposed(const Transposed& c, const std::string& format = "NCHW") {
   const auto gradient = [=](const Tensor& x, const Tensor& filter, const Tensor& grad) {
     const auto run = deep ? conv3d_transpose_grad : conv2d_transpose_grad;
     return all(run(x, filter, grad, c.strides, c.paddings, c.more, c.size, c.algorithm, c.groups, c.dilations, format,
-                   CallSite()));
+                   -1, CallSite()));
   };
   check_call({c.name, {c.x, c.filter}, [=](const Tensors& t) { return Tensors{forward(t[0], t[1])}; }, 1, c.dtype},
              last);

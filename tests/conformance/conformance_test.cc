@@ -358,7 +358,7 @@ TEST_CASE("every op that has kernels for CUDA has the values of its reference on
         (outputs ? present : absent).insert(call.one->op);
         if (!outputs) lacking[call.one->op].insert(std::string(to_string(dtype)));
         if (!outputs) continue;
-        const std::string wrong = check_outputs(*outputs, *row, drawn);
+        const std::string wrong = check_outputs(*outputs, *row, drawn, call.one->op);
         if (!wrong.empty()) findings.add(call, fmt::format(" in {}: {}", to_string(dtype), wrong));
       } catch (const Error& error) {
         findings.add(call, fmt::format(" in {} throws: {}", to_string(dtype), error.what()));
