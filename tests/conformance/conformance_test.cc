@@ -65,6 +65,7 @@ const std::vector<Exception>& exceptions() {
       {"memory_efficient_attention_grad", "", "E", "no document says how infinite scores are weighed"},
       {"top_p_sampling", "", "E",
        "refuses probabilities that are not finite; tests/call/distributions_test.cc has them"},
+      {"cumprod_grad", "", "E", "it divides by factors, and infinite products have none"},
       {"swiglu_grad", "", "E", "its slope at infinity is infinity times 0, as that of silu_grad is documented to be"},
       {"cholesky", "", "E", "LAPACK decides what becomes of elements that are not finite"},
       {"cholesky_solve", "", "E", "LAPACK decides what becomes of elements that are not finite"},

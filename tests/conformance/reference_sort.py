@@ -126,6 +126,19 @@ def cumprod(call):
     return wrapped(np.cumprod(call.inputs[0], axis=axis_of(call)), call.kind)
 
 
+@op("cumprod_grad")
+def cumprod_grad(call):
+    axis = axis_of(call)
+    x, grad = (np.moveaxis(np.asarray(value, dtype=np.float64), axis, -1) for value in call.inputs)
+    result = np.zeros_like(x)
+    size = x.shape[-1]
+    for i in range(size):
+        for k in range(i, size):
+            others = np.prod(np.delete(x[..., : k + 1], i, axis=-1), axis=-1)
+            result[..., i] += grad[..., k] * others
+    return np.moveaxis(result, -1, axis)
+
+
 def running(name, accumulate):
     """The extreme up to each position, and the last index of it; NaN wins, and NaNs are equal."""
 

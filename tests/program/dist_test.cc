@@ -329,7 +329,7 @@ TEST_CASE("33: a captured convolution of an image with a sharded space dim fetch
     const Tensor out = conv2d(in[0], in[1], {2, 1}, {1, 1});
     const Tensor pooled = pool2d(out, {2, 3}, {1, 1}, {0, 1}, false, true, "NCHW", "max");
     const Tensor larger = conv2d_transpose(pooled, in[1], {2, 1}, {1, 1}),
-                 places = std::get<1>(max_pool2d_with_index(larger, {2, 2}));
+                 places = cast(std::get<1>(max_pool2d_with_index(larger, {2, 2})), larger.dtype());
     const Tensor smooth = bilinear_interp(larger, {}, {}, {}, "NCHW", 0, 9, 6);
     Tensors results = grad({total(multiply(smooth, smooth))}, {in[0], in[1]});
     results.insert(results.end(), {out, pooled, larger, places, smooth});

@@ -66,6 +66,12 @@ void add_running(OpCases& cases) {
         cases, "cumprod", name, kNumbers, [=](Tensors& t) { return Tensors{cumprod(t[0], axis)}; }, -1, 1);
     add_along(
         cases, "cumprod_", name, kNumbers, [=](Tensors& t) { return Tensors{cumprod_(t[0], axis)}; }, -1, 1);
+    cases.push_back({"cumprod_grad", name, kFloats, [=](Draw& draw) {
+                       const CaseInput x = draw.input(draw.dims(2)).between(-1, 1);
+                       return CaseCall{{x, x.between(-3, 3)}, [=](Tensors& t) {
+                                         return Tensors{cumprod_grad(t[0], cumprod(t[0], axis), t[1], axis)};
+                                       }};
+                     }});
     add_along(cases, "cummax", name, kAnyDType, [=](Tensors& t) { return both(cummax(t[0], axis)); });
     add_along(cases, "cummin", name, kAnyDType, [=](Tensors& t) { return both(cummin(t[0], axis, DType::int32)); });
   }
