@@ -18,32 +18,8 @@ HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
-struct Add {
-  template <class C>
-  static C apply(C a, C b) {
-    return wrap_add(a, b);
-  }
-};
-struct Subtract {
-  template <class C>
-  static C apply(C a, C b) {
-    return wrap_sub(a, b);
-  }
-};
-struct Multiply {
-  template <class C>
-  static C apply(C a, C b) {
-    return wrap_mul(a, b);
-  }
-};
-struct Divide {
-  template <class C>
-  static C apply(C a, C b) {
-    if constexpr (std::is_floating_point_v<C>) return a / b;
-    else if constexpr (std::is_signed_v<C>) return b == -1 ? wrap_sub(C(0), a) : static_cast<C>(a / b);
-    else return static_cast<C>(a / b);
-  }
-};
+#include "shard/kernels/formulas/arithmetic.inc"
+
 struct Maximum {
   template <class C>
   static HWY_INLINE C apply(C a, C b) {
@@ -88,58 +64,6 @@ struct Lerp {
     return a + weight * (b - a);
   }
 };
-/// The remainder of a quotient that is rounded down has the sign of the divisor.
-struct Remainder {
-  template <class C>
-  static C apply(C a, C b) {
-    if constexpr (std::is_floating_point_v<C>) {
-      const C r = std::fmod(a, b);
-      return r != C(0) && (r < C(0)) != (b < C(0)) ? r + b : r;
-    } else if constexpr (std::is_signed_v<C>) {
-      const C r = b == C(-1) ? C(0) : static_cast<C>(a % b);
-      return r != C(0) && (r < C(0)) != (b < C(0)) ? static_cast<C>(r + b) : r;
-    } else {
-      return static_cast<C>(a % b);
-    }
-  }
-};
-/// As Python's divmod of floats: (a - r) / b is whole up to a rounding, which the rounding
-/// of a / b may not be.
-struct FloorDivide {
-  template <class C>
-  static C apply(C a, C b) {
-    if constexpr (std::is_floating_point_v<C>) {
-      if (b == C(0)) return a / b;
-      const C r = std::fmod(a, b), down = r != C(0) && (r < C(0)) != (b < C(0)) ? C(1) : C(0);
-      const C quotient = (a - r) / b - down, whole = std::floor(quotient);
-      if (quotient == C(0)) return std::copysign(C(0), a / b);
-      return quotient - whole > C(0.5) ? whole + C(1) : whole;
-    } else {
-      const C quotient = Divide::apply(a, b);
-      return Remainder::apply(a, b) != C(0) && (a < C(0)) != (b < C(0)) ? static_cast<C>(quotient - 1) : quotient;
-    }
-  }
-};
-/// A number wins over NaN.
-struct Fmax {
-  template <class C>
-  static C apply(C a, C b) {
-    return ((a >= b) | (b != b)) ? a : b;
-  }
-};
-struct Fmin {
-  template <class C>
-  static C apply(C a, C b) {
-    return ((a <= b) | (b != b)) ? a : b;
-  }
-};
-struct Heaviside {
-  template <class C>
-  static C apply(C a, C b) {
-    return a == C(0) ? b : a > C(0) ? C(1) : C(0);
-  }
-};
-
 /// Integer division by zero has no result; it is detected before anything is written.
 template <class Op, class T>
 void divide_integers(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {

@@ -10,7 +10,6 @@
 
 #include "hwy/highway.h"
 
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -55,7 +54,10 @@ HWY_INLINE Pack<C> load_pack(const T* x) {
     typedef uint16_t Halves __attribute__((vector_size(16)));
     Halves halves;
     std::memcpy(&halves, x, sizeof(halves));
-    return std::bit_cast<Pack<C>>(__builtin_convertvector(halves, Pack<uint32_t>) << 16);
+    const Pack<uint32_t> bits = __builtin_convertvector(halves, Pack<uint32_t>) << 16;
+    Pack<C> pack;
+    std::memcpy(&pack, &bits, sizeof(pack));
+    return pack;
   } else {
     return pack_of<C>([=](int64_t j) { return static_cast<C>(x[j]); });
   }

@@ -24,6 +24,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// formula of vectors.
 template <class C>
 struct Vector {
+  using Element = C;
   using Tag = hn::ScalableTag<C>;
   using Mask = hn::Mask<Tag>;
 

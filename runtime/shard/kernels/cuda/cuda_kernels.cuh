@@ -3,7 +3,8 @@
 
 namespace shard::cuda {
 
-void register_elementwise(int backend);  // add, multiply, relu
+void register_elementwise(int backend);
+void register_transcendental(int backend);
 void register_activation(int backend);
 void register_logic(int backend);
 void register_cast(int backend);

@@ -15,6 +15,7 @@ namespace shard::cuda {
 /// float arithmetic double.
 template <class C>
 struct Number {
+  using Element = C;
   C value;
 
   __host__ __device__ Number(C number) : value(number) {}  // NOLINT: converts
@@ -51,12 +52,65 @@ SHARD_NUMBER_FUNCTION(exp)
 SHARD_NUMBER_FUNCTION(expm1)
 SHARD_NUMBER_FUNCTION(log)
 SHARD_NUMBER_FUNCTION(log1p)
+SHARD_NUMBER_FUNCTION(log2)
+SHARD_NUMBER_FUNCTION(log10)
+SHARD_NUMBER_FUNCTION(sin)
+SHARD_NUMBER_FUNCTION(cos)
+SHARD_NUMBER_FUNCTION(tan)
+SHARD_NUMBER_FUNCTION(asin)
+SHARD_NUMBER_FUNCTION(acos)
+SHARD_NUMBER_FUNCTION(atan)
+SHARD_NUMBER_FUNCTION(sinh)
+SHARD_NUMBER_FUNCTION(cosh)
 SHARD_NUMBER_FUNCTION(tanh)
+SHARD_NUMBER_FUNCTION(asinh)
+SHARD_NUMBER_FUNCTION(acosh)
+SHARD_NUMBER_FUNCTION(atanh)
+SHARD_NUMBER_FUNCTION(erf)
+SHARD_NUMBER_FUNCTION(lgamma)
 #undef SHARD_NUMBER_FUNCTION
 
 template <class C>
 __device__ inline Number<C> abs(Number<C> x) {
   return ::fabs(x.value);
+}
+/// To even numbers where two are nearest.
+template <class C>
+__device__ inline Number<C> round(Number<C> x) {
+  return ::rint(x.value);
+}
+template <class C>
+__device__ inline Number<C> pow(Number<C> x, Number<C> y) {
+  return ::pow(x.value, y.value);
+}
+template <class C>
+__device__ inline Number<C> atan2(Number<C> x, Number<C> y) {
+  return ::atan2(x.value, y.value);
+}
+
+// Arithmetic of single numbers; that of integers is modulo 2^bits.
+template <class C, bool = std::is_integral_v<C> && !std::is_same_v<C, bool>>
+struct Wrap {
+  using type = C;
+};
+template <class C>
+struct Wrap<C, true> {
+  using type = decltype(std::make_unsigned_t<C>() + 0u);
+};
+template <class C>
+__device__ inline C wrap_add(C a, C b) {
+  using W = typename Wrap<C>::type;
+  return static_cast<C>(static_cast<W>(a) + static_cast<W>(b));
+}
+template <class C>
+__device__ inline C wrap_sub(C a, C b) {
+  using W = typename Wrap<C>::type;
+  return static_cast<C>(static_cast<W>(a) - static_cast<W>(b));
+}
+template <class C>
+__device__ inline C wrap_mul(C a, C b) {
+  using W = typename Wrap<C>::type;
+  return static_cast<C>(static_cast<W>(a) * static_cast<W>(b));
 }
 
 /// The numbers of an op, such as a slope and an offset.

@@ -9,6 +9,7 @@ void register_cuda_kernels() {
   const int backend = find_backend("cuda");
   if (backend < 0) return;
   cuda::register_elementwise(backend);
+  cuda::register_transcendental(backend);
   cuda::register_activation(backend);
   cuda::register_cast(backend);
   cuda::register_logic(backend);
