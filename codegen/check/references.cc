@@ -223,11 +223,12 @@ void check_record_composite(const Op& op, DiagnosticSink& sink) {
 
 void check_optional_outputs(const Op& op, DiagnosticSink& sink) {
   if (!op.extension.optional_outputs.value_or(false)) return;
-  const char* const problem = !op.is_backward || op.signature.outputs.size() < 2
-                                  ? "is only for backward ops with several outputs"
-                              : !op.kernel ? "needs a 'kernel'; a 'composite' alone gets the wanted outputs anyway"
-                              : !op.inplace.empty() ? "is given together with 'inplace', whose outputs are arguments"
-                                                    : nullptr;
+  const char* const problem =
+      !op.is_backward || op.signature.outputs.size() < 2 ? "is only for backward ops with several outputs"
+      : !op.kernel                       ? "needs a 'kernel'; a 'composite' alone gets the wanted outputs anyway"
+      : !op.inplace.empty()              ? "is given together with 'inplace', whose outputs are arguments"
+      : find_arg(op.signature, "wanted") ? "adds an argument 'wanted', which the op has already: rename it"
+                                         : nullptr;
   if (problem != nullptr)
     sink.error(op.name.at, "optional-outputs", fmt::format("'optional_outputs' of op '{}' {}.", op.name.text, problem));
 }

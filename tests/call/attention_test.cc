@@ -76,6 +76,24 @@ TEST_CASE("packed sequences attend as flash_attn does on each of them") {
   }
 }
 
+TEST_CASE("a value that weighs nothing has no influence, wherever the key is that takes all weight") {
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
+    for (const size_t infinite : {5u, 200u}) {
+      for (const size_t winner : {6u, 199u, 201u}) {
+        std::vector<float> keys(256 * 8, 0.0f), all(256 * 8, 1.0f);
+        std::fill_n(keys.begin() + static_cast<std::ptrdiff_t>(winner * 8), 8, 100.0f);
+        std::fill_n(all.begin() + static_cast<std::ptrdiff_t>(infinite * 8), 8, INFINITY);
+        const auto tensor = [=](const std::vector<float>& numbers, const Dims& dims) {
+          return cast(Tensor::from_data(numbers, dims), dtype);
+        };
+        const Tensor out = std::get<0>(flash_attn(tensor(std::vector<float>(8, 1.0f), {1, 1, 1, 8}),
+                                                  tensor(keys, {1, 256, 1, 8}), tensor(all, {1, 256, 1, 8}), {}, {}));
+        CHECK(of(out) == std::vector<double>(8, 1.0));
+      }
+    }
+  }
+}
+
 TEST_CASE("dropout of packed sequences is that of one sequence of all rows, whose mask separates them") {
   const Packed p;
   std::vector<float> mask;

@@ -76,7 +76,7 @@ TEST_CASE("a sharded line is combined by what is sent for it and not gathered") 
     sends("cumsum", 8, [&] { return cumsum(x, 1); });
     sends("cumsum of integers", 4, [&] { return cumsum(cast(x, DType::int32), 1); });
     sends("logcumsumexp", 8, [&] { return logcumsumexp(x, 1); });
-    sends("cumprod", 48, [&] { return cumprod(x, 1); });
+    sends("cumprod", 56, [&] { return cumprod(x, 1); });
     sends("cumprod of integers", 4, [&] { return cumprod(cast(x, DType::int32), 1); });
     sends("cummax", 16, [&] { return std::get<0>(cummax(x, 1)); });
     sends("topk", 3 * 16, [&] { return std::get<0>(topk(x, 3, 1)); });

@@ -154,6 +154,18 @@ TEST_CASE("running products of parts do not overflow alone, and become infinite 
   });
 }
 
+TEST_CASE("a part whose products leave the range of a double at both ends counts as at the end that they leave first") {
+  const Tensor plain =
+      Tensor::from_data<double>({1, 1, 1, 1, 1, 1e-200, 1e-200, 1e300,  1e300,  1e300,  2, 1, 1, 1, 1,
+                                 1, 1, 1, 1, 1, 1e200,  1e200,  1e-300, 1e-300, 1e-300, 2, 1, 1, 1, -1},
+                                {2, 15});
+  const Elements expected = elements_of({cumprod(plain, 1)});
+  run_ranks(3, [&](Rank&) {
+    const Tensor x = distribute(plain, DistSpec::parse(ProcessMesh::make({3}, {}, {"a"}), "-, a"));
+    check(alike(elements_of({cumprod(x, 1)}), expected), "zeros stay zeros, and infinities infinite");
+  });
+}
+
 TEST_CASE("running products of integers that wrap, and in place, are those of one rank") {
   for (const DType dtype : {DType::uint8, DType::int32, DType::int64, DType::bfloat16, DType::float16}) {
     const Tensor plain = cast(scale(remainder(square(iota<float>({7, 90})), full({1}, 11)), 2, 1), dtype);

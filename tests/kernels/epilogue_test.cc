@@ -49,6 +49,23 @@ TEST_CASE("epilogues: a product calls its epilogue once for each line") {
   }
 }
 
+TEST_CASE(
+    "epilogues: one that multiplies other factors, as a thread does that waits in it, leaves the product as it is") {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const auto numbers = [=](const Dims& dims, double step) {
+      const Tensor all = Tensor::from_data(std::vector<float>(static_cast<size_t>(dims.numel()), 1.0f), dims);
+      return cast(scale(cumsum(all, -1), step), dtype);
+    };
+    const Tensor x = numbers({900, 96}, 0.25), y = numbers({96, 256}, 0.5), other = numbers({96, 700}, -3.0);
+    const Tensor expected = matmul(x, y);
+    const cpu::Epilogue epilogue = [&](int64_t, int64_t) { matmul(x, other); };
+    const cpu::OfferedEpilogue offer(epilogue);
+    const Tensor got = matmul(x, y);
+    CHECK(offer.taken());
+    CHECK(cast(got, DType::float32).to_vector<float>() == cast(expected, DType::float32).to_vector<float>());
+  }
+}
+
 TEST_CASE("epilogues: kernels that take none leave them to the caller") {
   int calls = 0;
   const cpu::Epilogue epilogue = [&](int64_t, int64_t) { ++calls; };

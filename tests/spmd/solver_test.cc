@@ -210,7 +210,7 @@ TEST_CASE("selections and running functions: the axis is whole, unless the kerne
   CHECK(run(topk(wide, 2)).text == "[a, b] -> [a, -], [a, -]");
   CHECK(run(topk(wide, 20)).text == "[a, -] -> [a, -], [a, -]");
   CHECK(run(topk(d, 2)).text == "[a, -] -> [a, -], [a, -]");
-  // Of a part of a running product 48 bytes are gathered, which has to pay too.
+  // Of a part of a running product 56 bytes are gathered, which has to pay too.
   const auto cumprod = [](const Dims& x) { return Case{ops::cumprod, {{x, "a, b"}}, {int64_t{1}}, {x}, ""}; };
   CHECK(run(cumprod({6, 900})).text == "[a, b] -> [a, b]");
   CHECK(run(cumprod({60000, 6})).text == "[a, -] -> [a, -]");

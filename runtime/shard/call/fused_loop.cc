@@ -72,7 +72,8 @@ bool FusedLoop::fits(const std::vector<FusedTensor>& tensors, std::vector<Use>& 
 bool FusedLoop::follow(BoundStep& kernel, const std::vector<FusedTensor>& tensors) {
   if (std::count_if(tensors.begin(), tensors.end(), is_written) != 1) return false;
   const DenseTensor& out = *std::find_if(tensors.begin(), tensors.end(), is_written)->bound.tensor;
-  if (out.device() != kCpu || out.numel() < block_ || !gains_by_epilogue(out.dtype())) return false;
+  if (out.device() != kCpu || out.dims().rank() == 0 || out.numel() < block_ || !gains_by_epilogue(out.dtype()))
+    return false;
   count_ = out.numel();
   line_ = out.dims()[out.dims().rank() - 1];
   // All of the arguments is read until the last line is complete.

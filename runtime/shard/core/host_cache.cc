@@ -36,7 +36,8 @@ Cache& cache() {
 void* map_block(size_t bytes) {
   constexpr size_t kHugePage = size_t{2} << 20;
   if (bytes < 2 * kHugePage) return std::aligned_alloc(kAllocationAlignment, bytes);
-  void* const data = std::aligned_alloc(kHugePage, bytes);
+  // A multiple of the alignment, as the standard wants; what lies beyond `bytes` is never touched.
+  void* const data = std::aligned_alloc(kHugePage, (bytes + kHugePage - 1) / kHugePage * kHugePage);
 #ifdef MADV_HUGEPAGE
   if (data != nullptr) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // advice: a failure is harmless
 #endif

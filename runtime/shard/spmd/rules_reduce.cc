@@ -69,8 +69,8 @@ RuleResult cumsum(const RuleArgs& args, Letter::Role of_axis) {
   return solve(args, n);
 }
 
-/// The kernel gathers of each part of a line its product and two running ones, each a mantissa and an exponent of 8 bytes, or
-/// a product of integers.
+/// The kernel gathers of each part of a line its product and two running ones, each a mantissa and an exponent of 8 bytes, and
+/// a number, or a product of integers.
 RuleResult cumprod(const RuleArgs& args) {
   Notation n;
   const Meta& x = args.tensors[0].meta;
@@ -78,7 +78,7 @@ RuleResult cumprod(const RuleArgs& args) {
   if (x.dims.rank() > 0) {
     Letter& line = n.letters[index_of_axis(args, "dim")];
     line.role = Letter::Role::combined;
-    line.gathered = is_floating(x.dtype) ? 48 : static_cast<int64_t>(size_of(x.dtype));
+    line.gathered = is_floating(x.dtype) ? 56 : static_cast<int64_t>(size_of(x.dtype));
   }
   return solve(args, n);
 }

@@ -1,4 +1,5 @@
-// cuBLASLt of the host model. Sizes, strides and alignments are checked as the library documents them; results are summed in double.
+// cuBLASLt of the host model. Sizes and strides are checked as the library documents them, and alignments are not; results are summed
+// in double.
 #include "include/cublasLt.h"
 
 #include <cstring>

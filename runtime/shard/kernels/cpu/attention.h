@@ -49,6 +49,10 @@ void accumulate_row(const Attention<T>& a, int64_t h, int64_t first, int64_t i, 
   block.largest[i] = std::isnan(total) ? total : largest;
   if (shrink == C(1)) return;
   C* sums = block.sums.get() + i * block.value_step;
+  if (shrink == C(0)) {  // what weighs nothing adds nothing, be it infinite
+    std::fill_n(sums, block.value_step, C(0));
+    return;
+  }
   for (int64_t d = 0; d < block.value_step; ++d) sums[d] *= shrink;
 }
 

@@ -4,9 +4,6 @@
 #include <cblas.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <new>
 
 #include "shard/kernels/cpu/gemm_table.h"
 #include "shard/kernels/cpu/parallel.h"
@@ -86,22 +83,6 @@ GemmGrid grid_of(const Product& p, int64_t tile_rows, int64_t tile_columns) {
     if (copies < least) least = copies, best = {rows, columns};
   }
   return best;
-}
-
-void* scratch_of_thread(int64_t bytes) {
-  struct Free {
-    void operator()(void* data) const { std::free(data); }
-  };
-  thread_local std::unique_ptr<void, Free> memory;
-  thread_local int64_t size = 0;
-  if (bytes > size) {
-    constexpr int64_t kPage = 4096;
-    size = 0;
-    memory.reset(std::aligned_alloc(kPage, static_cast<size_t>((bytes + kPage - 1) / kPage * kPage)));
-    if (memory == nullptr) throw std::bad_alloc();
-    size = bytes;
-  }
-  return memory.get();
 }
 
 void multiply(const Product& p, const Factors& factors, const Result& out) {

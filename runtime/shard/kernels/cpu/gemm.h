@@ -71,9 +71,6 @@ struct GemmGrid {
 };
 GemmGrid grid_of(const Product& p, int64_t tile_rows, int64_t tile_columns);
 
-/// Memory that the calling thread keeps from product to product, undefined at first; aligned to a page.
-void* scratch_of_thread(int64_t bytes);
-
 /// out = x * y, or out += x * y where it `adds`, by oneDNN on the calling thread, for blocks in the caches that are
 /// multiplied again and again: each thread keeps the code for their sizes. Dtypes of factors are float32 or, where
 /// onednn_multiplies_bfloat16(), bfloat16. An element of the result depends only on its row of x and column of y,

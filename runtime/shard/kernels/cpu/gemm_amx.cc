@@ -15,10 +15,12 @@
 #endif
 
 #include <algorithm>
+#include <optional>
 
 #include "shard/core/dense_tensor.h"
 #include "shard/core/error.h"
 #include "shard/kernels/cpu/parallel.h"
+#include "shard/kernels/cpu/scratch.h"
 
 namespace shard::cpu {
 
@@ -180,7 +182,10 @@ void multiply_strips(const Product& p, const uint16_t* x, const uint16_t* y, con
         store_sums(p, sums, i * kStrip, j * kStrip, out);
       }
       const bool is_complete = strips.y_begin == 0 && strips.y_end * kStrip >= p.n && first + together >= strips.y_end;
-      if (is_complete) finish(out, i * kStrip * p.n, std::min((i + 1) * kStrip, p.m) * p.n);
+      if (!is_complete) continue;
+      end_tiles();  // an epilogue may wait for other threads, and this thread then begin another product
+      finish(out, i * kStrip * p.n, std::min((i + 1) * kStrip, p.m) * p.n);
+      begin_tiles();
     }
   }
   end_tiles();
@@ -206,14 +211,12 @@ void multiply_tiled(const Product& p, const Factors& factors, const Result& out)
       y{static_cast<const uint16_t*>(factors.y), p.n, p.k, sy.column, sy.row};
   const GemmGrid grid = grid_of(p, kStrip, kStrip);
   const int64_t jobs = grid.rows * grid.columns, bytes = (x.size() + y.size()) * 2;
+  // While this thread waits for others it may begin another product, which takes scratch of its own.
+  std::optional<Scratch<uint16_t>> scratch;
   DenseTensor packed;
-  uint16_t* tiles;
-  if (jobs == 1 && bytes <= kPanelBytes) {
-    tiles = static_cast<uint16_t*>(scratch_of_thread(bytes));
-  } else {  // while this thread waits for others it may begin another product, which takes its scratch
-    packed = DenseTensor::allocate(kCpu, {Dims{bytes}, DType::uint8});
-    tiles = static_cast<uint16_t*>(packed.raw());
-  }
+  if (bytes <= kPanelBytes) scratch.emplace(bytes / 2);
+  else packed = DenseTensor::allocate(kCpu, {Dims{bytes}, DType::uint8});
+  uint16_t* const tiles = scratch ? scratch->get() : static_cast<uint16_t*>(packed.raw());
   uint16_t* const y_tiles = tiles + x.size();
   const int64_t strips = x.strips() + y.strips();
   parallel_for(strips, p.k * kStrip, [&](int64_t first, int64_t last) {

@@ -15,6 +15,7 @@
 #include "shard/kernels/cpu/elementwise.h"
 #include "shard/kernels/cpu/gemm.h"
 #include "shard/kernels/cpu/parallel.h"
+#include "shard/kernels/cpu/scratch.h"
 #include "shard/kernels/cpu/value.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -213,8 +214,9 @@ void multiply_part(const Part<T>& part) {
   const int64_t strips = (part.rows + kRows - 1) / kRows, blocks = (part.depth + kDepth - 1) / kDepth;
   const int64_t panels = std::min(kWidth, (part.columns + panel_width() - 1) / panel_width() * panel_width()),
                 depth = std::min(kDepth, part.depth);
-  float* const panel =
-      static_cast<float*>(scratch_of_thread((panels * depth + std::min(strips, kStrips) * kStripSize) * 4));
+  // Taken, and not one per thread: an epilogue may wait for other threads, and this thread then begin another product.
+  const Scratch<float> memory(panels * depth + std::min(strips, kStrips) * kStripSize);
+  float* const panel = memory.get();
   float* const strip = panel + panels * depth;
   for (int64_t column = 0; column < part.columns; column += kWidth) {
     const int64_t columns = std::min(kWidth, part.columns - column);

@@ -54,12 +54,19 @@ struct Scaled {
 /// those before the first one that is 0 or not finite.
 struct Product {
   Scaled all, largest, smallest;
+  /// 1 or -1 from the first running product on that is so far above the smallest, or below the largest, that no start keeps
+  /// both within the range of a double: what starts within it has become 0, or infinite, before, or becomes infinite, or 0.
+  int64_t beyond = 0;
 
   void multiply(double factor) {
     int exponent = 0;
     const double mantissa = std::frexp(factor, &exponent);
     all = all.times({mantissa, std::isfinite(mantissa) ? exponent : 0});
-    if (!all.is_number()) return;
+    if (!all.is_number() || beyond != 0) return;
+    constexpr int64_t kRange = 2100;  // more exponents than a double has, subnormal ones too
+    if (all.exponent - smallest.exponent > kRange) beyond = 1;
+    if (largest.exponent - all.exponent > kRange) beyond = -1;
+    if (beyond != 0) return;
     if (largest.is_below(all)) largest = all;
     if (all.is_below(smallest)) smallest = all;
   }
@@ -68,8 +75,10 @@ struct Product {
     const Scaled start = !all.is_number()                              ? all
                          : std::isinf(all.times(next.largest).value()) ? Scaled{std::copysign(INFINITY, all.mantissa)}
                          : all.times(next.smallest).value() == 0       ? Scaled{std::copysign(0.0, all.mantissa)}
+                         : next.beyond > 0                             ? Scaled{std::copysign(INFINITY, all.mantissa)}
+                         : next.beyond < 0                             ? Scaled{std::copysign(0.0, all.mantissa)}
                                                                        : all;
-    return {start.times(next.all), {}, {}};
+    return {start.times(next.all), {}, {}, 0};
   }
   double value() const { return all.value(); }
 };
