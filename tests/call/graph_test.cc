@@ -7,6 +7,7 @@
 
 #include "shard/shard.h"
 #include "support/mesh_run.h"
+#include "support/sanitized.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -98,7 +99,8 @@ TEST_CASE("segment_pool refuses ids that are negative, too large, or not in orde
 }
 
 TEST_CASE("scratch of ops of graphs that does not fit into memory is an error of the library") {
-  const Tensor x = zeros({3, 0});  // so that results have no elements, whatever their rows
+  if (test::kSanitized) return test::skip_kept_memory();  // they end the process instead
+  const Tensor x = zeros({3, 0});                         // so that results have no elements, whatever their rows
   const int64_t rows = int64_t{1} << 50;
   check_refused([&] { segment_pool(x, ints({0, 1, rows})); }, ErrorCode::device, "out of memory for scratch");
   check_refused(
