@@ -165,10 +165,10 @@ __global__ void reduce_rows(Out* out, const In* x, Shape shape, Finish finish) {
   for (int64_t part = blockIdx.x; part < shape.outputs * shape.splits; part += gridDim.x) {
     const int64_t first = part / shape.outputs * shape.chunk;
     const int64_t last = min(first + shape.chunk, shape.terms);
-    const In* from = x + locate(shape.kept, part % shape.outputs);
+    const int64_t from = locate(shape.kept, part % shape.outputs);
     Acc mine = Op::template identity<Acc>();
     for (int64_t i = first + threadIdx.x; i < last; i += Threads) {
-      mine = Op::combine(mine, Op::template term<Acc>(from[locate(shape.reduced, i)]));
+      mine = Op::combine(mine, Op::template term<Acc>(x[from + locate(shape.reduced, i)]));
     }
     const Acc all = block_reduce<Threads>(mine, Combine<Op>{});
     if (threadIdx.x == 0) out[part] = finish.template operator()<Out>(all);
@@ -186,9 +186,9 @@ __global__ void reduce_columns(Out* out, const In* x, Shape shape, Finish finish
     const int64_t last = min((split + 1) * shape.chunk, shape.terms);
     Acc mine = Op::template identity<Acc>();
     if (output < shape.outputs) {
-      const In* from = x + locate(shape.kept, output);
+      const int64_t from = locate(shape.kept, output);
       for (int64_t i = split * shape.chunk + threadIdx.y; i < last; i += kSlices) {
-        mine = Op::combine(mine, Op::template term<Acc>(from[locate(shape.reduced, i)]));
+        mine = Op::combine(mine, Op::template term<Acc>(x[from + locate(shape.reduced, i)]));
       }
     }
     slices[threadIdx.y][threadIdx.x] = mine;
