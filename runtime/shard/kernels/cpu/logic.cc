@@ -18,8 +18,6 @@ HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
-#include "shard/kernels/formulas/logic.inc"
-
 template <class Op, class T, class R>
 void unary(const OpContext&, const DenseTensor& x, DenseTensor& out) {
   run_unary(
@@ -31,6 +29,27 @@ void unary(const OpContext&, const DenseTensor& x, DenseTensor& out) {
       },
       x, out);
 }
+
+template <class Op>
+void add_question(const char* name) {
+  for_types(AllTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &unary<Op, T, bool>); });
+}
+
+template <class Op>
+void add_truth(const char* name) {
+  for_types(AllTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, bool>); });
+}
+
+/// A bool has the bits of a byte that is 0 or 1.
+template <class Op>
+void add_bits(const char* name) {
+  for_types(IntTypes{}, [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, T>); });
+  register_kernel(name, kBackend, DType::boolean, &binary<Op, uint8_t, uint8_t>);
+}
+
+#include "shard/kernels/formulas/logic.inc"
 
 struct Closeness {
   double relative;
@@ -80,39 +99,8 @@ void shift(const OpContext&, const DenseTensor& x, const DenseTensor& y, bool is
   run_binary(is_arithmetic ? &binary_row<Arithmetic, T, T> : &binary_row<Logical, T, T>, x, y, out);
 }
 
-template <class Op>
-void add_question(const char* name) {
-  for_types(AllTypes{},
-            [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &unary<Op, T, bool>); });
-}
-
-template <class Op>
-void add_truth(const char* name) {
-  for_types(AllTypes{},
-            [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, bool>); });
-}
-
-/// A bool has the bits of a byte that is 0 or 1.
-template <class Op>
-void add_bits(const char* name) {
-  for_types(IntTypes{}, [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, T>); });
-  register_kernel(name, kBackend, DType::boolean, &binary<Op, uint8_t, uint8_t>);
-}
-
 void register_logic_for_target() {
-  add_truth<Equal>("equal");
-  add_truth<NotEqual>("not_equal");
-  add_truth<Less>("less_than");
-  add_truth<LessEqual>("less_equal");
-  add_truth<Greater>("greater_than");
-  add_truth<GreaterEqual>("greater_equal");
-  add_truth<And>("logical_and");
-  add_truth<Or>("logical_or");
-  add_truth<Xor>("logical_xor");
-  add_question<Not>("logical_not");
-  add_question<IsNaN>("isnan");
-  add_question<IsInf>("isinf");
-  add_question<IsFinite>("isfinite");
+  register_logic_formulas();
   for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("isclose", kBackend, dtype_of<T>, &isclose<T>);
     register_kernel("allclose", kBackend, dtype_of<T>, &allclose<T>);
@@ -121,9 +109,6 @@ void register_logic_for_target() {
     register_kernel("bitwise_left_shift", kBackend, dtype_of<T>, &shift<LeftShift, LeftShift, T>);
     register_kernel("bitwise_right_shift", kBackend, dtype_of<T>, &shift<RightShift, UnsignedRightShift, T>);
   });
-  add_bits<BitAnd>("bitwise_and");
-  add_bits<BitOr>("bitwise_or");
-  add_bits<BitXor>("bitwise_xor");
   for_types(IntTypes{},
             [&]<class T>(TypeTag<T>) { register_kernel("bitwise_not", kBackend, dtype_of<T>, &unary<BitNot, T, T>); });
   register_kernel("bitwise_not", kBackend, DType::boolean, &unary<Not, bool, bool>);

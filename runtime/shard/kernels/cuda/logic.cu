@@ -5,8 +5,6 @@
 namespace shard::cuda {
 namespace {
 
-#include "shard/kernels/formulas/logic.inc"
-
 template <class Op>
 void add_question(const char* name) {
   for_types(AllTypes{}, [&]<class T>(TypeTag<T>) {
@@ -30,6 +28,8 @@ void add_bits(const char* name) {
   register_kernel(name, backend_id(), DType::boolean, &SingleKernel<Op, uint8_t, uint8_t>::binary);
 }
 
+#include "shard/kernels/formulas/logic.inc"
+
 template <class Arithmetic, class Logical, class T>
 void shift(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bool is_arithmetic, DenseTensor& out) {
   (is_arithmetic ? &SingleKernel<Arithmetic, T, T>::binary : &SingleKernel<Logical, T, T>::binary)(ctx, x, y, out);
@@ -38,28 +38,13 @@ void shift(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, boo
 }  // namespace
 
 void register_logic(int backend) {
-  add_truth<Equal>("equal");
-  add_truth<NotEqual>("not_equal");
-  add_truth<Less>("less_than");
-  add_truth<LessEqual>("less_equal");
-  add_truth<Greater>("greater_than");
-  add_truth<GreaterEqual>("greater_equal");
-  add_truth<And>("logical_and");
-  add_truth<Or>("logical_or");
-  add_truth<Xor>("logical_xor");
-  add_question<Not>("logical_not");
-  add_question<IsNaN>("isnan");
-  add_question<IsInf>("isinf");
-  add_question<IsFinite>("isfinite");
+  register_logic_formulas();
   for_types(IntTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("bitwise_left_shift", backend, dtype_of<T>, &shift<LeftShift, LeftShift, T>);
     register_kernel("bitwise_right_shift", backend, dtype_of<T>, &shift<RightShift, UnsignedRightShift, T>);
     register_kernel("bitwise_not", backend, dtype_of<T>, &SingleKernel<BitNot, T, T>::unary);
   });
   register_kernel("bitwise_not", backend, DType::boolean, &SingleKernel<Not, bool, bool>::unary);
-  add_bits<BitAnd>("bitwise_and");
-  add_bits<BitOr>("bitwise_or");
-  add_bits<BitXor>("bitwise_xor");
 }
 
 }  // namespace shard::cuda
