@@ -21,7 +21,7 @@ namespace {
 struct GeluGrad {
   template <class C>
   static double apply(double x, double grad) {
-    const Normal<double> normal = normal_at(x);
+    const Normal normal = normal_at(x);
     const double near = at_least(-40.0, -at_least(-40.0, -x));  // bell is 0 outside
     return grad * (normal.below + near * 0.39894228040143268 * normal.bell);
   }

@@ -122,47 +122,16 @@ inline double silu_of(double x) { return times_sigmoid(at_least(-800.0, x), {at_
 /// x^2 in two parts.
 inline Split<double> square_of(double x) { return {x * x, std::fma(x, x, -(x * x))}; }
 
-/// Values of the normal distribution N(0, 1) at x.
-template <class C>
+/// Values of the normal distribution N(0, 1) at x; those of floats are in vector_exp.h.
 struct Normal {
-  C bell;   // exp(-x^2 / 2)
-  C below;  // P(N(0, 1) <= x)
-  C times;  // x * below, even where below is too small for a number
+  double bell;   // exp(-x^2 / 2)
+  double below;  // P(N(0, 1) <= x)
+  double times;  // x * below, even where below is too small for a number
 };
 
-/// Within 6 ulp, including small tails. For |x| > 14.4 bell is 0; for x < -14.4 below is 0, and for
-/// x < -15 times is 0.
-[[gnu::always_inline]] inline Normal<float> normal_at(float x) {
-  float a = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7fffffffu);
-  a = select(a > 15.0f, 15.0f, a);
-  // a^2 in two parts, of which the larger is exact: a rounding of a^2 would become a relative error
-  // of the result.
-  const float high = std::bit_cast<float>(std::bit_cast<uint32_t>(a) & 0xfffff000u);
-  const float near = exp_of(-0.5f * ((a - high) * (a + high)));
-  // exp(w^2) erfc(w) (1 + 2 w) for w = a / sqrt(2) from 0 to 10.7, as a polynomial of (w - 3.25) /
-  // (w + 3.25); relative error 2.2e-8.
-  const float w = a * 0.70710678118654752f;
-  const float t = (w - 3.25f) / (w + 3.25f);
-  float p = -1.2044837e-3f;
-  p = p * t - 1.26659572e-5f;
-  p = p * t + 1.025222e-2f;
-  p = p * t - 3.69994184e-2f;
-  p = p * t + 8.01260124e-2f;
-  p = p * t - 1.18974462e-1f;
-  p = p * t + 1.13509122e-1f;
-  p = p * t - 2.74570281e-2f;
-  p = p * t - 1.38611351e-1f;
-  p = p * t + 1.24751512f;
-  const float factor = 0.5f * (p / (1.0f + 2.0f * w)) * near;
-  const float exponent = -0.5f * (high * high);
-  const float tail = scaled_exp(factor, exponent);
-  const float above = 1.0f - tail;
-  return {scaled_exp(near, exponent), select(x < 0.0f, tail, above),
-          select(x < 0.0f, scaled_exp(-a * factor, exponent), x * above)};
-}
 /// Includes the parts of x / sqrt(2) and of x^2 that a double has no bits for: far from 0 they
 /// change the tail considerably.
-inline Normal<double> normal_at(double x) {
+inline Normal normal_at(double x) {
   x = at_least(-40.0, x);
   const double near = -at_least(-40.0, -x);  // below is 1 outside
   const double w = near * -0.70710678118654752;
