@@ -1,5 +1,5 @@
-// cuBLASLt of the host model. Sizes and strides are checked as the library documents them, and alignments are not; results are summed
-// in double.
+// cuBLASLt of the host model. Sizes, strides and alignments are checked as the library documents them; results are summed in
+// double.
 #include "include/cublasLt.h"
 
 #include <cstring>
@@ -22,7 +22,10 @@ struct cublasLtMatrixLayoutOpaque {
   int32_t batch = 1;
   int64_t step = 0;
 };
-struct cublasLtMatmulPreferenceOpaque {};
+/// The alignments of A, B, C and D that an algorithm may rely on, in bytes.
+struct cublasLtMatmulPreferenceOpaque {
+  uint16_t alignments[4] = {256, 256, 256, 256};
+};
 
 namespace {
 
@@ -174,30 +177,45 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
   delete preference;
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
-                                                    cublasLtMatmulPreferenceAttributes_t what, const void*,
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t what, const void* value,
                                                     size_t bytes) {
-  const size_t expected = what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? sizeof(uint64_t) : sizeof(uint32_t);
-  return bytes == expected ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+  const bool is_alignment = what != CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+  if (bytes != (is_alignment ? sizeof(uint32_t) : sizeof(uint64_t))) return CUBLAS_STATUS_INVALID_VALUE;
+  if (is_alignment) {
+    uint32_t alignment = 0;
+    std::memcpy(&alignment, value, bytes);
+    preference->alignments[what - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES] = static_cast<uint16_t>(alignment);
+  }
+  return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t* results,
-                                              int* found) {
+                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulHeuristicResult_t* results, int* found) {
   *found = agree(*operation, *a, *b, *d) ? 1 : 0;
-  if (*found != 0) results[0].workspaceSize = 1024;  // not 0, so that it has to be allocated
+  if (*found != 0) {
+    results[0].workspaceSize = 1024;  // not 0, so that it has to be allocated
+    std::memcpy(&results[0].algo.data, preference->alignments, sizeof(results[0].algo.data));
+  }
   return *found != 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
                               const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t*, void* workspace,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                               size_t workspace_bytes, cudaStream_t stream) {
   if (!agree(*operation, *a_layout, *b_layout, *d_layout)) return CUBLAS_STATUS_INVALID_VALUE;
   if (workspace_bytes < 1024 || cuda_host::find_region(workspace) == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  uint16_t alignments[4];
+  std::memcpy(alignments, &algorithm->data, sizeof(alignments));
+  const void* const matrices[4] = {a, b, c, d};
+  for (size_t i = 0; i < 4; ++i) {
+    if (reinterpret_cast<uintptr_t>(matrices[i]) % alignments[i] != 0) return CUBLAS_STATUS_INVALID_VALUE;
+  }
   const auto scale = [&](const void* value) { return read(value, operation->scale, 0); };
   const Call call{*operation, scale(alpha), scale(beta), a, b, c, d, *a_layout, *b_layout, *c_layout, *d_layout};
   return cuda_host::submit(stream, [call] { multiply(call); }) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
