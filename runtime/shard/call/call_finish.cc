@@ -4,7 +4,7 @@
 
 #include "shard/call/call_execution.h"
 #include "shard/call/exchange.h"
-#include "shard/comm/reduce.h"
+#include "shard/comm/buffers.h"
 #include "shard/core/error.h"
 #include "shard/reshard/execute.h"
 
@@ -84,13 +84,8 @@ void CallExecution::finish_dynamic() {
 
 void CallExecution::fill_with_identity(DenseTensor& shard) const {
   if (!shard.has_data()) return;
-  if (shard.device() != kCpu) {
-    fail(ErrorCode::mixed_device,
-         "[{}] cannot make {} on {}: contributions to a pending reduction are made on the CPU; make it there, and "
-         "reshard it first",
-         args_.op.name, args_.layout->text(), to_string(shard.device()));
-  }
-  fill_identity(shard.raw(), shard.numel(), shard.dtype(), *plan_->identity);
+  check_communicates(shard.device(), args_.op.name, "layout");
+  fill_identity(shard.device(), shard.raw(), shard.numel(), shard.dtype(), *plan_->identity);
 }
 
 void CallExecution::finish_view(size_t o) {

@@ -1,7 +1,7 @@
 #include "shard/call/exchange.h"
 
 #include <algorithm>
-#include <cstring>
+#include <numeric>
 
 #include "shard/core/error.h"
 
@@ -79,7 +79,8 @@ DenseTensor RowShards::balance(Rank& rank, const DenseTensor& computed) const {
       static_cast<int64_t>(size_of(computed.dtype())) * computed.dims().numel(1, computed.dims().rank());
   const auto peers = static_cast<size_t>(mesh.size());
   std::vector<int64_t> send_bytes(peers, 0), receive_bytes(peers, 0), receive_at(peers, 0);
-  std::vector<char> send;
+  const Device device = computed.device();
+  std::vector<const char*> send_from(peers);
   for (size_t i = 0; i < peers; ++i) {
     const Coordinate at = mesh.coordinate_at(static_cast<int>(i));
     bool same_replica = true;
@@ -89,8 +90,7 @@ DenseTensor RowShards::balance(Rank& rank, const DenseTensor& computed) const {
     }
     if (!same_replica) continue;
     const Range out = common(held, wanted_[place(at)]);
-    const char* from = computed.data<char>() + (out.begin - held.begin) * row;
-    send.insert(send.end(), from, from + out.size * row);
+    send_from[i] = computed.data<char>() + (out.begin - held.begin) * row;
     send_bytes[i] = out.size * row;
     const Range in = common(held_[place(at)], wanted);
     receive_bytes[i] = in.size * row;
@@ -98,13 +98,20 @@ DenseTensor RowShards::balance(Rank& rank, const DenseTensor& computed) const {
   }
   Dims dims = computed.dims();
   dims[0] = wanted.size;
-  DenseTensor result = DenseTensor::allocate(computed.device(), {dims, computed.dtype()});
-  std::vector<char> receive(result.meta().bytes());
-  rank.communicator(&mesh).all_to_all(cause_, send.data(), send_bytes, receive.data(), receive_bytes).wait();
-  const char* from = receive.data();
+  DenseTensor result = DenseTensor::allocate(device, {dims, computed.dtype()});
+  const auto buffer_of = [&](const std::vector<int64_t>& bytes) {
+    return DenseTensor::allocate(device, {{std::accumulate(bytes.begin(), bytes.end(), int64_t{0})}, DType::uint8});
+  };
+  const DenseTensor send = buffer_of(send_bytes), receive = buffer_of(receive_bytes);
+  char* to = send.data<char>();
   for (size_t i = 0; i < peers; ++i) {
-    if (receive_bytes[i] != 0)
-      std::memcpy(result.data<char>() + receive_at[i], from, static_cast<size_t>(receive_bytes[i]));
+    copy_bytes(device, to, device, send_from[i], static_cast<size_t>(send_bytes[i]));
+    to += send_bytes[i];
+  }
+  rank.communicator(&mesh).all_to_all(cause_, send.raw(), send_bytes, receive.raw(), receive_bytes, device).wait();
+  const char* from = receive.data<char>();
+  for (size_t i = 0; i < peers; ++i) {
+    copy_bytes(device, result.data<char>() + receive_at[i], device, from, static_cast<size_t>(receive_bytes[i]));
     from += receive_bytes[i];
   }
   return result;

@@ -88,9 +88,13 @@ Fetched fetch_box(Rank& rank, const CallPlan& plan, size_t i, const DenseTensor&
   const auto nothing = [](const BoxTransfer& box) { return box.extent.numel() == 0; };
   std::erase_if(sends, nothing);
   std::erase_if(receives, nothing);
-  const DenseTensor box = has_all ? shard : DenseTensor::allocate(kCpu, {wanted.dims, shard.dtype()}, rank.dry.get());
+  const DenseTensor box =
+      has_all ? shard : DenseTensor::allocate(shard.device(), {wanted.dims, shard.dtype()}, rank.dry.get());
   Communicator& group = axes.size() == 1 ? rank.communicator(&mesh, axes[0]) : rank.communicator(&mesh);
-  group.exchange(cause, shard.raw(), sends, has_all ? nullptr : box.raw(), receives, size_of(shard.dtype())).wait();
+  group
+      .exchange(cause, shard.raw(), sends, has_all ? nullptr : box.raw(), receives, size_of(shard.dtype()),
+                shard.device())
+      .wait();
   return {box, wanted.begin};
 }
 

@@ -20,7 +20,7 @@ class MeshReducer final : public AxisReducer {
     used_ = true;
     for (int i = 0; i < axes_.size(); ++i) {
       rank_.communicator(mesh_, axes_[i])
-          .all_reduce({op_, "kernel"}, value.raw(), value.numel(), value.dtype(), type)
+          .all_reduce({op_, "kernel"}, value.raw(), value.numel(), value.dtype(), type, value.device())
           .wait();
     }
   }
@@ -34,9 +34,9 @@ class MeshReducer final : public AxisReducer {
       const DenseTensor part = result.all;
       result.mine += group.rank() * ranks;
       ranks *= group.size();
-      result.all = DenseTensor::allocate(kCpu, {Dims{ranks, value.numel()}, value.dtype()}, rank_.dry.get());
+      result.all = DenseTensor::allocate(value.device(), {Dims{ranks, value.numel()}, value.dtype()}, rank_.dry.get());
       const std::vector<int64_t> bytes(static_cast<size_t>(group.size()), static_cast<int64_t>(part.meta().bytes()));
-      group.all_gather({op_, "kernel"}, part.raw(), result.all.raw(), bytes).wait();
+      group.all_gather({op_, "kernel"}, part.raw(), result.all.raw(), bytes, value.device()).wait();
     }
     return result;
   }

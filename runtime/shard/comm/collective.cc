@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <numeric>
+
+#include "shard/core/error.h"
+
 namespace shard {
 namespace {
 
@@ -16,6 +20,8 @@ uint64_t mix(uint64_t hash, std::string_view text) {
   for (const char c : text) hash = mix(hash, static_cast<uint64_t>(static_cast<unsigned char>(c)));
   return mix(hash, text.size());
 }
+
+int64_t total(const std::vector<int64_t>& values) { return std::accumulate(values.begin(), values.end(), int64_t{0}); }
 
 /// The sizes of all_to_all differ from member to member.
 bool compares_sizes(CommKind kind) { return kind == CommKind::all_gather || kind == CommKind::reduce_scatter; }
@@ -41,6 +47,32 @@ std::string_view to_string(CommKind kind) {
 std::string Collective::describe() const {
   const std::string argument = cause.argument.empty() ? std::string() : fmt::format(" argument '{}'", cause.argument);
   return fmt::format("#{} {} for {}{}", sequence, to_string(kind), cause.op, argument);
+}
+
+size_t Collective::send_bytes(int me) const {
+  const auto bytes = static_cast<int64_t>(size_of(dtype));
+  const auto mine = static_cast<size_t>(me);
+  switch (kind) {
+    case CommKind::all_gather: return static_cast<size_t>(sizes[mine]);
+    case CommKind::all_to_all: return static_cast<size_t>(total(sizes));
+    case CommKind::reduce_scatter: return static_cast<size_t>(total(sizes) * bytes);
+    case CommKind::all_reduce: return static_cast<size_t>(count * bytes);
+    case CommKind::broadcast: return static_cast<size_t>(count);
+    case CommKind::exchange: return sends.empty() ? 0 : static_cast<size_t>(sends[0].from_dims.numel() * count);
+  }
+  fail(ErrorCode::internal, "unknown kind of collective {}", static_cast<int>(kind));
+}
+
+size_t Collective::receive_bytes(int me) const {
+  switch (kind) {
+    case CommKind::all_gather: return static_cast<size_t>(total(sizes));
+    case CommKind::all_to_all: return static_cast<size_t>(total(receive_sizes));
+    case CommKind::reduce_scatter: return static_cast<size_t>(sizes[static_cast<size_t>(me)]) * size_of(dtype);
+    case CommKind::all_reduce:
+    case CommKind::broadcast: return send_bytes(me);
+    case CommKind::exchange: return receives.empty() ? 0 : static_cast<size_t>(receives[0].to_dims.numel() * count);
+  }
+  fail(ErrorCode::internal, "unknown kind of collective {}", static_cast<int>(kind));
 }
 
 std::string Collective::agreement() const {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "shard/core/device.h"
 #include "shard/core/dims.h"
 #include "shard/core/dtype.h"
 #include "shard/core/export.h"
@@ -52,7 +53,11 @@ struct SHARD_API Collective {
   DType dtype = DType::uint8;               // of reductions
   ReduceType type = ReduceType::sum;        // of reductions
   int root = 0;                             // broadcast
+  Device device = kCpu;                     // of this member's buffers
 
+  /// The bytes of the buffers of member `me`. Of a buffer of boxes, to the end of the shape that they are in.
+  size_t send_bytes(int me) const;
+  size_t receive_bytes(int me) const;
   /// "#183 all_gather for matmul argument 'y'"
   std::string describe() const;
   /// The facts that must be equal on all members, as text: "#4 all_reduce of 5 float32 (sum) for

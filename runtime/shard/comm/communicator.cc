@@ -94,6 +94,38 @@ void CommQueue::finish_until(const Operation* last) {
   if (first_error) std::rethrow_exception(first_error);
 }
 
+/// A collective of buffers on a device by a transport for the host: it works on copies on the host, and copies the result back.
+class Communicator::Staged final : public Operation {
+ public:
+  /// Replaces the buffers of `collective`.
+  Staged(Collective& collective, int me) : device_(collective.device), receive_(collective.receive) {
+    const bool one = collective.send == collective.receive;
+    const bool keeps = collective.kind == CommKind::exchange;  // what is outside of the boxes
+    sent_.resize(collective.send_bytes(me));
+    received_.resize(one ? 0 : collective.receive_bytes(me));
+    copy_bytes(kCpu, sent_.data(), device_, collective.send, sent_.size());
+    if (keeps) copy_bytes(kCpu, received_.data(), device_, collective.receive, received_.size());
+    collective.send = sent_.data();
+    collective.receive = one ? sent_.data() : received_.data();
+    collective.device = kCpu;
+    result_ = one ? &sent_ : &received_;
+  }
+  void start(std::unique_ptr<Operation> operation) { operation_ = std::move(operation); }
+
+ protected:
+  void complete() override {
+    if (operation_) operation_->complete();
+    copy_bytes(device_, receive_, kCpu, result_->data(), result_->size());
+  }
+
+ private:
+  Device device_;
+  void* receive_;
+  std::vector<char> sent_, received_;
+  const std::vector<char>* result_;
+  std::unique_ptr<Operation> operation_;  // reads the copies, so it is destroyed before them
+};
+
 void Communicator::check_member(const Collective& collective, int member) const {
   if (member < 0 || member >= size()) {
     fail(ErrorCode::invalid_argument, "[{}] {} names member {} of a group of {}", collective.cause.op,
@@ -111,7 +143,14 @@ Work Communicator::start(Collective collective, int64_t bytes_sent) {
                                                 .sequence = collective.sequence,
                                                 .bytes = bytes_sent,
                                                 .begin_ns = now_ns()});
-  std::unique_ptr<Operation> operation = do_start(std::move(collective));
+  std::unique_ptr<Operation> operation;
+  if (collective.device == kCpu || takes_devices()) {
+    operation = do_start(std::move(collective));
+  } else {
+    auto staged = std::make_unique<Staged>(collective, rank_);
+    staged->start(do_start(std::move(collective)));
+    operation = std::move(staged);
+  }
   if (!operation) {
     queue_.trace_.finish(ticket, now_ns());
     return {};
@@ -122,24 +161,30 @@ Work Communicator::start(Collective collective, int64_t bytes_sent) {
   return Work(std::move(operation));
 }
 
-Work Communicator::all_gather(CommCause cause, const void* send, void* receive, std::span<const int64_t> bytes) {
-  Collective collective{
-      .kind = CommKind::all_gather, .cause = cause, .send = send, .receive = receive, .sizes = copy_of(bytes)};
+Work Communicator::all_gather(CommCause cause, const void* send, void* receive, std::span<const int64_t> bytes,
+                              Device device) {
+  Collective collective{.kind = CommKind::all_gather,
+                        .cause = cause,
+                        .send = send,
+                        .receive = receive,
+                        .sizes = copy_of(bytes),
+                        .device = device};
   return start(std::move(collective), bytes[static_cast<size_t>(rank_)] * (size() - 1));
 }
 
 Work Communicator::all_to_all(CommCause cause, const void* send, std::span<const int64_t> send_bytes, void* receive,
-                              std::span<const int64_t> receive_bytes) {
+                              std::span<const int64_t> receive_bytes, Device device) {
   Collective collective{.kind = CommKind::all_to_all,
                         .cause = cause,
                         .send = send,
                         .receive = receive,
                         .sizes = copy_of(send_bytes),
-                        .receive_sizes = copy_of(receive_bytes)};
+                        .receive_sizes = copy_of(receive_bytes),
+                        .device = device};
   return start(std::move(collective), total(send_bytes) - send_bytes[static_cast<size_t>(rank_)]);
 }
 
-Work Communicator::all_reduce(CommCause cause, void* data, int64_t count, DType dtype, ReduceType type) {
+Work Communicator::all_reduce(CommCause cause, void* data, int64_t count, DType dtype, ReduceType type, Device device) {
   // Counted as the reduce-scatter and all-gather that transports send.
   const int64_t mine = (count + size() - 1 - rank_) / size();
   const int64_t sent = (count - mine + mine * (size() - 1)) * static_cast<int64_t>(size_of(dtype));
@@ -149,12 +194,13 @@ Work Communicator::all_reduce(CommCause cause, void* data, int64_t count, DType 
                 .receive = data,
                 .count = count,
                 .dtype = dtype,
-                .type = type},
+                .type = type,
+                .device = device},
                sent);
 }
 
 Work Communicator::reduce_scatter(CommCause cause, const void* send, void* receive, std::span<const int64_t> counts,
-                                  DType dtype, ReduceType type) {
+                                  DType dtype, ReduceType type, Device device) {
   const int64_t sent = (total(counts) - counts[static_cast<size_t>(rank_)]) * static_cast<int64_t>(size_of(dtype));
   Collective collective{.kind = CommKind::reduce_scatter,
                         .cause = cause,
@@ -162,26 +208,33 @@ Work Communicator::reduce_scatter(CommCause cause, const void* send, void* recei
                         .receive = receive,
                         .sizes = copy_of(counts),
                         .dtype = dtype,
-                        .type = type};
+                        .type = type,
+                        .device = device};
   return start(std::move(collective), sent);
 }
 
-Work Communicator::broadcast(CommCause cause, void* data, int64_t bytes, int root) {
-  Collective collective{
-      .kind = CommKind::broadcast, .cause = cause, .send = data, .receive = data, .count = bytes, .root = root};
+Work Communicator::broadcast(CommCause cause, void* data, int64_t bytes, int root, Device device) {
+  Collective collective{.kind = CommKind::broadcast,
+                        .cause = cause,
+                        .send = data,
+                        .receive = data,
+                        .count = bytes,
+                        .root = root,
+                        .device = device};
   check_member(collective, root);
   return start(std::move(collective), rank_ == root ? bytes * (size() - 1) : 0);
 }
 
 Work Communicator::exchange(CommCause cause, const void* send, std::span<const BoxTransfer> sends, void* receive,
-                            std::span<const BoxTransfer> receives, size_t element_bytes) {
+                            std::span<const BoxTransfer> receives, size_t element_bytes, Device device) {
   Collective collective{.kind = CommKind::exchange,
                         .cause = cause,
                         .send = send,
                         .receive = receive,
                         .sends = {sends.begin(), sends.end()},
                         .receives = {receives.begin(), receives.end()},
-                        .count = static_cast<int64_t>(element_bytes)};
+                        .count = static_cast<int64_t>(element_bytes),
+                        .device = device};
   int64_t elements = 0;
   for (const BoxTransfer& box : sends) {
     check_member(collective, box.peer);

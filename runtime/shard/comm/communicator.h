@@ -107,6 +107,8 @@ class SHARD_API CommQueue {
 /// makes the call blocking. Lists of sizes and boxes are copied, buffers are not. Communicators of
 /// a rank with the same members (a mesh and its only axis, for example) number their collectives
 /// together.
+/// Buffers are on the host, or all of a member's on one device, whose work before the call is waited for by the work of the
+/// collective, not by the host. Results on a device are there for work that is issued to it after `.wait()`.
 /// Errors, at the start or when waiting: communication (the ranks do not agree), timeout (a member
 /// did not join), peer_failed.
 class SHARD_API Communicator {
@@ -122,32 +124,36 @@ class SHARD_API Communicator {
   const CommStats& stats() const { return stats_; }
 
   /// Member i sends bytes[i]; every member receives the parts of all members in their order.
-  Work all_gather(CommCause cause, const void* send, void* receive, std::span<const int64_t> bytes);
+  Work all_gather(CommCause cause, const void* send, void* receive, std::span<const int64_t> bytes,
+                  Device device = kCpu);
   /// Sends send_bytes[i] to member i and receives receive_bytes[i] from it; the parts are
   /// consecutive in both buffers.
   Work all_to_all(CommCause cause, const void* send, std::span<const int64_t> send_bytes, void* receive,
-                  std::span<const int64_t> receive_bytes);
+                  std::span<const int64_t> receive_bytes, Device device = kCpu);
   /// Reduces `count` elements in place. The result has the same bits on every member.
-  Work all_reduce(CommCause cause, void* data, int64_t count, DType dtype, ReduceType type);
+  Work all_reduce(CommCause cause, void* data, int64_t count, DType dtype, ReduceType type, Device device = kCpu);
   /// `send` holds counts[0] elements for member 0, then counts[1] for member 1, ...; member i
   /// receives the reduction of its part.
   Work reduce_scatter(CommCause cause, const void* send, void* receive, std::span<const int64_t> counts, DType dtype,
-                      ReduceType type);
-  Work broadcast(CommCause cause, void* data, int64_t bytes, int root);
+                      ReduceType type, Device device = kCpu);
+  Work broadcast(CommCause cause, void* data, int64_t bytes, int root, Device device = kCpu);
   /// Copies boxes of elements of `element_bytes` between buffers of the members; it can express
   /// every transfer without a reduction. The k-th receive from a member is the k-th send of that
   /// member to this one. Every member calls it, even with no boxes; only pairs with boxes exchange
   /// messages. Boxes from this member to itself are copied and count no bytes. The boxes that a
   /// member receives must not overlap, nor must its two buffers.
   Work exchange(CommCause cause, const void* send, std::span<const BoxTransfer> sends, void* receive,
-                std::span<const BoxTransfer> receives, size_t element_bytes);
+                std::span<const BoxTransfer> receives, size_t element_bytes, Device device = kCpu);
 
  protected:
   /// Starts a collective. Returns null when nothing is left to do, as in a transport that transfers
   /// nothing. The lists of sizes have one entry per member, and peers and roots are members.
   virtual std::unique_ptr<Operation> do_start(Collective collective) = 0;
+  /// True where do_start() takes buffers of devices. Otherwise it gets copies of them on the host.
+  virtual bool takes_devices() const { return false; }
 
  private:
+  class Staged;
   Work start(Collective collective, int64_t bytes_sent);
   void check_member(const Collective& collective, int member) const;
 

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
 #include <condition_variable>
-#include <cstring>
 
-#include "shard/comm/reduce.h"
-#include "shard/core/box_copy.h"
+#include "shard/comm/buffers.h"
+#include "shard/core/dense_tensor.h"
 #include "shard/core/error.h"
 
 namespace shard {
@@ -20,7 +20,7 @@ struct LocalHub::Group {
 
   /// One collective in flight.
   struct Round {
-    explicit Round(size_t size) : posts(size, nullptr), stages(size, absent) {}
+    explicit Round(size_t size) : posts(size, nullptr), stages(size, absent), marks(size) {}
     bool all_reached(Stage stage) const {
       for (const Stage reached : stages) {
         if (reached < stage) return false;
@@ -30,7 +30,8 @@ struct LocalHub::Group {
 
     std::vector<const Collective*> posts;
     std::vector<Stage> stages;
-    int copying = 0;  // members that are reading buffers of others
+    std::vector<std::array<DeviceMark, 4>> marks;  // of each member, by stage, in the work of its device
+    int copying = 0;                               // members that are reading buffers of others
     size_t left = 0;
   };
 
@@ -111,6 +112,7 @@ class LocalOperation final : public Operation {
     const std::lock_guard lock(group_->mutex);
     if (group_->failed) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
     round_ = &group_->rounds.try_emplace(c_.sequence, group_->members.size()).first->second;
+    round_->marks[me_][Group::posted] = DeviceMark(c_.device);
     round_->posts[me_] = &c_;
     reach(Group::posted);
   }
@@ -129,6 +131,8 @@ class LocalOperation final : public Operation {
       // buffers without the lock, and must finish before this rank's entry and buffers may be
       // destroyed.
       group_->changed.wait(lock, [&] { return round_->copying == 0; });
+      follow(Group::first_done);
+      follow(Group::second_done);
       round_->posts[me_] = nullptr;
       throw;
     }
@@ -146,6 +150,7 @@ class LocalOperation final : public Operation {
     meet(lock, Group::posted);
     if (group_->failed) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
     for (size_t i = 0; i < members(); ++i) check_agreement(i);
+    follow(Group::posted);
     step(lock, Group::first_done, [&] { copy(); });
     if (c_.kind == CommKind::all_reduce) step(lock, Group::second_done, [&] { gather_reduced(); });
   }
@@ -163,15 +168,26 @@ class LocalOperation final : public Operation {
     ++round_->copying;
     lock.unlock();
     std::exception_ptr error;
+    DeviceMark mark;
     try {
       work();
+      mark = DeviceMark(c_.device);
     } catch (...) { error = std::current_exception(); }
     lock.lock();
+    round_->marks[me_][stage] = std::move(mark);
     --round_->copying;
     if (group_->failed && round_->copying == 0) group_->changed.notify_all();
     if (error) std::rethrow_exception(error);
     reach(stage);
     meet(lock, stage);
+    follow(stage);
+  }
+
+  /// What this thread issues to its device from here on begins after what all members did up to `stage`.
+  void follow(Group::Stage stage) const {
+    for (size_t i = 0; i < members(); ++i) {
+      if (i != me_) round_->marks[i][stage].wait(c_.device);
+    }
   }
 
   /// Waits until all members have reached `stage`.
@@ -217,11 +233,16 @@ class LocalOperation final : public Operation {
     }
   }
 
+  /// Copies `bytes` of what member i sends, from `begin` on.
+  void copy_from(size_t i, size_t begin, char* to, size_t bytes) const {
+    copy_bytes(c_.device, to, post(i).device, static_cast<const char*>(post(i).send) + begin, bytes);
+  }
+
   void all_gather() const {
     char* to = static_cast<char*>(c_.receive);
     for (size_t i = 0; i < members(); ++i) {
       const auto bytes = static_cast<size_t>(c_.sizes[i]);
-      if (bytes != 0 && to != post(i).send) std::memcpy(to, post(i).send, bytes);
+      if (to != post(i).send) copy_from(i, 0, to, bytes);
       to += bytes;
     }
   }
@@ -235,9 +256,9 @@ class LocalOperation final : public Operation {
         shard::fail(ErrorCode::communication, "[{}] in {} rank {} expects {} bytes from rank {}, which sends {}",
                     c_.cause.op, c_.describe(), group_->members[me_], bytes, group_->members[i], peer.sizes[me_]);
       }
-      int64_t begin = 0;
-      for (size_t k = 0; k < me_; ++k) begin += peer.sizes[k];
-      if (bytes != 0) std::memcpy(to, static_cast<const char*>(peer.send) + begin, static_cast<size_t>(bytes));
+      size_t begin = 0;
+      for (size_t k = 0; k < me_; ++k) begin += static_cast<size_t>(peer.sizes[k]);
+      copy_from(i, begin, to, static_cast<size_t>(bytes));
       to += bytes;
     }
   }
@@ -257,8 +278,7 @@ class LocalOperation final : public Operation {
     for (size_t i = 0; i < members(); ++i) {
       const size_t begin = static_cast<size_t>(part_begin(i)) * size_of(c_.dtype);
       const size_t bytes = static_cast<size_t>(part_begin(i + 1)) * size_of(c_.dtype) - begin;
-      if (i != me_ && bytes != 0)
-        std::memcpy(static_cast<char*>(c_.receive) + begin, static_cast<const char*>(post(i).send) + begin, bytes);
+      if (i != me_) copy_from(i, begin, static_cast<char*>(c_.receive) + begin, bytes);
     }
   }
 
@@ -270,24 +290,47 @@ class LocalOperation final : public Operation {
 
   void reduce_posts(void* out, int64_t begin, int64_t count) const {
     if (count == 0) return;
+    const size_t from = static_cast<size_t>(begin) * size_of(c_.dtype);
     std::vector<const void*> inputs;
-    for (size_t i = 0; i < members(); ++i)
-      inputs.push_back(static_cast<const char*>(post(i).send) + static_cast<size_t>(begin) * size_of(c_.dtype));
-    reduce_in_order(out, inputs, count, c_.dtype, c_.type);
+    std::vector<DenseTensor> copies;  // of what is on another device
+    for (size_t i = 0; i < members(); ++i) {
+      if (post(i).device == c_.device) {
+        inputs.push_back(static_cast<const char*>(post(i).send) + from);
+        continue;
+      }
+      copies.push_back(DenseTensor::allocate(c_.device, {{count}, c_.dtype}));
+      copy_from(i, from, copies.back().data<char>(), copies.back().meta().bytes());
+      inputs.push_back(copies.back().raw());
+    }
+    reduce_in_order(c_.device, out, inputs, count, c_.dtype, c_.type);
   }
 
   void broadcast() const {
     const auto root = static_cast<size_t>(c_.root);
-    if (me_ != root && c_.count != 0) std::memcpy(c_.receive, post(root).send, static_cast<size_t>(c_.count));
+    if (me_ != root) copy_from(root, 0, static_cast<char*>(c_.receive), static_cast<size_t>(c_.count));
   }
 
   void exchange() const {
     for (size_t i = 0; i < members(); ++i) check_boxes(post(i), static_cast<int>(i), c_, static_cast<int>(me_));
+    const auto element = static_cast<size_t>(c_.count);
     for (const BoxTransfer& box : c_.receives) {
-      char* from = const_cast<char*>(static_cast<const char*>(post(static_cast<size_t>(box.peer)).send));
-      copy_box({static_cast<char*>(c_.receive), box.to_dims, box.to_begin}, {from, box.from_dims, box.from_begin},
-               box.extent, static_cast<size_t>(c_.count));
+      const Collective& peer = post(static_cast<size_t>(box.peer));
+      const BoxView to{static_cast<char*>(c_.receive), box.to_dims, box.to_begin};
+      const BoxView from{const_cast<char*>(static_cast<const char*>(peer.send)), box.from_dims, box.from_begin};
+      if (peer.device == c_.device) copy_box(c_.device, to, from, box.extent, element);
+      else copy_box_between_devices(to, peer.device, from, box.extent, element);
     }
+  }
+
+  /// The box is packed on the peer's device, so that only its own bytes move between the devices.
+  void copy_box_between_devices(const BoxView& to, Device peer, const BoxView& from, const Dims& extent,
+                                size_t element) const {
+    const Meta meta{{extent.numel() * static_cast<int64_t>(element)}, DType::uint8};
+    const DenseTensor there = DenseTensor::allocate(peer, meta), here = DenseTensor::allocate(c_.device, meta);
+    const Dims begin = Dims::filled(extent.rank(), 0);
+    copy_box(peer, {there.data<char>(), extent, begin}, from, extent, element);
+    copy_into(here, there);
+    copy_box(c_.device, to, {here.data<char>(), extent, begin}, extent, element);
   }
 
   LocalHub& hub_;
@@ -307,6 +350,7 @@ class LocalCommunicator final : public Communicator {
     hub_.report_calls_done(members()[static_cast<size_t>(rank())], queue_.calls_done());
     return std::make_unique<LocalOperation>(hub_, group_, rank(), std::move(collective));
   }
+  bool takes_devices() const override { return true; }
 
  private:
   LocalHub& hub_;

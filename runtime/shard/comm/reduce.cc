@@ -4,38 +4,14 @@
 #include <limits>
 #include <type_traits>
 
+#include "shard/core/error.h"
+
+#define SHARD_FORMULA_INLINE inline
+
 namespace shard {
 namespace {
 
-/// The type in which sums and products are computed: integers wrap around, which is undefined for
-/// signed types.
-template <class A>
-auto wrapping(A value) {
-  if constexpr (std::is_integral_v<A>) return static_cast<std::make_unsigned_t<decltype(value + value)>>(value);
-  else return value;
-}
-
-/// One step of a reduction of type kType. avg adds here and divides at the end.
-template <ReduceType kType, class A>
-A combine(A a, A b) {
-  constexpr bool kBool = std::is_same_v<A, bool>;
-  if constexpr (kType == ReduceType::sum || kType == ReduceType::avg) {
-    if constexpr (kBool) return a || b;
-    else return static_cast<A>(wrapping(a) + wrapping(b));
-  } else if constexpr (kType == ReduceType::prod) {
-    if constexpr (kBool) return a && b;
-    else return static_cast<A>(wrapping(a) * wrapping(b));
-  } else if constexpr (kType == ReduceType::max) {
-    return a != a || a > b ? a : b;  // NaN wins, as in the max and min kernels
-  } else if constexpr (kType == ReduceType::min) {
-    return a != a || a < b ? a : b;
-  } else if constexpr (kType == ReduceType::any) {
-    return static_cast<A>(a != A(0) || b != A(0));
-  } else {
-    static_assert(kType == ReduceType::all);
-    return static_cast<A>(a != A(0) && b != A(0));
-  }
-}
+#include "shard/kernels/formulas/reduction.inc"
 
 /// to[i] = a[i] (+) b[i], divided by `divisor` at the last step of an average. `to` may be `a` or
 /// `b`. The type is a template argument, so that the loop is vectorised.
@@ -82,23 +58,6 @@ void reduce_by_type(T* out, std::span<const void* const> inputs, int64_t count, 
   case ReduceType::name: return reduce_typed<ReduceType::name>(out, inputs, count);
     SHARD_REDUCE_TYPES(SHARD_ROW)
 #undef SHARD_ROW
-  }
-  fail(ErrorCode::internal, "unknown reduce type {}", static_cast<int>(type));
-}
-
-template <class T>
-T identity(ReduceType type) {
-  using A = Compute<T>;
-  using Limits = std::numeric_limits<A>;
-  switch (type) {
-    case ReduceType::sum:
-    case ReduceType::avg:
-    case ReduceType::any: return static_cast<T>(A(0));
-    case ReduceType::prod:
-    case ReduceType::all: return static_cast<T>(A(1));
-    case ReduceType::max:
-      return static_cast<T>(Limits::has_infinity ? static_cast<A>(-Limits::infinity()) : Limits::lowest());
-    case ReduceType::min: return static_cast<T>(Limits::has_infinity ? Limits::infinity() : Limits::max());
   }
   fail(ErrorCode::internal, "unknown reduce type {}", static_cast<int>(type));
 }

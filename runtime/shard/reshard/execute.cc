@@ -1,11 +1,9 @@
 #include "shard/reshard/execute.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
-#include "shard/comm/reduce.h"
-#include "shard/core/box_copy.h"
+#include "shard/comm/buffers.h"
 #include "shard/core/tracer.h"
 #include "shard/reshard/boxes.h"
 
@@ -34,8 +32,9 @@ class UnderWay final : public Work::State {
     DType dtype;
     int64_t count;
   };
-  UnderWay(Work work, DenseTensor packed, DenseTensor read, std::vector<Part> parts)
-      : packed_(std::move(packed)), read_(std::move(read)), work_(std::move(work)), parts_(std::move(parts)) {}
+  UnderWay(Work work, Device device, DenseTensor packed, DenseTensor read, std::vector<Part> parts)
+      : device_(device), packed_(std::move(packed)), read_(std::move(read)), work_(std::move(work)),
+        parts_(std::move(parts)) {}
 
   bool pending() const { return work_.pending(); }
   void wait() override {
@@ -43,12 +42,13 @@ class UnderWay final : public Work::State {
     if (!packed_.defined() || packed_.raw() == nullptr) return;
     const char* from = packed_.data<char>();
     for (const Part& part : parts_) {
-      convert_floats(part.to, part.dtype, from, packed_.dtype(), part.count);
+      convert_floats(device_, part.to, part.dtype, from, packed_.dtype(), part.count);
       from += static_cast<size_t>(part.count) * size_of(packed_.dtype());
     }
   }
 
  private:
+  Device device_;
   DenseTensor packed_, read_;
   Work work_;  // destroyed, and so waited for, before the buffers are freed
   std::vector<Part> parts_;
@@ -64,6 +64,7 @@ class StepRun {
         cause_(cause), later_(later) {
     before_at_ = step_.before.mesh->coordinate(rank.id());
     after_at_ = step_.after.mesh->coordinate(rank.id());
+    device_ = before_at_ ? moves[0].in.device() : kCpu;
   }
 
   void run() {
@@ -72,19 +73,25 @@ class StepRun {
     const bool converts_now = converts() && !step_.reduces();
     later_ = later_ && !converts_now;
     for (Move& move : moves_) {
-      if (before_at_) move.in = convert_floats(move.in, dtype_);
+      if (before_at_) move.in = as_floats(move.in, dtype_);
       const DType made = converts_now ? dtype_ : step_.after_dtype;
       move.out = after_at_ ? allocate({shard_box(move.step->after, move.step->after_dims, *after_at_).dims, made})
                            : absent_value({move.step->after_dims, made});
     }
     move_all();
     for (Move& move : moves_) {
-      if (converts_now) move.out = convert_floats(move.out, step_.after_dtype);
+      if (converts_now) move.out = as_floats(move.out, step_.after_dtype);
     }
   }
 
  private:
   bool converts() const { return step_.after_dtype != dtype_; }
+  DenseTensor as_floats(const DenseTensor& tensor, DType dtype) const {
+    if (device_ == kCpu || tensor.dtype() == dtype || !tensor.has_data()) return convert_floats(tensor, dtype);
+    DenseTensor result = allocate({tensor.dims(), dtype});
+    convert_floats(device_, result.raw(), dtype, tensor.raw(), tensor.dtype(), tensor.numel());
+    return result;
+  }
 
   void move_all() {
     std::vector<Move*> sending;
@@ -117,7 +124,7 @@ class StepRun {
   }
 
   /// Allocates the buffers of a step, without bytes on a rank that only counts.
-  DenseTensor allocate(const Meta& meta) const { return DenseTensor::allocate(kCpu, meta, rank_.dry.get()); }
+  DenseTensor allocate(const Meta& meta) const { return DenseTensor::allocate(device_, meta, rank_.dry.get()); }
 
   Communicator& group() const {
     return step_.group_axis() >= 0 ? rank_.communicator(step_.group, step_.group_axis())
@@ -136,15 +143,15 @@ class StepRun {
   void finish(Work work, Move& move) const {
     if (!later_ || !work.pending()) return work.wait();
     const auto shared = std::make_shared<Work>(
-        std::make_unique<UnderWay>(std::move(work), DenseTensor(), move.in, std::vector<UnderWay::Part>()));
+        std::make_unique<UnderWay>(std::move(work), device_, DenseTensor(), move.in, std::vector<UnderWay::Part>()));
     move.in.storage()->set_pending(shared, Storage::Use::reads);
     move.out.storage()->set_pending(shared, Storage::Use::writes);
   }
 
-  static void copy_part(const DenseTensor& to, const Dims& to_dims, const Dims& to_begin, const DenseTensor& from,
-                        const Dims& from_dims, const Dims& from_begin, const Dims& extent) {
+  void copy_part(const DenseTensor& to, const Dims& to_dims, const Dims& to_begin, const DenseTensor& from,
+                 const Dims& from_dims, const Dims& from_begin, const Dims& extent) const {
     if (to.storage()->data() == nullptr || from.storage()->data() == nullptr) return;
-    copy_box({to.data<char>(), to_dims, to_begin}, {from.data<char>(), from_dims, from_begin}, extent,
+    copy_box(device_, {to.data<char>(), to_dims, to_begin}, {from.data<char>(), from_dims, from_begin}, extent,
              size_of(to.dtype()));
   }
 
@@ -156,7 +163,7 @@ class StepRun {
         (*before_at_)[static_cast<size_t>(step.axes[0])] != 0) {
       // An average of equal values is that value; any other type has the value on one process and
       // identities elsewhere.
-      if (move.out.raw() != nullptr) fill_identity(move.out.raw(), move.out.numel(), dtype_, step.type);
+      if (move.out.raw() != nullptr) fill_identity(device_, move.out.raw(), move.out.numel(), dtype_, step.type);
     } else if (step.reduces() || step.kind == Kind::partial_init || step.kind == Kind::copy) {
       copy_part(move.out, move.out.dims(), zeros(move.out.dims()), move.in, move.in.dims(), zeros(move.in.dims()),
                 move.out.dims());
@@ -185,7 +192,7 @@ class StepRun {
       at[static_cast<size_t>(step_.group_axis())] = i;
       sizes.push_back(shard_box(step_.before, step_.dims, at).dims.numel() * static_cast<int64_t>(element_));
     }
-    finish(group().all_gather(cause_, move.in.raw(), move.out.raw(), sizes), move);
+    finish(group().all_gather(cause_, move.in.raw(), move.out.raw(), sizes, device_), move);
   }
 
   void exchange(std::span<Move*> moves) const {
@@ -194,7 +201,8 @@ class StepRun {
     std::vector<BoxTransfer> sends;
     std::vector<BoxTransfer> receives;
     visit_boxes(space, [&](const BoxTransfer& box, bool sent, int) { (sent ? sends : receives).push_back(box); });
-    finish(group().exchange(cause_, moves[0]->in.raw(), sends, moves[0]->out.raw(), receives, element_), *moves[0]);
+    finish(group().exchange(cause_, moves[0]->in.raw(), sends, moves[0]->out.raw(), receives, element_, device_),
+           *moves[0]);
   }
 
   /// Calls visit(box, sent, peer) for the boxes that this rank sends, and then for those that it
@@ -255,7 +263,7 @@ class StepRun {
       copy_part(part_of(send, begin, part.box.extent), part.box.extent, zeros(part.box.extent), part.move->in,
                 part.box.from_dims, part.box.from_begin, part.box.extent);
     }
-    all.all_to_all(cause_, send.raw(), send_sizes, receive.raw(), receive_sizes).wait();
+    all.all_to_all(cause_, send.raw(), send_sizes, receive.raw(), receive_sizes, device_).wait();
     begin = 0;
     for (const Part& part : received) {
       copy_part(part.move->out, part.box.to_dims, part.box.to_begin, part_of(receive, begin, part.box.extent),
@@ -301,13 +309,13 @@ class StepRun {
       }
     }
     if (moves.size() == 1 && !converts()) {
-      Work work = group().reduce_scatter(cause_, send.raw(), moves[0]->out.raw(), counts, dtype_, step_.type);
+      Work work = group().reduce_scatter(cause_, send.raw(), moves[0]->out.raw(), counts, dtype_, step_.type, device_);
       return as_it_is ? finish(std::move(work), *moves[0]) : work.wait();
     }
     const DenseTensor received =
         allocate({{counts[static_cast<size_t>((*before_at_)[static_cast<size_t>(axis)])]}, dtype_});
-    finish_packed(group().reduce_scatter(cause_, send.raw(), received.raw(), counts, dtype_, step_.type), received,
-                  moves, send);
+    finish_packed(group().reduce_scatter(cause_, send.raw(), received.raw(), counts, dtype_, step_.type, device_),
+                  received, moves, send);
   }
   void copy_into_shard(Move& move, const DenseTensor& value) const {
     copy_part(move.out, move.out.dims(), zeros(move.out.dims()), value, value.dims(), zeros(value.dims()),
@@ -317,8 +325,9 @@ class StepRun {
   void all_reduce(std::span<Move*> moves) const {
     if (moves.size() == 1 && !converts()) {
       copy_into_shard(*moves[0], moves[0]->in);
-      return finish_packed(group().all_reduce(cause_, moves[0]->out.raw(), moves[0]->out.numel(), dtype_, step_.type),
-                           {}, moves);
+      return finish_packed(
+          group().all_reduce(cause_, moves[0]->out.raw(), moves[0]->out.numel(), dtype_, step_.type, device_), {},
+          moves);
     }
     const DenseTensor all =
         allocate({{std::accumulate(moves.begin(), moves.end(), int64_t{0},
@@ -329,7 +338,7 @@ class StepRun {
       const DenseTensor part = part_of(all, begin, move->in.dims());
       copy_part(part, part.dims(), zeros(part.dims()), move->in, part.dims(), zeros(part.dims()), part.dims());
     }
-    finish_packed(group().all_reduce(cause_, all.raw(), all.numel(), dtype_, step_.type), all, moves);
+    finish_packed(group().all_reduce(cause_, all.raw(), all.numel(), dtype_, step_.type, device_), all, moves);
   }
 
   /// The completion of a collective whose result `packed` holds the shards of `moves` one after the
@@ -338,7 +347,7 @@ class StepRun {
   void finish_packed(Work work, const DenseTensor& packed, std::span<Move*> moves, const DenseTensor& read = {}) const {
     std::vector<UnderWay::Part> parts;
     for (const Move* move : moves) parts.push_back({move->out.raw(), move->out.dtype(), move->out.numel()});
-    auto under_way = std::make_unique<UnderWay>(std::move(work), packed, read, std::move(parts));
+    auto under_way = std::make_unique<UnderWay>(std::move(work), device_, packed, read, std::move(parts));
     if (!later_ || !under_way->pending()) return under_way->wait();
     const auto shared = std::make_shared<Work>(std::move(under_way));
     for (Move* move : moves) {
@@ -380,7 +389,7 @@ class StepRun {
       walk(held, runs,
            [&](size_t position, size_t length) { copy_run(send, begin, move.in, position, length), begin += length; });
     }
-    rank_.communicator(&mesh).all_to_all(cause_, send.raw(), send_sizes, receive.raw(), receive_sizes).wait();
+    rank_.communicator(&mesh).all_to_all(cause_, send.raw(), send_sizes, receive.raw(), receive_sizes, device_).wait();
     begin = 0;
     for (const auto& runs : incoming) {
       walk(wanted, runs, [&](size_t position, size_t length) {
@@ -398,10 +407,10 @@ class StepRun {
       copy_run(move.out, begin, move.in, position, length), begin += length;
     });
   }
-  static void copy_run(const DenseTensor& to, size_t to_begin, const DenseTensor& from, size_t from_begin,
-                       size_t bytes) {
+  void copy_run(const DenseTensor& to, size_t to_begin, const DenseTensor& from, size_t from_begin,
+                size_t bytes) const {
     if (to.storage()->data() != nullptr && from.storage()->data() != nullptr)
-      std::memcpy(to.data<char>() + to_begin, from.data<char>() + from_begin, bytes);
+      copy_bytes(device_, to.data<char>() + to_begin, device_, from.data<char>() + from_begin, bytes);
   }
   /// Calls visit(byte position, bytes) for each of `runs` in a shard that holds the runs `outer`
   /// one after the other.
@@ -426,18 +435,15 @@ class StepRun {
   size_t element_;
   CommCause cause_;
   bool later_;
+  Device device_ = kCpu;                 // of the shards of this rank
   std::optional<Coordinate> before_at_;  // nothing on a rank outside the mesh
   std::optional<Coordinate> after_at_;
 };
 
-void check_host(const DenseTensor& shard, CommCause cause) {
+void check_movable(const DenseTensor& shard, CommCause cause) {
   if (shard.symbol() != 0 && !shard.has_data())
     fail_escaped(cause.op, fmt::format("argument '{}' ({} here)", cause.argument, to_string(shard.meta())));
-  if (shard.device().backend != 0) {
-    fail(ErrorCode::mixed_device,
-         "[{}] argument '{}' is on {}, but this world communicates between CPUs only; copy it with to(kCpu) first",
-         cause.op, cause.argument, to_string(shard.device()));
-  }
+  check_communicates(shard.device(), cause.op, cause.argument);
 }
 
 /// True when the plans can share their collectives.
@@ -455,7 +461,7 @@ bool equal_steps(const ReshardPlan& a, const ReshardPlan& b) {
 DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTensor& shard, CommCause cause,
                             bool later) {
   if (Tracer* const tracer = Tracer::current()) return tracer->reshard(plan, shard, cause.op, cause.argument);
-  check_host(shard, cause);
+  check_movable(shard, cause);
   DenseTensor value = shard;
   for (const ReshardStep& step : plan.steps) {
     Move move{&step, std::move(value), {}};
@@ -473,7 +479,7 @@ std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPla
     for (size_t i = 0; i < plans.size(); ++i) values[i] = execute_reshard(rank, *plans[i], shards[i], cause);
     return values;
   }
-  for (const DenseTensor& shard : shards) check_host(shard, cause);
+  for (const DenseTensor& shard : shards) check_movable(shard, cause);
   std::vector<bool> done(plans.size(), false);
   for (size_t first = 0; first < plans.size(); ++first) {
     if (done[first]) continue;

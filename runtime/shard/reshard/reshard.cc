@@ -1,5 +1,6 @@
 #include "shard/reshard/reshard.h"
 
+#include "shard/comm/buffers.h"
 #include "shard/core/tracer.h"
 #include "shard/dist/view_use.h"
 #include "shard/reshard/execute.h"
@@ -30,15 +31,6 @@ DistTensorImpl& movable(Rank& rank, const Tensor& tensor, const DistSpec* spec) 
   if (rank.policies.view == ViewPolicy::sync) impl.value.storage()->refresh_if_stale();
   check_read(*impl.value.storage(), rank.policies.view);
   return impl;
-}
-
-void check_host(const DenseTensor& value) {
-  if (value.device().backend != 0) {
-    fail(ErrorCode::mixed_device,
-         "[distribute] argument 'tensor' is on {}, but this world communicates between CPUs only; copy it with "
-         "to(kCpu) first",
-         to_string(value.device()));
-  }
 }
 
 Tensor move_tensor(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap, bool later) {
@@ -124,7 +116,7 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
   if (tracer != nullptr) tracer->adopt(tensor);
   DenseTensor value = tensor.get().value;
   check_read(*value.storage(), rank.policies.view);
-  check_host(value);
+  check_communicates(value.device(), "distribute", "tensor");
   if (source.rank >= 0 && !mesh->coordinate(source.rank)) {
     fail(ErrorCode::layout, "[distribute] from_rank({}): that rank is not in {}; name one of its processes",
          source.rank, mesh->describe());
@@ -145,7 +137,8 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
     Communicator& all = rank.communicator(mesh);
     int root = 0;
     while (all.members()[static_cast<size_t>(root)] != source.rank) ++root;
-    all.broadcast({"distribute", "tensor"}, value.raw(), static_cast<int64_t>(meta.bytes()), root).wait();
+    all.broadcast({"distribute", "tensor"}, value.raw(), static_cast<int64_t>(meta.bytes()), root, value.device())
+        .wait();
   }
   return make_dist(rank, meta, spec, execute_reshard(rank, *plan, value, {"distribute", "tensor"}));
 }

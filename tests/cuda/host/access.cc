@@ -24,7 +24,6 @@ struct Request {
 };
 
 struct State {
-  bool running = false;
   const Grid* grid = nullptr;
   uint32_t interval = 1, grid_first = 1, block_first = 1;
   int thread = 0, order = 0;
@@ -40,6 +39,8 @@ struct State {
   std::unordered_map<uint64_t, Request> requests;  // of a block
 };
 State state;  // of the one grid that runs
+// True in the thread that runs it. The files of kernels hold host code, too, whose accesses in other threads are not the grid's.
+thread_local bool running = false;
 
 /// The range of the program's constants and code, which kernels may read.
 struct Image {
@@ -168,7 +169,7 @@ Region* shared_region(const void* at) {
 }  // namespace
 
 void accessing_grid(const Grid& grid) {
-  state.running = true;
+  running = true;
   state.grid = &grid;
   state.grid_first = ++state.interval;
   state.last = nullptr;
@@ -177,7 +178,7 @@ void accessing_grid(const Grid& grid) {
 
 void accessing_end() {
   end_of_block_log();
-  state.running = false;
+  running = false;
 }
 
 void accessing_block(uint3) {
@@ -211,7 +212,7 @@ void shared_variable_added(void* data, size_t bytes, const char* name) {
 }
 
 void access(const void* at, size_t bytes, Kind kind, const void* place) {
-  if (!state.running) return;
+  if (!running) return;
   const char* const address = static_cast<const char*>(at);
   if (address >= state.stack && address < state.stack + state.stack_bytes) return;
   const char* const indices = reinterpret_cast<const char*>(&position);  // threadIdx and what is like it

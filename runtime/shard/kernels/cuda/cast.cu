@@ -30,7 +30,7 @@ __device__ To to_dtype(From value) {
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<math_t<From>>) {
     return to_integer<To>(number);
   } else {
-    return store<To>(static_cast<math_t<To>>(number));
+    return round_to<To>(number);
   }
 }
 

@@ -8,6 +8,7 @@ void register_transcendental(int backend);
 void register_activation(int backend);
 void register_logic(int backend);
 void register_cast(int backend);
+void register_communication(int backend);
 void register_reduce(int backend);
 void register_softmax(int backend);
 void register_transpose(int backend);

@@ -49,10 +49,28 @@ __host__ __device__ math_t<T> load(T value) {
 }
 
 template <class T>
-__host__ __device__ T store(math_t<T> value) {
+__host__ __device__ __forceinline__ T store(math_t<T> value) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) return __float2bfloat16_rn(value);
   else if constexpr (std::is_same_v<T, __half>) return __float2half_rn(value);
   else return value;
+}
+
+/// A number as a T, rounded once: a double that becomes a 16-bit float is rounded to odd on the way, as core/convert.h does.
+template <class T, class M>
+__device__ __forceinline__ T round_to(M value) {
+  if constexpr (std::is_same_v<M, double> && std::is_same_v<math_t<T>, float> && !std::is_same_v<T, float>) {
+    float nearest = static_cast<float>(value);
+    if (fabsf(nearest) <= 3.402823466e38f && static_cast<double>(nearest) != value) {
+      unsigned bits = 0;
+      memcpy(&bits, &nearest, sizeof(bits));
+      if (fabs(static_cast<double>(nearest)) > fabs(value)) --bits;
+      bits |= 1u;
+      memcpy(&nearest, &bits, sizeof(bits));
+    }
+    return store<T>(nearest);
+  } else {
+    return store<T>(static_cast<math_t<T>>(value));
+  }
 }
 
 template <class T>

@@ -12,6 +12,7 @@ void register_cuda_kernels() {
   cuda::register_transcendental(backend);
   cuda::register_activation(backend);
   cuda::register_cast(backend);
+  cuda::register_communication(backend);
   cuda::register_logic(backend);
   cuda::register_reduce(backend);
   cuda::register_softmax(backend);

@@ -6,6 +6,7 @@
 #include "shard/call/float32_call.h"
 #include "shard/call/mesh_reducer.h"
 #include "shard/call/plan_call.h"
+#include "shard/comm/buffers.h"
 #include "shard/core/error.h"
 #include "shard/dist/dist_tensor.h"
 #include "shard/program/exec/executor_parts.h"
@@ -68,7 +69,7 @@ class IdentityStep final : public BoundStep {
  public:
   IdentityStep(DenseTensor shard, ReduceType type) : shard_(std::move(shard)), type_(type) {}
   DenseTensor& shard() { return shard_; }
-  void run() override { fill_identity(shard_.raw(), shard_.numel(), shard_.dtype(), type_); }
+  void run() override { fill_identity(shard_.device(), shard_.raw(), shard_.numel(), shard_.dtype(), type_); }
 
  private:
   DenseTensor shard_;

@@ -15,7 +15,7 @@
 #define __global__
 #define __device__
 #define __host__
-#define __forceinline__ inline
+#define __forceinline__ inline __attribute__((always_inline))
 #define __restrict__
 #define __launch_bounds__(...)
 #define CUDA_HOST_UNCHECKED __attribute__((no_sanitize("thread")))

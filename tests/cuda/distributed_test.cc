@@ -1,0 +1,175 @@
+// Distributed tensors on devices: reshards, reductions, ops and collectives give the bits that they give on the host.
+#include <cstring>
+
+#include "cuda_case.h"
+#include "reshard/layouts.h"
+#include "shard/comm/communicator.h"
+#include "shard/shard.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+
+namespace {
+
+std::vector<float> host_values(const Tensor& tensor) { return tensor.to(kCpu).to_vector<float>(); }
+
+/// Reshards between all layouts of a tensor whose shards are on `device_of(rank)`.
+template <class F>
+void check_all_transitions(const std::vector<int>& mesh_shape, const Dims& dims, F&& device_of) {
+  const auto* mesh = ProcessMesh::make(mesh_shape);
+  run_ranks(mesh->size(), [&](Rank& rank) {
+    const Device device = device_of(rank.id());
+    const Tensor value = iota<float>(dims, 1.0f);
+    const std::vector<float> expected = value.to_vector<float>();
+    const auto layouts = all_layouts(mesh, dims.rank(), {ReduceType::sum, ReduceType::max});
+    for (const DistSpec* from : layouts) {
+      const Tensor start = distribute(value.to(device), from);
+      check(start.device() == device, "distribute keeps the device");
+      for (const DistSpec* to : layouts) {
+        const Tensor moved = reshard(start, to);
+        check(moved.device() == device, "reshard keeps the device");
+        check(host_values(full_tensor(moved)) == expected,
+              to_string(dims) + " from " + from->text() + " to " + to->text());
+      }
+    }
+  });
+}
+
+/// A transport for the host, of one member, that says what buffers it was given.
+class HostTransport final : public Communicator {
+ public:
+  using Communicator::Communicator;
+  std::vector<Device> devices;
+
+ protected:
+  std::unique_ptr<Operation> do_start(Collective collective) override {
+    devices.push_back(collective.device);
+    if (collective.receive != collective.send)
+      std::memcpy(collective.receive, collective.send, collective.receive_bytes(0));
+    return nullptr;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("every transition keeps values on a device") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto same = [&](int) { return *device; };
+  check_all_transitions({3}, {5, 4}, same);
+  check_all_transitions({3}, {2, 4}, same);  // with an empty shard
+  check_all_transitions({2, 2}, {3, 5}, same);
+}
+
+TEST_CASE("ranks on several devices, and on the host, exchange values") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const int count = backend_of(*device).device_count();
+  check_all_transitions({3}, {5, 4}, [&](int rank) {
+    return rank == 2 ? kCpu : Device{device->backend, static_cast<uint8_t>(rank % count)};
+  });
+}
+
+TEST_CASE("reductions on a device have the bits of those on the host, of every dtype and kind") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({3}, {}, {"p"});
+  const Dims dims{7, 11};
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16, DType::int32, DType::int64,
+                            DType::uint8, DType::boolean}) {
+    for (const ReduceType type : {ReduceType::sum, ReduceType::max, ReduceType::min, ReduceType::prod, ReduceType::avg,
+                                  ReduceType::any, ReduceType::all}) {
+      Layout layout(mesh, 2);
+      layout.partial[0] = type;
+      const DistSpec* const from = DistSpec::make(layout);
+      const DistSpec* const scattered = DistSpec::parse(mesh, "-, p");
+      run_ranks(3, [&](Rank& rank) {
+        for (const SumPolicy sums : {SumPolicy::float32, SumPolicy::rounded}) {
+          Policies policies = rank.policies;
+          policies.sums = sums;
+          const PolicyScope scope(rank, policies);
+          const DenseTensor shard = random_tensor(dims, dtype, 7u + static_cast<unsigned>(rank.id()));
+          const auto reduced = [&](Device at, const DistSpec* to) {
+            const Tensor whole = full_tensor(reshard(from_local(Tensor(copy_to(at, shard)), from, dims, dtype), to));
+            return copy_to(kCpu, whole.get().value);
+          };
+          for (const DistSpec* to : {DistSpec::replicated(mesh, 2), scattered}) {
+            const DenseTensor actual = reduced(*device, to), expected = reduced(kCpu, to);
+            check(std::memcmp(actual.raw(), expected.raw(), expected.meta().bytes()) == 0,
+                  std::string(to_string(dtype)) + " " + std::string(to_string(type)));
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("distributed ops on devices give what they give on the host") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({2, 2}, {}, {"dp", "tp"});
+  run_ranks(4, [&](Rank&) {
+    const auto run = [&](Device at) {
+      const auto input = [&](const Dims& dims, unsigned seed, const char* layout) {
+        return distribute(Tensor(copy_to(at, random_tensor(dims, DType::float32, seed))),
+                          DistSpec::parse(mesh, layout));
+      };
+      const Tensor x = input({6, 8}, 1, "dp, -"), first = input({8, 12}, 2, "-, tp"),
+                   second = input({12, 8}, 3, "tp, -");
+      const Tensor hidden = relu(matmul(x, first));
+      const Tensor out = add(matmul(hidden, second), x);  // the product is a pending sum over tp
+      return full_tensor(sum(out, {1})).get().value;
+    };
+    require_close(copy_to(kCpu, run(*device)), run(kCpu));
+  });
+}
+
+TEST_CASE("several tensors on a device move together, and later") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({3}, {}, {"p"});
+  run_ranks(3, [&](Rank&) {
+    std::vector<Tensor> tensors;
+    std::vector<const DistSpec*> specs;
+    std::vector<std::vector<float>> expected;
+    for (const int64_t rows : {5, 6, 7}) {
+      const Tensor value = iota<float>({rows, 4});
+      expected.push_back(value.to_vector<float>());
+      tensors.push_back(distribute(value.to(*device), DistSpec::parse(mesh, rows == 7 ? "-, - | sum(p)" : "p, -")));
+      specs.push_back(DistSpec::parse(mesh, rows == 7 ? "p, -" : "-, p"));
+    }
+    for (const std::vector<Tensor>& moved : {reshard(tensors, specs), reshard_async(tensors, specs)}) {
+      for (size_t i = 0; i < moved.size(); ++i) {
+        check(spec_of(moved[i]) == specs[i], "the layout is the one asked for");
+        check(host_values(full_tensor(moved[i])) == expected[i], "tensor " + std::to_string(i));
+      }
+    }
+  });
+}
+
+TEST_CASE("a transport of the host gets copies of buffers on a device") {
+  const auto device = cuda_device();
+  if (!device) return;
+  TraceRing trace;
+  CommQueue queue(trace);
+  HostTransport transport({0}, 0, queue);
+  const DenseTensor send = copy_to(*device, random_tensor({40}, DType::float32, 1));
+  const DenseTensor received = copy_to(*device, random_tensor({40}, DType::float32, 2));
+  const std::vector<int64_t> bytes{160}, counts{40};
+  const auto check_received = [&](Work work) {
+    work.wait();
+    require_close(copy_to(kCpu, received), copy_to(kCpu, send));
+    copy_into(received, copy_to(*device, random_tensor({40}, DType::float32, 2)));
+  };
+  check_received(transport.all_gather({}, send.raw(), received.raw(), bytes, *device));
+  check_received(transport.all_to_all({}, send.raw(), bytes, received.raw(), bytes, *device));
+  check_received(
+      transport.reduce_scatter({}, send.raw(), received.raw(), counts, DType::float32, ReduceType::sum, *device));
+  const DenseTensor before = copy_to(kCpu, send);
+  transport.all_reduce({}, send.raw(), 40, DType::float32, ReduceType::sum, *device).wait();
+  transport.broadcast({}, send.raw(), 160, 0, *device).wait();
+  require_close(copy_to(kCpu, send), before);
+  REQUIRE(transport.devices.size() == 5);
+  for (const Device given : transport.devices) CHECK(given == kCpu);
+}
