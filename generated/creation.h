@@ -6,47 +6,50 @@
 namespace shard {
 /// A tensor with every element value, of any dtype; a negative dim is an out_of_range error.
 SHARD_API Tensor full(const IntArray& shape, const Scalar& value, DType dtype = DType::float32,
-    Device place = kCpu);
+    Device place = default_device());
 SHARD_API Tensor full(const IntArray& shape, const Scalar& value, LayoutArg layout,
-    DType dtype = DType::float32, Device place = kCpu);
+    DType dtype = DType::float32, Device place = default_device());
 /// A tensor of the shape, dtype and device of x with every element value.
 SHARD_API Tensor full_like(const Tensor& x, const Scalar& value);
 /// A tensor with every element 0, of any dtype; a negative dim is an out_of_range error.
-SHARD_API Tensor zeros(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
+SHARD_API Tensor zeros(const IntArray& shape, DType dtype = DType::float32,
+    Device place = default_device());
 SHARD_API Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
-    Device place = kCpu);
+    Device place = default_device());
 /// A tensor with every element 1, of any dtype; a negative dim is an out_of_range error.
-SHARD_API Tensor ones(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
+SHARD_API Tensor ones(const IntArray& shape, DType dtype = DType::float32,
+    Device place = default_device());
 SHARD_API Tensor ones(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
-    Device place = kCpu);
+    Device place = default_device());
 /// start, start + step, ... up to before end, as one dim; every dtype but bool, and a step of 0 is
 /// an invalid_argument error.
 SHARD_API Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step = 1,
-    DType dtype = DType::int64, Device place = kCpu);
+    DType dtype = DType::int64, Device place = default_device());
 SHARD_API Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout,
-    const Scalar& step = 1, DType dtype = DType::int64, Device place = kCpu);
+    const Scalar& step = 1, DType dtype = DType::int64, Device place = default_device());
 /// `number` numbers at equal distances from start to stop, both included, as one dim; of one the
 /// start. Computed in float64 and converted as by cast. Every dtype but bool; a number below 1 is
 /// an invalid_argument error.
 SHARD_API Tensor linspace(const Scalar& start, const Scalar& stop, int64_t number,
-    DType dtype = DType::float32, Device place = kCpu);
+    DType dtype = DType::float32, Device place = default_device());
 SHARD_API Tensor linspace(const Scalar& start, const Scalar& stop, int64_t number, LayoutArg layout,
-    DType dtype = DType::float32, Device place = kCpu);
+    DType dtype = DType::float32, Device place = default_device());
 /// base to the powers that linspace returns: `num` numbers from base^start to base^stop. Computed
 /// in float64 and converted as by cast. Every dtype but bool; a num below 1 is an invalid_argument
 /// error.
 SHARD_API Tensor logspace(const Scalar& start, const Scalar& stop, int64_t num,
-    const Scalar& base = 10, DType dtype = DType::float32, Device place = kCpu);
+    const Scalar& base = 10, DType dtype = DType::float32, Device place = default_device());
 SHARD_API Tensor logspace(const Scalar& start, const Scalar& stop, int64_t num, LayoutArg layout,
-    const Scalar& base = 10, DType dtype = DType::float32, Device place = kCpu);
+    const Scalar& base = 10, DType dtype = DType::float32, Device place = default_device());
 /// A matrix of any dtype with 1 on its diagonal and 0 elsewhere; num_columns of -1 are as many as
 /// num_rows, and other negative sizes are out_of_range errors.
 SHARD_API Tensor eye(const Scalar& num_rows, const Scalar& num_columns = -1,
-    DType dtype = DType::float32, Device place = kCpu);
+    DType dtype = DType::float32, Device place = default_device());
 SHARD_API Tensor eye(const Scalar& num_rows, LayoutArg layout, const Scalar& num_columns = -1,
-    DType dtype = DType::float32, Device place = kCpu);
+    DType dtype = DType::float32, Device place = default_device());
 /// A tensor whose elements are not set, of any dtype; a negative dim is an out_of_range error.
-SHARD_API Tensor empty(const IntArray& shape, DType dtype = DType::float32, Device place = kCpu);
+SHARD_API Tensor empty(const IntArray& shape, DType dtype = DType::float32,
+    Device place = default_device());
 SHARD_API Tensor empty(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
-    Device place = kCpu);
+    Device place = default_device());
 }  // namespace shard

@@ -157,7 +157,7 @@ std::optional<std::string> constant(const Op& target, const Attr& parameter, con
     const auto* type = std::get_if<DataType>(&literal.value);
     if (is_empty_list(literal) || (type != nullptr && *type == DataType::undefined)) return rt("nullopt");
   }
-  if (parameter.type == AttrType::place && is_empty_list(literal)) return rt("kCpu");
+  if (parameter.type == AttrType::place && is_empty_list(literal)) return rt("default_device");
   if (parameter.type == AttrType::scalar) {
     // PaddlePaddle treats "1e-5" in quotes as a number.
     const auto* quoted = std::get_if<std::string>(&literal.value);

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "shard/core/error.h"
 #include "shard/core/host_cache.h"
+#include "shard/core/thread_state.h"
 
 namespace shard {
 namespace {
@@ -116,6 +120,66 @@ std::string to_string(Device device) {
   const std::string& name = backend_of(device).name;
   return device.backend == 0 ? name : fmt::format("{}:{}", name, device.index);
 }
+
+namespace {
+
+/// All devices of a backend, or the one that `text` names.
+std::vector<Device> devices_named(std::string_view text) {
+  const size_t colon = text.find(':');
+  const int backend = find_backend(text.substr(0, colon));
+  const int count = backend < 0 ? 0 : registry().backends[static_cast<size_t>(backend)].device_count();
+  int index = -1;
+  bool valid = count > 0;
+  if (valid && colon != std::string_view::npos) {
+    const std::string_view digits = text.substr(colon + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+    valid = error == std::errc() && end == digits.data() + digits.size() && index >= 0 && index < count;
+  }
+  if (!valid) {
+    std::string known;
+    for (int i = 0; i < registry().count; ++i) {
+      const Backend& each = registry().backends[static_cast<size_t>(i)];
+      const int devices = each.device_count();
+      known += fmt::format("{}{}{}", known.empty() ? "" : ", ", each.name,
+                           devices > 1 ? fmt::format(":0 to {}:{}", each.name, devices - 1) : "");
+    }
+    fail(ErrorCode::invalid_argument, "there is no device '{}' here; name one of {}", text, known);
+  }
+  std::vector<Device> devices;
+  for (int i = std::max(index, 0); i < (index < 0 ? count : index + 1); ++i)
+    devices.push_back({static_cast<uint8_t>(backend), static_cast<uint8_t>(i)});
+  return devices;
+}
+
+}  // namespace
+
+Device parse_device(std::string_view text) { return devices_named(text).front(); }
+
+const std::vector<Device>& process_devices() {
+  static const std::vector<Device> devices = [] {
+    const char* const variable = std::getenv("SHARD_DEVICE");
+    std::string_view text = variable == nullptr ? "" : variable;
+    if (text.empty()) return std::vector<Device>{kCpu};
+    std::vector<Device> all;
+    while (true) {
+      const size_t comma = text.find(',');
+      try {
+        for (const Device device : devices_named(text.substr(0, comma))) all.push_back(device);
+      } catch (const Error& error) {
+        fail(error.code(), "environment variable SHARD_DEVICE is '{}': {}", variable, error.what());
+      }
+      if (comma == std::string_view::npos) return all;
+      text.remove_prefix(comma + 1);
+    }
+  }();
+  return devices;
+}
+
+Device default_device() { return this_thread.device != nullptr ? *this_thread.device : process_devices().front(); }
+
+DefaultDevice::DefaultDevice(Device device) : device_(device), before_(std::exchange(this_thread.device, &device_)) {}
+
+DefaultDevice::~DefaultDevice() { this_thread.device = before_; }
 
 void copy_bytes(Device to_device, void* to, Device from_device, const void* from, size_t bytes) {
   if (bytes == 0) return;

@@ -75,6 +75,30 @@ SHARD_API const Backend& backend_of(Device device);
 /// "cpu", "cuda:1"
 SHARD_API std::string to_string(Device device);
 
+/// The device that `text` names: "cpu", "cuda" (the first one) or "cuda:1". Throws invalid_argument that names what there is.
+SHARD_API Device parse_device(std::string_view text);
+
+/// The devices of the process, as the environment variable SHARD_DEVICE names them, separated by commas: "cuda" (all that there
+/// are), "cuda:1", "cuda:0,cuda:1"; the CPU where it is not set. Read once. Throws invalid_argument that names what there is.
+SHARD_API const std::vector<Device>& process_devices();
+
+/// Where functions that create tensors put them when no device is given: on that of the innermost DefaultDevice of this thread, which
+/// World::run sets to the rank's, otherwise on the first of process_devices().
+SHARD_API Device default_device();
+
+/// Makes a device the default of this thread for a scope.
+class SHARD_API DefaultDevice {
+ public:
+  explicit DefaultDevice(Device device);
+  DefaultDevice(const DefaultDevice&) = delete;
+  DefaultDevice& operator=(const DefaultDevice&) = delete;
+  ~DefaultDevice();
+
+ private:
+  Device device_;
+  const Device* before_;
+};
+
 /// Copies bytes between any two devices (through the host where the backends differ).
 SHARD_API void copy_bytes(Device to_device, void* to, Device from_device, const void* from, size_t bytes);
 

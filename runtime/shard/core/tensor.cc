@@ -53,6 +53,11 @@ DenseTensor Tensor::to_host(DType dtype) const {
   return host;
 }
 
+Tensor on_default_device(Tensor tensor) {
+  const Device device = default_device();
+  return device == kCpu ? tensor : to_device(tensor, device);
+}
+
 Tensor to_device(const Tensor& tensor, Device device) {
   if (tensor.is_dist()) {
     fail(ErrorCode::layout,

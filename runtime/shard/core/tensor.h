@@ -80,6 +80,10 @@ class SHARD_API TensorImpl : public RefCounted {
 inline GradState::GradState() = default;
 inline GradState::~GradState() = default;
 
+class Tensor;
+/// The tensor, copied to default_device() where it is elsewhere.
+SHARD_API Tensor on_default_device(Tensor tensor);
+
 /// A reference-counted handle to a tensor; copies refer to the same tensor. A default-constructed
 /// handle is undefined, which stands for an absent optional argument. Members for gradients, to() and
 /// index() are defined in api/: layers below do not call them.
@@ -89,7 +93,7 @@ class SHARD_API Tensor {
   explicit Tensor(Ref<TensorImpl> impl) : impl_(std::move(impl)) {}
   explicit Tensor(DenseTensor value) : impl_(Ref<TensorImpl>::adopt(new TensorImpl(std::move(value)))) {}
 
-  /// A dense CPU tensor with these elements in row-major order. Throws shape_mismatch unless there
+  /// A dense tensor with these elements in row-major order, on default_device(). Throws shape_mismatch unless there
   /// are dims.numel() of them.
   template <class T>
   static Tensor from_data(const std::vector<T>& values, const Dims& dims) {
@@ -97,7 +101,7 @@ class SHARD_API Tensor {
     check_count(static_cast<int64_t>(values.size()), dims);
     DenseTensor tensor = DenseTensor::allocate(kCpu, meta, nullptr, "from_data");
     std::copy(values.begin(), values.end(), tensor.data<T>());
-    return Tensor(std::move(tensor));
+    return on_default_device(Tensor(std::move(tensor)));
   }
 
   bool defined() const { return static_cast<bool>(impl_); }

@@ -8,6 +8,7 @@
 
 namespace shard {
 
+struct Device;
 class Launcher;
 class Rank;
 class Tracer;
@@ -22,6 +23,7 @@ class ReshardedInputs;
 
 struct ThreadState {
   Rank* rank = nullptr;              // the rank whose program the thread runs (dist/world.h)
+  const Device* device = nullptr;    // the default of the innermost DefaultDevice (core/device.h)
   Launcher* launcher = nullptr;      // of the calls of the thread: in a dry world, and during a capture
   Tracer* tracer = nullptr;          // of the program that the thread captures (program/capture/program_tracer.h)
   const Writing* writing = nullptr;  // the outermost call that writes (core/writing.h)

@@ -211,7 +211,9 @@ World::World(int size, std::vector<int> local_ranks, const WorldOptions& options
              std::shared_ptr<PartialFailures> failures)
     : size_(size), partial_failures_(std::move(failures)), local_ranks_(std::move(local_ranks)) {
   if (size < 1) fail(ErrorCode::invalid_argument, "a world needs at least one rank, not {}", size);
-  for (const int id : local_ranks_) ranks_.emplace_back(new Rank(this, id, options.seed));
+  const std::vector<Device>& devices = options.devices.empty() ? process_devices() : options.devices;
+  for (const int id : local_ranks_)
+    ranks_.emplace_back(new Rank(this, id, options.seed, devices[static_cast<size_t>(id) % devices.size()]));
 }
 
 Rank& World::rank(int id) const {
@@ -226,6 +228,7 @@ Rank& World::rank(int id) const {
 void World::run_as(Rank& rank, const std::function<void(Rank&)>& program) {
   std::optional<DryLauncher> dry;
   if (rank.dry) dry.emplace(*rank.dry);
+  const DefaultDevice device(rank.device());
   struct Current {
     Current(Rank* rank, Launcher* launcher)
         : rank(std::exchange(this_thread.rank, rank)), launcher(std::exchange(this_thread.launcher, launcher)) {}

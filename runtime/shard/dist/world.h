@@ -8,6 +8,7 @@
 
 #include "shard/comm/communicator.h"
 #include "shard/comm/options.h"
+#include "shard/core/device.h"
 #include "shard/core/partial_failures.h"
 #include "shard/core/random.h"
 #include "shard/core/storage.h"
@@ -31,6 +32,8 @@ class SHARD_API Rank {
  public:
   int id() const { return id_; }
   World& world() const { return *world_; }
+  /// The default device of the rank's program (WorldOptions::devices).
+  Device device() const { return device_; }
 
   /// The communicator of the line of `mesh` along `axis` through this rank, or of the whole mesh.
   /// This rank is in the mesh.
@@ -62,12 +65,13 @@ class SHARD_API Rank {
 
  private:
   friend class World;
-  Rank(World* world, int id, uint64_t seed)
-      : generator(seed), plain_generator(seed), world_(world), id_(id), comm_queue_(trace) {}
+  Rank(World* world, int id, uint64_t seed, Device device)
+      : generator(seed), plain_generator(seed), world_(world), id_(id), device_(device), comm_queue_(trace) {}
   Communicator& communicator(const ProcessMesh* mesh, int axis, const std::vector<int>& members);
 
   World* world_;
   int id_;
+  Device device_;
   CommQueue comm_queue_;
   std::map<std::pair<const ProcessMesh*, int>, std::unique_ptr<Communicator>> communicators_;
 };
@@ -75,6 +79,8 @@ class SHARD_API Rank {
 struct WorldOptions {
   std::chrono::milliseconds timeout = CommOptions{}.timeout;  // of one collective
   uint64_t seed = 0;                                          // of the world's generator
+  /// The default devices of ranks 0, 1, ..., from the first again where there are fewer than ranks. Empty: process_devices().
+  std::vector<Device> devices = {};
   bool debug_comm = CommOptions{}.debug;
   int64_t message_limit = CommOptions{}.message_limit;
 };

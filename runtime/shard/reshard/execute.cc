@@ -64,7 +64,7 @@ class StepRun {
         cause_(cause), later_(later) {
     before_at_ = step_.before.mesh->coordinate(rank.id());
     after_at_ = step_.after.mesh->coordinate(rank.id());
-    device_ = before_at_ ? moves[0].in.device() : kCpu;
+    device_ = before_at_ ? moves[0].in.device() : rank.device();
   }
 
   void run() {
@@ -435,7 +435,7 @@ class StepRun {
   size_t element_;
   CommCause cause_;
   bool later_;
-  Device device_ = kCpu;                 // of the shards of this rank
+  Device device_;                        // of the shards of this rank; where it had none, the rank's default
   std::optional<Coordinate> before_at_;  // nothing on a rank outside the mesh
   std::optional<Coordinate> after_at_;
 };
