@@ -22,7 +22,7 @@ struct SgdPlan {
 struct MomentumPlan {
   static constexpr int kStates = 1, kNumbers = 1;
   float mu, rescale_grad, coefficient;
-  bool decays, nesterov;
+  int decays, nesterov;
   template <class C>
   __device__ MomentumStep<C> step(const DeviceNumber (&n)[1]) const {
     return {static_cast<C>(n[0].read()),
@@ -125,7 +125,8 @@ void momentum(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad,
               const DenseTensor& learning_rate, const DenseTensor&, float mu, bool use_nesterov,
               const std::string& regularization_method, float regularization_coeff, bool multi_precision,
               float rescale_grad, DenseTensor& param, DenseTensor& velocity, DenseTensor& master_param) {
-  const MomentumPlan plan{mu, rescale_grad, regularization_coeff, !regularization_method.empty(), use_nesterov};
+  const MomentumPlan plan{mu, rescale_grad, regularization_coeff, regularization_method.empty() ? 0 : 1,
+                          use_nesterov ? 1 : 0};
   run_steps<1, T>(ctx, plan, nullptr,
                   {{param, grad, if_precise(multi_precision, master_param), {&velocity}, {&learning_rate}}});
 }
@@ -298,7 +299,7 @@ void merged_momentum(const OpContext& ctx, std::span<const DenseTensor>, std::sp
                        {&velocity[i]},
                        {&learning_rate[learning_rate.size() == 1 ? 0 : i]}});
     }
-    const MomentumPlan plan{mu, rescale_grad, coefficient(first), decays(first), use_nesterov};
+    const MomentumPlan plan{mu, rescale_grad, coefficient(first), decays(first) ? 1 : 0, use_nesterov ? 1 : 0};
     run_steps<kMerged, T>(ctx, plan, nullptr, group);
   }
 }

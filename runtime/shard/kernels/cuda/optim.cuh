@@ -122,11 +122,19 @@ struct StepOf {
 template <int N, class Plan, class T, class S, int Capacity>
 __global__ void step_kernel(Steps<Plan, T, S, Capacity> steps) {
   constexpr int64_t kChunk = int64_t{kElementThreads} * kPacksOfThread * N;
+  using Formula = decltype(steps.plan.template step<math_t<T>>(steps.of[0].numbers));
+  SHARD_SHARED(shared_formula, Formula);  // one thread reads the numbers, and divides in double
+  const void* formula_is_of = nullptr;
   if (steps.skip != nullptr && *steps.skip) return;
   for (int64_t chunk = blockIdx.x; chunk < steps.chunks; chunk += gridDim.x) {
     const auto& p = owner_of(steps.of, steps.parameters, chunk);
-    const auto formula = steps.plan.template step<math_t<T>>(p.numbers);
-    const StepOf<std::remove_const_t<decltype(formula)>, Plan::kStates> step{formula};
+    if (&p != formula_is_of) {
+      __syncthreads();  // all have read the last one
+      if (threadIdx.x == 0) shared_formula = steps.plan.template step<math_t<T>>(p.numbers);
+      __syncthreads();
+      formula_is_of = &p;
+    }
+    const StepOf<Formula, Plan::kStates> step{shared_formula};
     const int64_t begin = (chunk - p.chunks_before) * kChunk, end = min(begin + kChunk, p.count);
     bool aligned = packs_are_aligned<N>(p.values, p.master, p.grad);
     for (int s = 0; s < Plan::kStates; ++s) aligned = aligned && packs_are_aligned<N>(p.states[s]);
