@@ -19,6 +19,7 @@ namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
 #include "shard/kernels/formulas/arithmetic.inc"
+#include "shard/kernels/formulas/power.inc"
 
 struct Maximum {
   template <class C>
@@ -30,13 +31,6 @@ struct Minimum {
   template <class C>
   static HWY_INLINE C apply(C a, C b) {
     return Smaller()(a, b);
-  }
-};
-/// By squaring, as in pow with a number.
-struct IntegerPower {
-  template <class C>
-  static C apply(C a, C b) {
-    return integer_power(a, static_cast<int64_t>(b));
   }
 };
 struct Power {

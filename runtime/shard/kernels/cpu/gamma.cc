@@ -20,74 +20,9 @@ namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
 using V = Vector<double>;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kPi = std::numbers::pi;
-constexpr double kSeries = 10;  // from here on the asymptotic series are exact to the last bits
-
-/// c[0] + c[1] z + ...
-template <size_t n>
-HWY_INLINE V polynomial(const double (&c)[n], V z) {
-  V sum = c[n - 1];
-  for (size_t i = n - 1; i-- > 0;) sum = sum * z + V(c[i]);
-  return sum;
-}
-
 HWY_INLINE bool any(V::Mask mask) { return !hn::AllFalse(V::Tag(), mask); }
 
-/// By its recurrence up to 10, its asymptotic series there, and its reflection below 0 (Abramowitz
-/// and Stegun, 6.3.5, 6.3.18, 6.3.7).
-struct Digamma {
-  static HWY_INLINE V apply(V x) {
-    const auto negative = x < V(0);
-    V y = select(negative, 1.0 - x, x);
-    // The sum of 1 / (y + k) as one fraction.
-    V above = 0, below = 1;
-    for (int k = 0; k < static_cast<int>(kSeries); ++k) {
-      const auto small = y < V(kSeries);
-      above = select(small, above * y + below, above);
-      below = select(small, below * y, below);
-      y = select(small, y + 1.0, y);
-    }
-    // B(2 k) / (2 k) for the Bernoulli numbers B
-    constexpr double kTerms[] = {1.0 / 12, -1.0 / 120, 1.0 / 252, -1.0 / 240, 1.0 / 132, -691.0 / 32760, 1.0 / 12};
-    const V z = select(y < V(1e17), 1.0 / (y * y), V(0));
-    V value = log(y) - 0.5 / y - z * polynomial(kTerms, z) - above / below;
-    if (any(negative)) {
-      const V fraction = x - round(x);
-      const V reflected = value - kPi / tan(kPi * fraction);
-      value = select(negative, select(fraction == V(0), V(kNaN), reflected), value);
-    }
-    return select(x == V(0), copysign(V(kInfinity), -x), value);
-  }
-};
-
-/// The derivative of digamma, in the same way (6.4.6, 6.4.12, 6.4.7).
-struct Trigamma {
-  static HWY_INLINE V apply(V x) {
-    const auto negative = x < V(0);
-    V y = select(negative, 1.0 - x, x);
-    // The sum of 1 / (y + k)^2 as one fraction.
-    V above = 0, below = 1;
-    for (int k = 0; k < static_cast<int>(kSeries); ++k) {
-      const auto small = y < V(kSeries);
-      const V square = y * y;
-      above = select(small, above * square + below, above);
-      below = select(small, below * square, below);
-      y = select(small, y + 1.0, y);
-    }
-    // the Bernoulli numbers B(2 k)
-    constexpr double kTerms[] = {1.0 / 6, -1.0 / 30, 1.0 / 42, -1.0 / 30, 5.0 / 66, -691.0 / 2730.0, 7.0 / 6};
-    const V inverse = 1.0 / y, z = inverse * inverse;
-    V value = inverse + 0.5 * z + inverse * z * polynomial(kTerms, z) + above / below;
-    if (any(negative)) {
-      const V sine = sin(kPi * (x - round(x)));
-      const V whole = kPi / sine;
-      value = select(negative, select(sine == V(0), V(kInfinity), whole * whole - value), value);
-    }
-    return select(x == V(-kInfinity), V(kInfinity), value);
-  }
-};
+#include "shard/kernels/formulas/gamma.inc"
 
 /// A formula in double of a row of T. What does not fill a vector is computed in one as well, so the bits of an element do
 /// not depend on its place.
@@ -110,53 +45,6 @@ void double_row(const Row& row) {
 template <class T>
 void digamma(const OpContext&, const DenseTensor& x, DenseTensor& out) {
   run_unary(&double_row<Digamma, T>, x, out);
-}
-
-/// The sum of (q + k)^-s over k >= 0, for an integer s > 1: by the Euler-Maclaurin formula, as in
-/// Cephes' zeta.c (S. L. Moshier).
-double hurwitz_zeta(double s, double q) {
-  if (std::isnan(q)) return q;
-  if (q <= 0 && q == std::floor(q)) return kInfinity;
-  if (q > 1e8) return (1 / (s - 1) + 1 / (2 * q)) * std::pow(q, 1 - s);
-  double sum = std::pow(q, -s), at = q, term = sum;
-  for (int k = 0; k < 9 || at <= 9; ++k) {
-    at += 1;
-    term = std::pow(at, -s);
-    sum += term;
-    if (std::abs(term / sum) < 1e-17) return sum;
-  }
-  // (2 k)! / B(2 k)
-  constexpr double kDivisors[] = {12.0,
-                                  -720.0,
-                                  30240.0,
-                                  -1209600.0,
-                                  47900160.0,
-                                  -1.8924375803183791606e9,
-                                  7.47242496e10,
-                                  -2.950130727918164224e12,
-                                  1.1646782814350067249e14,
-                                  -4.5979787224074726105e15,
-                                  1.8152105401943546773e17,
-                                  -7.1661652561756670113e18};
-  sum += term * at / (s - 1) - 0.5 * term;
-  double rising = 1;
-  int k = 0;
-  for (const double divisor : kDivisors) {
-    rising *= s + k++;
-    term /= at;
-    const double correction = rising * term / divisor;
-    sum += correction;
-    if (std::abs(correction / sum) < 1e-17) break;
-    rising *= s + k++;
-    term /= at;
-  }
-  return sum;
-}
-
-/// (-1)^(n + 1) n!, the factor of the derivative number n of digamma.
-double polygamma_factor(int n) {
-  const double factorial = std::tgamma(n + 1.0);
-  return n % 2 == 0 ? -factorial : factorial;
 }
 
 struct Polygamma {

@@ -57,15 +57,14 @@ struct Closeness {
   bool equal_nan;
 };
 
+#include "shard/kernels/formulas/closeness.inc"
+
 /// For integers in double, in which their difference does not wrap.
 template <class T>
 bool is_close(T x, T y, const Closeness& limits) {
   using C = std::conditional_t<is_float<T>, Compute<T>, double>;
-  const C a = static_cast<C>(x), b = static_cast<C>(y);
-  if (a == b) return true;
-  if (a != a || b != b) return limits.equal_nan && a != a && b != b;
-  if (std::isinf(a) || std::isinf(b)) return false;
-  return std::abs(a - b) <= static_cast<C>(limits.absolute) + static_cast<C>(limits.relative) * std::abs(b);
+  return is_close(static_cast<C>(x), static_cast<C>(y), static_cast<C>(limits.relative),
+                  static_cast<C>(limits.absolute), limits.equal_nan);
 }
 
 template <class T>

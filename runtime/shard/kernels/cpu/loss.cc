@@ -9,6 +9,8 @@
 #include "shard/kernels/cpu/register_image.h"
 #include "shard/kernels/cpu/value.h"
 
+#define SHARD_FORMULA_INLINE inline
+
 namespace shard::cpu {
 namespace {
 
@@ -23,39 +25,40 @@ void map_elements(const F& f, DenseTensor& out, const Tensors&... x) {
   });
 }
 
+#include "shard/kernels/formulas/loss.inc"
+
+template <class C>
+struct Epsilon {
+  C first;
+};
+
 template <class T>
 void bce_loss(const OpContext&, const DenseTensor& input, const DenseTensor& label, DenseTensor& out) {
   using C = Compute<T>;
-  const auto logarithm = [](C x) { return x == 0 ? C(-100) : std::log(x) < C(-100) ? C(-100) : std::log(x); };
-  map_elements<T>([&](C x, C y) { return -(y * logarithm(x) + (1 - y) * logarithm(1 - x)); }, out, input, label);
+  map_elements<T>([](C x, C y) { return BceLoss::apply(x, y); }, out, input, label);
 }
 
 template <class T>
 void bce_loss_grad(const OpContext&, const DenseTensor& input, const DenseTensor& label, const DenseTensor& out_grad,
                    DenseTensor& input_grad) {
   using C = Compute<T>;
-  map_elements<T>(
-      [](C x, C y, C grad) {
-        const C variance = (1 - x) * x;
-        return grad * (x - y) / (variance < C(1e-12) ? C(1e-12) : variance);
-      },
-      input_grad, input, label, out_grad);
+  map_elements<T>([](C x, C y, C grad) { return BceLossGrad::apply(x, y, grad); }, input_grad, input, label, out_grad);
 }
 
 template <class T>
 void log_loss(const OpContext&, const DenseTensor& input, const DenseTensor& label, float epsilon, DenseTensor& out) {
   using C = Compute<T>;
-  const C e = static_cast<C>(epsilon);
-  map_elements<T>([=](C x, C y) { return -(y * std::log(x + e)) - (1 - y) * std::log(1 - x + e); }, out, input, label);
+  const Epsilon<C> e{static_cast<C>(epsilon)};
+  map_elements<T>([=](C x, C y) { return LogLoss::apply(x, y, e); }, out, input, label);
 }
 
 template <class T>
 void log_loss_grad(const OpContext&, const DenseTensor& input, const DenseTensor& label, const DenseTensor& out_grad,
                    float epsilon, DenseTensor& input_grad) {
   using C = Compute<T>;
-  const C e = static_cast<C>(epsilon);
-  map_elements<T>([=](C x, C y, C grad) { return grad * ((1 - y) / (1 - x + e) - y / (x + e)); }, input_grad, input,
-                  label, out_grad);
+  const Epsilon<C> e{static_cast<C>(epsilon)};
+  map_elements<T>([=](C x, C y, C grad) { return LogLossGrad::apply(x, y, grad, e); }, input_grad, input, label,
+                  out_grad);
 }
 
 template <class T>
@@ -66,9 +69,9 @@ void huber_loss(const OpContext&, const DenseTensor& input, const DenseTensor& l
   T *const loss = out.data<T>(), *const rest = residual.data<T>();
   parallel_for(out.numel(), kCost, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      const C r = static_cast<C>(label.data<T>()[i]) - static_cast<C>(input.data<T>()[i]), size = std::abs(r);
+      const C r = static_cast<C>(label.data<T>()[i]) - static_cast<C>(input.data<T>()[i]);
       rest[i] = T(r);
-      loss[i] = T(size <= d ? r * r / 2 : d * (size - d / 2));
+      loss[i] = T(huber_of(r, d));
     }
   });
 }
@@ -81,10 +84,8 @@ void huber_loss_grad(const OpContext&, const DenseTensor& input, const DenseTens
   T *const of_input = input_grad.data<T>(), *const of_label = label_grad.data<T>();
   parallel_for(input.numel(), kCost, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      const C r = static_cast<C>(label.data<T>()[i]) - static_cast<C>(input.data<T>()[i]), limited = r > d    ? d
-                                                                                                     : r < -d ? -d
-                                                                                                              : r;
-      const C grad = static_cast<C>(out_grad.data<T>()[i]) * limited;
+      const C r = static_cast<C>(label.data<T>()[i]) - static_cast<C>(input.data<T>()[i]);
+      const C grad = static_cast<C>(out_grad.data<T>()[i]) * huber_slope(r, d);
       of_label[i] = T(grad);
       of_input[i] = T(-grad);
     }

@@ -8,6 +8,7 @@
 #include "hwy/highway.h"
 
 #include "shard/core/convert.h"
+#include "shard/kernels/bound.h"
 #include "shard/kernels/cpu/elementwise.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
@@ -25,50 +26,8 @@ struct Pair {
 template <class C>
 constexpr Pair<C> kNoNumbers = {};
 
-struct ScaleThenBias {
-  template <class C>
-  static C apply(C x, Pair<C> p) {
-    return wrap_add(wrap_mul(x, p.first), p.second);
-  }
-};
-struct BiasThenScale {
-  template <class C>
-  static C apply(C x, Pair<C> p) {
-    return wrap_mul(wrap_add(x, p.second), p.first);
-  }
-};
-struct Clip {
-  template <class C>
-  static C apply(C x, Pair<C> p) {
-    const C raised = x < p.first ? p.first : x;
-    return raised > p.second ? p.second : raised;
-  }
-};
-struct Square {
-  template <class C>
-  static C apply(C x, Pair<C>) {
-    return wrap_mul(x, x);
-  }
-};
-struct Cube {
-  template <class C>
-  static C apply(C x, Pair<C>) {
-    return x * x * x;
-  }
-};
-struct Pow {
-  template <class V>
-  static HWY_INLINE V apply(V x, const Numbers<V>& p) {
-    return pow(x, p.first);
-  }
-};
-/// The exponent is the int64 in the params.
-struct IntegerPow {
-  template <class C>
-  static C apply(C x, Pair<int64_t> p) {
-    return integer_power(x, p.first);
-  }
-};
+#include "shard/kernels/formulas/power.inc"
+#include "shard/kernels/formulas/scalar.inc"
 
 template <class Op, class T, class P>
 void scalar_row(const Row& row) {
@@ -95,22 +54,6 @@ void increment(const OpContext&, const DenseTensor& x, float value, DenseTensor&
   if constexpr (std::is_integral_v<C>) params.second = static_cast<C>(convert<int64_t>(value));  // modulo 2^bits
   else params.second = static_cast<C>(value);
   run_unary(&scalar_row<ScaleThenBias, T, C>, x, out, &params);
-}
-
-/// A bound as a C: for integers the nearest one inside the interval, clamped to the range of C.
-template <class C>
-C bound(const Scalar& value, bool lower) {
-  if constexpr (std::is_floating_point_v<C>) {
-    return value.to<C>();
-  } else {
-    using Limits = std::numeric_limits<C>;
-    if (value.is_integer())
-      return static_cast<C>(std::clamp<int64_t>(value.to<int64_t>(), Limits::lowest(), Limits::max()));
-    const double real = lower ? std::ceil(value.to<double>()) : std::floor(value.to<double>());
-    if (real <= static_cast<double>(Limits::lowest())) return Limits::lowest();
-    if (real >= static_cast<double>(Limits::max())) return Limits::max();
-    return static_cast<C>(real);
-  }
 }
 
 template <class T>

@@ -1,6 +1,6 @@
 // CPU kernels of the gradients of elementwise functions of one tensor: of a saved tensor (the input
-// or the output, whichever the formula needs) and the gradient of the output. Gradients that are
-// composites of other ops are in runtime/shard/gradients/.
+// or the output, whichever the formula needs) and the gradient of the output, with the formulas of
+// unary_grad.inc. Gradients that are composites of other ops are in runtime/shard/gradients/.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "shard/kernels/cpu/unary_grad.cc"
 #include "shard/kernels/cpu/targets.h"
@@ -17,100 +17,14 @@ HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
-// g is the gradient of the output.
-struct ExpGrad {
-  template <class C>
-  static C apply(C out, C g) {
-    return g * out;
-  }
-};
-struct LogGrad {
-  template <class C>
-  static C apply(C x, C g) {
-    return g / x;
-  }
-};
-struct TanhGrad {
-  template <class V>
-  static HWY_INLINE V apply(V out, V g) {
-    return g * (1.0 - out * out);
-  }
-};
-struct SqrtGrad {
-  template <class C>
-  static C apply(C out, C g) {
-    return C(0.5) * g / out;
-  }
-};
-struct RsqrtGrad {
-  template <class C>
-  static C apply(C out, C g) {
-    return C(-0.5) * g * (out * out * out);
-  }
-};
-struct SigmoidGrad {
-  template <class V>
-  static HWY_INLINE V apply(V out, V g) {
-    return g * (out * (1.0 - out));
-  }
-};
-struct SinGrad {
-  template <class V>
-  static HWY_INLINE V apply(V x, V g) {
-    return g * cos(x);
-  }
-};
-struct CosGrad {
-  template <class V>
-  static HWY_INLINE V apply(V x, V g) {
-    return -g * sin(x);
-  }
-};
-struct SquareGrad {
-  template <class C>
-  static C apply(C x, C g) {
-    return C(2) * g * x;
-  }
-};
-struct AbsGrad {
-  template <class C>
-  static C apply(C x, C g) {
-    return select(x > C(0), g, select(x < C(0), -g, C(0)));
-  }
-};
-struct ReluGrad {
-  template <class C>
-  static C apply(C out, C g) {
-    return select(out > C(0), g, C(0));
-  }
-};
+/// A formula of single numbers, whose loop compilers vectorise.
+template <class Op>
+void add_plain(const char* name) {
+  for_types(FloatTypes{},
+            [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, T>); });
+}
 
-struct ClipGrad {
-  template <class V>
-  static HWY_INLINE V apply(V x, V g, const Numbers<V>& bounds) {
-    return select(hn::And(x > bounds.first, x < bounds.second), g, V(0));
-  }
-};
-/// p has the exponent of the function, and that exponent minus one.
-struct PowGrad {
-  template <class V>
-  static HWY_INLINE V apply(V x, V g, const Numbers<V>& p) {
-    return g * p.first * pow(x, p.second);
-  }
-};
-/// The gradient of a linear function, such as x^1 and x^0.
-struct LinearGrad {
-  template <class V>
-  static HWY_INLINE V apply(V, V g, const Numbers<V>& p) {
-    return g * p.first;
-  }
-};
-struct CubeGrad {
-  template <class V>
-  static HWY_INLINE V apply(V x, V g) {
-    return g * 3.0 * (x * x);
-  }
-};
+#include "shard/kernels/formulas/unary_grad.inc"
 
 template <class T>
 void clip_grad(const OpContext&, const DenseTensor& x, const DenseTensor& out_grad, const Scalar& min,
@@ -133,24 +47,8 @@ void pow_grad(const OpContext&, const DenseTensor& x, const DenseTensor& out_gra
   run_binary(loop, x, out_grad, x_grad, &params);
 }
 
-template <class Op>
-void add_op(const char* name) {
-  for_types(FloatTypes{},
-            [&]<class T>(TypeTag<T>) { register_kernel(name, kBackend, dtype_of<T>, &binary<Op, T, T>); });
-}
-
 void register_unary_grad_for_target() {
-  add_op<ExpGrad>("exp_grad");
-  add_op<LogGrad>("log_grad");
-  add_binary<TanhGrad>("tanh_grad");
-  add_op<SqrtGrad>("sqrt_grad");
-  add_op<RsqrtGrad>("rsqrt_grad");
-  add_binary<SigmoidGrad>("sigmoid_grad");
-  add_binary<SinGrad>("sin_grad");
-  add_binary<CosGrad>("cos_grad");
-  add_op<SquareGrad>("square_grad");
-  add_op<AbsGrad>("abs_grad");
-  add_op<ReluGrad>("relu_grad");
+  register_unary_grad_formulas();
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("clip_grad", kBackend, dtype_of<T>, &clip_grad<T>);
     register_kernel("pow_grad", kBackend, dtype_of<T>, &pow_grad<T>);

@@ -1,7 +1,6 @@
 // cast on CUDA, between all dtypes. Conversions are those of the CPU kernel: towards zero, clamped,
 // NaN becomes 0.
-#include <cuda/std/limits>
-
+#include "shard/kernels/cuda/convert.cuh"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/cuda_types.cuh"
 #include "shard/kernels/cuda/device.cuh"
@@ -11,16 +10,6 @@ namespace shard::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-template <class To, class From>
-__device__ To to_integer(From value) {
-  constexpr To low = ::cuda::std::numeric_limits<To>::min();
-  constexpr To high = ::cuda::std::numeric_limits<To>::max();
-  if (value != value) return To{0};
-  if (value <= static_cast<From>(low)) return low;
-  if (value >= static_cast<From>(high)) return high;  // static_cast rounds up to high + 1 where From is too narrow
-  return static_cast<To>(value);
-}
 
 template <class To, class From>
 __device__ To to_dtype(From value) {

@@ -6,6 +6,16 @@ namespace shard::cuda {
 void register_elementwise(int backend);
 void register_transcendental(int backend);
 void register_activation(int backend);
+void register_fill(int backend);
+void register_gates(int backend);
+void register_lamb(int backend);
+void register_loss(int backend);
+void register_loss_scaling(int backend);
+void register_mixed(int backend);
+void register_optim(int backend);
+void register_scalar(int backend);
+void register_special(int backend);
+void register_unary_grad(int backend);
 void register_logic(int backend);
 void register_cast(int backend);
 void register_communication(int backend);

@@ -94,19 +94,38 @@ __device__ Pack<T> load_pack(const T* from, int64_t i) {
   return pack;
 }
 
-/// Elements [i * N, (i + 1) * N) of memory that is aligned to 16 bytes, in accesses as large as they can be.
+/// The words in which `bytes` bytes are accessed: at most 16 bytes, and as large as they can be.
+template <int bytes>
+using AccessWord = std::conditional_t<
+    bytes >= 16, uint4,
+    std::conditional_t<
+        bytes == 8, uint2,
+        std::conditional_t<bytes == 4, unsigned, std::conditional_t<bytes == 2, unsigned short, unsigned char>>>>;
+
+/// Elements [i * N, (i + 1) * N) of memory that is aligned to so many elements, or to 16 bytes, in accesses as large
+/// as they can be, which do not stay in the caches.
+template <int N, class T>
+__device__ void load_elements(const T* from, int64_t i, T (&values)[N]) {
+  using Word = AccessWord<N* static_cast<int>(sizeof(T))>;
+  constexpr int kWords = static_cast<int>(N * sizeof(T) / sizeof(Word));
+  static_assert(kWords * sizeof(Word) == N * sizeof(T));
+#pragma unroll
+  for (int w = 0; w < kWords; ++w) {
+    const Word word = __ldcs(reinterpret_cast<const Word*>(from) + i * kWords + w);
+    memcpy(reinterpret_cast<char*>(values) + w * sizeof(Word), &word, sizeof(Word));
+  }
+}
+
 template <int N, class T>
 __device__ void store_elements(T* to, int64_t i, const T (&values)[N]) {
-  constexpr int kBytes = N * static_cast<int>(sizeof(T)), kPart = kBytes < 16 ? kBytes : 16;
-  using Part = std::conditional_t<
-      kPart == 16, uint4,
-      std::conditional_t<kPart == 8, uint2, std::conditional_t<kPart == 4, unsigned, unsigned short>>>;
-  static_assert(sizeof(Part) == kPart);
+  using Word = AccessWord<N* static_cast<int>(sizeof(T))>;
+  constexpr int kWords = static_cast<int>(N * sizeof(T) / sizeof(Word));
+  static_assert(kWords * sizeof(Word) == N * sizeof(T));
 #pragma unroll
-  for (int p = 0; p < kBytes / kPart; ++p) {
-    Part part;
-    memcpy(&part, reinterpret_cast<const char*>(values) + p * kPart, kPart);
-    __stcs(reinterpret_cast<Part*>(to) + i * (kBytes / kPart) + p, part);
+  for (int w = 0; w < kWords; ++w) {
+    Word word;
+    memcpy(&word, reinterpret_cast<const char*>(values) + w * sizeof(Word), sizeof(Word));
+    __stcs(reinterpret_cast<Word*>(to) + i * kWords + w, word);
   }
 }
 

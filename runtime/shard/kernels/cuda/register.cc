@@ -11,6 +11,16 @@ void register_cuda_kernels() {
   cuda::register_elementwise(backend);
   cuda::register_transcendental(backend);
   cuda::register_activation(backend);
+  cuda::register_fill(backend);
+  cuda::register_gates(backend);
+  cuda::register_lamb(backend);
+  cuda::register_loss(backend);
+  cuda::register_loss_scaling(backend);
+  cuda::register_mixed(backend);
+  cuda::register_optim(backend);
+  cuda::register_scalar(backend);
+  cuda::register_special(backend);
+  cuda::register_unary_grad(backend);
   cuda::register_cast(backend);
   cuda::register_communication(backend);
   cuda::register_logic(backend);

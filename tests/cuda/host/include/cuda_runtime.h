@@ -172,6 +172,8 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 inline float rsqrt(float x) { return rsqrtf(x); }
+inline double normcdf(double x) { return static_cast<double>(0.5L * std::erfc(-0.70710678118654752440L * x)); }
+inline float normcdff(float x) { return static_cast<float>(normcdf(x)); }
 
 namespace cuda_host {
 
