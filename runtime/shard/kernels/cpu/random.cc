@@ -7,6 +7,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
+#include <cstring>
 #include <vector>
 
 #include "shard/kernels/cpu/data_check.h"
@@ -161,44 +162,10 @@ void uniform(const OpContext& ctx, const Scalar& min, const Scalar& max, int see
   });
 }
 
-/// log(x) for x from 2^-24 to 1, within 2 ulp of float.
-HWY_INLINE float log_of_fraction(float x) {
-  // x = 2^exponent * m with m in [sqrt(1/2), sqrt(2))
-  const uint32_t bits = std::bit_cast<uint32_t>(x) - 0x3F3504F3u;
-  const auto exponent = static_cast<float>(static_cast<int32_t>(bits) >> 23);
-  const float m = std::bit_cast<float>((bits & 0x007FFFFFu) + 0x3F3504F3u);
-  const float f = m - 1.0f;
-  float p = 7.0376836292e-2f;
-  p = p * f - 1.1514610310e-1f;
-  p = p * f + 1.1676998740e-1f;
-  p = p * f - 1.2420140846e-1f;
-  p = p * f + 1.4249322787e-1f;
-  p = p * f - 1.6668057665e-1f;
-  p = p * f + 2.0000714765e-1f;
-  p = p * f - 2.4999993993e-1f;
-  p = p * f + 3.3333331174e-1f;
-  const float z = f * f;
-  return exponent * 0.693359375f + (f + (exponent * -2.12194440e-4f - 0.5f * z + p * f * z));
-}
+#define SHARD_FORMULA_INLINE HWY_INLINE
+#include "shard/kernels/formulas/random.inc"
+#undef SHARD_FORMULA_INLINE
 HWY_INLINE double log_of_fraction(double x) { return std::log(x); }
-
-/// cos(2 pi x) for x in [0, 1), within 2 ulp of the largest result in its quarter.
-HWY_INLINE float cos_of_turns(float x) {
-  const float quarter = static_cast<float>(static_cast<int32_t>(x * 4.0f + 0.5f));  // the nearest one
-  const float r = (x - quarter * 0.25f) * 6.283185307179586f;                       // exact before it is scaled
-  const auto q = static_cast<int32_t>(quarter);
-  const float z = r * r;
-  float c = 2.443315711809948e-5f;
-  c = c * z - 1.388731625493765e-3f;
-  c = c * z + 4.166664568298827e-2f;
-  c = c * z * z - 0.5f * z + 1.0f;
-  float s = -1.9515295891e-4f;
-  s = s * z + 8.3321608736e-3f;
-  s = s * z - 1.6666654611e-1f;
-  s = s * z * r + r;
-  const float magnitude = select((q & 1) != 0, s, c);
-  return select(q == 1 || q == 2, -magnitude, magnitude);
-}
 HWY_INLINE double cos_of_turns(double x) { return std::cos(6.283185307179586 * x); }
 
 /// Box-Muller: element e uses the uniform numbers 2e and 2e + 1.
@@ -262,10 +229,6 @@ void exponential(const OpContext& ctx, const DenseTensor&, float lam, RandomKey 
     });
   });
 }
-
-/// The upper part of (high, low) * range, which is in [0, range): its bias is at most range *
-/// 2^-64. range <= 2^32.
-uint64_t below(uint64_t range, uint64_t high, uint64_t low) { return (high * range + (low * range >> 32)) >> 32; }
 
 /// Element e uses the words 2e and 2e + 1 of one evaluation.
 template <class T>

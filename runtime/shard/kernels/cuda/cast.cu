@@ -12,21 +12,9 @@ namespace {
 constexpr int kThreads = 256;
 
 template <class To, class From>
-__device__ To to_dtype(From value) {
-  const math_t<From> number = load(value);
-  if constexpr (std::is_same_v<To, bool>) {
-    return number != math_t<From>{0};
-  } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<math_t<From>>) {
-    return to_integer<To>(number);
-  } else {
-    return round_to<To>(number);
-  }
-}
-
-template <class To, class From>
 __global__ void cast_kernel(int64_t count, To* out, const From* x) {
   const int64_t step = gridDim.x * int64_t{blockDim.x};
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += step) out[i] = to_dtype<To>(x[i]);
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += step) out[i] = convert<To>(load(x[i]));
 }
 
 template <class T>

@@ -19,6 +19,8 @@ void register_unary_grad(int backend);
 void register_logic(int backend);
 void register_cast(int backend);
 void register_communication(int backend);
+void register_creation(int backend);
+void register_random(int backend);
 void register_reduce(int backend);
 void register_softmax(int backend);
 void register_transpose(int backend);

@@ -23,6 +23,8 @@ void register_cuda_kernels() {
   cuda::register_unary_grad(backend);
   cuda::register_cast(backend);
   cuda::register_communication(backend);
+  cuda::register_creation(backend);
+  cuda::register_random(backend);
   cuda::register_logic(backend);
   cuda::register_reduce(backend);
   cuda::register_softmax(backend);

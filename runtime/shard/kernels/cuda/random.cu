@@ -1,0 +1,149 @@
+// Random numbers on CUDA, of the same bits as on the CPU: uniform, gaussian, exponential, randint. Compiled without fused operations.
+#include "shard/kernels/cuda/convert.cuh"
+#include "shard/kernels/cuda/cuda_kernels.cuh"
+#include "shard/kernels/cuda/map.cuh"
+#include "shard/kernels/cuda/philox.cuh"
+
+#define SHARD_FORMULA_INLINE __device__ inline
+
+namespace shard::cuda {
+namespace {
+
+__device__ inline float select(bool condition, float a, float b) { return condition ? a : b; }
+#include "shard/kernels/formulas/random.inc"
+__device__ inline double log_of_fraction(double x) { return ::log(x); }
+__device__ inline double cos_of_turns(double x) { return ::cos(6.283185307179586 * x); }
+
+/// Arithmetic is in double for double, else in float.
+template <class T>
+using Real = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// Uniform number `i` in [0, 1): with 53 bits from two words for double, with 24 bits from one word for the others.
+template <class R>
+__device__ R fraction(PhiloxWords& words, uint64_t i) {
+  if constexpr (std::is_same_v<R, double>) {
+    const uint64_t bits = uint64_t{words.at(2 * i)} << 32 | words.at(2 * i + 1);
+    return static_cast<double>(static_cast<int64_t>(bits >> 11)) * 0x1p-53;
+  } else {
+    return uniform_fraction(words.at(i));
+  }
+}
+
+/// Elements that are drawn by their index in the whole tensor.
+template <class T, class Draw>
+struct DrawBody {
+  T* out;
+  Draw draw;
+  RandomKey key;
+  GlobalIndex index;
+
+  template <int N>
+  __device__ void run(int64_t i) const {
+    PhiloxWords words(key);
+    T values[N];
+#pragma unroll
+    for (int k = 0; k < N; ++k) values[k] = draw(words, static_cast<uint64_t>(index.of(i * N + k)));
+    store_elements<N>(out, i, values);
+  }
+};
+
+template <class D, class Draw>
+void draw_elements(const OpContext& ctx, const Draw& draw, int seed, RandomKey drawn, DenseTensor& out) {
+  const DeviceScope scope(out.device().index);
+  const RandomKey key = seed != 0 ? RandomKey{static_cast<uint64_t>(seed), 0} : drawn;
+  map(ctx, out.numel(), DrawBody<D, Draw>{elements<D>(out), draw, key, {ctx.output_box(0, out), out.dims()}},
+      elements<const D>(out));
+}
+
+template <class T>
+struct Uniform {
+  using R = Real<T>;
+  R low, high;
+  bool wide;  // the range overflows, but half of it does not
+  __device__ T operator()(PhiloxWords& words, uint64_t element) const {
+    const R f = fraction<R>(words, element);
+    const T value = round_to<T>(wide ? R(2) * (low / 2 + (high / 2 - low / 2) * f) : low + (high - low) * f);
+    return load(value) < high ? value : round_to<T>(low);  // rounding may return max, which is excluded
+  }
+};
+
+template <class T>
+void uniform(const OpContext& ctx, const Scalar& min, const Scalar& max, int seed, RandomKey drawn, DenseTensor& out) {
+  using D = device_t<T>;
+  using R = Real<T>;
+  const R low = min.to<R>(), high = max.to<R>();
+  const bool wide = std::isinf(high - low) && !std::isinf(low) && !std::isinf(high);
+  draw_elements<D>(ctx, Uniform<D>{low, high, wide}, seed, drawn, out);
+}
+
+/// Box-Muller: element e uses the uniform numbers 2e and 2e + 1.
+template <class T>
+struct Gaussian {
+  using R = Real<T>;
+  R mean, std;
+  __device__ T operator()(PhiloxWords& words, uint64_t element) const {
+    const R radius = ::sqrt(R(-2) * log_of_fraction(R(1) - fraction<R>(words, 2 * element)));
+    return round_to<T>(mean + std * (radius * cos_of_turns(fraction<R>(words, 2 * element + 1))));
+  }
+};
+
+template <class T>
+void gaussian(const OpContext& ctx, float mean, float std, int seed, RandomKey drawn, DenseTensor& out) {
+  using D = device_t<T>;
+  using R = Real<T>;
+  draw_elements<D>(ctx, Gaussian<D>{static_cast<R>(mean), static_cast<R>(std)}, seed, drawn, out);
+}
+
+template <class T>
+void gaussian_inplace(const OpContext& ctx, const DenseTensor&, float mean, float std, int seed, RandomKey drawn,
+                      DenseTensor& out) {
+  gaussian<T>(ctx, mean, std, seed, drawn, out);
+}
+
+/// By the inverse of the distribution function: -log(1 - u) / lam.
+template <class T>
+struct Exponential {
+  using R = Real<T>;
+  R lam;
+  __device__ T operator()(PhiloxWords& words, uint64_t element) const {
+    return round_to<T>((R(0) - log_of_fraction(R(1) - fraction<R>(words, element))) / lam);
+  }
+};
+
+template <class T>
+void exponential(const OpContext& ctx, const DenseTensor&, float lam, RandomKey key, DenseTensor& out) {
+  using D = device_t<T>;
+  draw_elements<D>(ctx, Exponential<D>{static_cast<Real<T>>(lam)}, 0, key, out);
+}
+
+/// Element e uses the words 2e and 2e + 1.
+template <class T>
+struct Integer {
+  int low;
+  uint64_t range;
+  __device__ T operator()(PhiloxWords& words, uint64_t element) const {
+    const uint32_t high_word = words.at(2 * element), low_word = words.at(2 * element + 1);
+    return static_cast<T>(low + static_cast<int64_t>(below(range, high_word, low_word)));
+  }
+};
+
+template <class T>
+void randint(const OpContext& ctx, int low, int high, int seed, RandomKey drawn, DenseTensor& out) {
+  const auto range = static_cast<uint64_t>(static_cast<int64_t>(high) - low);
+  draw_elements<T>(ctx, Integer<T>{low, range}, seed, drawn, out);
+}
+
+}  // namespace
+
+void register_random(int backend) {
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("uniform", backend, dtype_of<T>, &uniform<T>);
+    register_kernel("gaussian", backend, dtype_of<T>, &gaussian<T>);
+    register_kernel("gaussian_inplace", backend, dtype_of<T>, &gaussian_inplace<T>);
+    register_kernel("exponential", backend, dtype_of<T>, &exponential<T>);
+  });
+  register_kernel("randint", backend, DType::int32, &randint<int32_t>);
+  register_kernel("randint", backend, DType::int64, &randint<int64_t>);
+}
+
+}  // namespace shard::cuda
