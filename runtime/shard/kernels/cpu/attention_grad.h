@@ -43,8 +43,8 @@ template <class F>
 struct GradBlock : Block<F> {
   using C = Sum<F>;
 
-  GradBlock(int64_t queries, int64_t width, int64_t value_width)
-      : Block<F>(queries, width, value_width), grads(product_rows<F>(queries) * this->value_step),
+  GradBlock(int64_t queries, int64_t keys, int64_t width, int64_t value_width)
+      : Block<F>(queries, keys, width, value_width, true), grads(product_rows<F>(queries) * this->value_step),
         slopes(product_rows<F>(queries) * kKeys<F>),
         rounded_slopes(std::is_same_v<F, C> ? 0 : product_rows<F>(queries) * kKeys<F>) {}
   /// The gradients of the scores of row i as factors, in the place of the others where they are of the same type.
@@ -107,10 +107,9 @@ int64_t weigh(const AttentionGrad<T>& g, int64_t h, int64_t first, int64_t rows,
               GradBlock<F>& block) {
   const Attention<T>& a = g.a;
   const int64_t begin = score(a, h, first, rows, start, n, block), all = begin + product_rows<F>(rows - begin);
-  block.keys.find_not_finite(n * block.step);
-  load_rows(a.v, a.kv_head(h), start, n, block.columns, block.values.data.get(), block.value_step);
+  const Buffer<F>& values = block.values.load(a.v, a.kv_head(h), start, a.keys);
   multiply_buffers<F>({all - begin, block.columns, block.value_step, false, true},
-                      block.grads.data.get() + begin * block.value_step, block.values.data.get(),
+                      block.grads.data.get() + begin * block.value_step, values.data.get(),
                       block.slopes.get() + begin * block.columns, false);
   for (int64_t i = begin; i < rows; ++i) weigh_row(g, h, first, i, start, n, block);
   std::fill(block.weights(rows), block.weights(all), F(0.0f));
@@ -125,8 +124,10 @@ void add_grads(const AttentionGrad<T>& g, int64_t h, int64_t first, int64_t rows
                GradBlock<F>& block, Sum<F>* query_sums, Sum<F>* key_sums, Sum<F>* value_sums) {
   const int64_t begin = weigh(g, h, first, rows, start, n, block), seen = product_rows<F>(rows - begin),
                 columns = block.columns, step = block.step, value_step = block.value_step;
-  if (query_sums != nullptr)
-    add_weighted({seen, step, columns, false, false}, block.factors(begin), block.keys, 0, query_sums + begin * step);
+  if (query_sums != nullptr) {
+    Buffer<F>& keys = block.keys.load(g.a.k, g.a.kv_head(h), start, g.a.keys);
+    add_weighted({seen, step, columns, false, false}, block.factors(begin), keys, 0, query_sums + begin * step);
+  }
   if (key_sums != nullptr)
     add_weighted({columns, step, seen, true, false}, block.factors(begin), block.query, begin, key_sums);
   if (value_sums != nullptr)
@@ -212,16 +213,17 @@ std::vector<GradJob<T>> grad_jobs(const std::vector<AttentionGrad<T>>& all, int6
 template <class T>
 void attention_grads(const std::vector<AttentionGrad<T>>& all) {
   if (all.empty()) return;
-  int64_t cost = 0, rows = 0;
+  int64_t cost = 0, rows = 0, most = 0;
   for (const AttentionGrad<T>& one : all) {
     cost += one.a.queries * one.a.q.heads * one.a.keys * (one.a.width() + one.a.value_width());
     rows = std::max(rows, std::min(kQueries, one.a.queries));
+    most = std::max(most, one.a.keys);
   }
   with_factors<T>([&]<class F>() {
     const std::vector<GradJob<T>> jobs = grad_jobs<F>(all, static_cast<int64_t>(all.size()) * all[0].a.k.heads);
     const auto count = static_cast<int64_t>(jobs.size());
     parallel_for(count, cost / std::max<int64_t>(count, 1), [&](int64_t begin, int64_t end) {
-      GradBlock<F> block(rows, all[0].a.width(), all[0].a.value_width());
+      GradBlock<F> block(rows, most, all[0].a.width(), all[0].a.value_width());
       for (int64_t i = begin; i < end; ++i) {
         const GradJob<T>& job = jobs[size_t(i)];
         const int64_t keys = job.g->a.keys;

@@ -250,7 +250,7 @@ void bias_grads(const std::vector<AttentionGrad<T>>& all, int64_t queries, int64
       std::vector<C> sums(size_t(lines * keys));
       for (const AttentionGrad<T>& g : all) {
         if (dims[0] != 1 && &g != &all[size_t(batch)]) continue;
-        GradBlock<F> block(std::min(kQueries, queries), g.a.width(), g.a.value_width());
+        GradBlock<F> block(std::min(kQueries, queries), g.a.keys, g.a.width(), g.a.value_width());
         for (int64_t h = dims[1] == 1 ? 0 : head; h < (dims[1] == 1 ? heads : head + 1); ++h)
           for (int64_t first = from; first < to; first += kQueries)
             add_slopes(g, h, first, std::min(kQueries, to - first), one_row, block, keys, sums.data());

@@ -31,7 +31,8 @@ void store_part(const Attention<T>& a, int64_t first, const Block<F>& block, Sum
   for (int64_t i = 0; i < std::min(kQueries, a.queries - first); ++i, to += width + 2) {
     to[0] = block.largest[i];
     to[1] = block.total[i];
-    std::copy_n(block.sums.get() + i * block.value_step, width, to + 2);
+    if (block.largest[i] == lowest<Sum<F>>()) std::fill_n(to + 2, width, Sum<F>(0));
+    else std::copy_n(block.sums.get() + i * block.value_step, width, to + 2);
   }
 }
 
