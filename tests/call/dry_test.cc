@@ -199,11 +199,13 @@ TEST_CASE("12, 19: a dry rank sends what the real one sends: parts of lines and 
     const Tensor query = ones({2, 3, 4, 5}, spec(m, "-, -, -, -")), keys = ones({2, 71, 2, 5}, spec(m, "-, a+b, -, -"));
     const auto [attended, weights, lse, seed] = flash_attn(query, keys, keys, {}, {});
     const auto [q_grad, k_grad, v_grad] = flash_attn_grad(query, keys, keys, attended, lse, seed, {}, attended);
+    const auto [selected, sums_of, drawn] =
+        memory_efficient_attention(query, keys, keys, {}, {}, {}, {}, {}, -1, -1, true, 0, -1, true);
     const Tensor products = cumprod(x, 1), sums = cumsum(x, 1), sums_behind = cumsum(y, 0, false, true, true);
     return std::vector<Tensor>{products,  sums,        sums_behind, logcumsumexp(y), largest,     at,
                                first,     where,       normal,      mean_of,         x_grad,      scale_grad,
                                bias_grad, of_channels, image_grad,  factor_grad,     offset_grad, attended,
-                               lse,       q_grad,      k_grad,      v_grad};
+                               lse,       q_grad,      k_grad,      v_grad,          selected,    sums_of};
   });
 }
 

@@ -305,6 +305,16 @@ TEST_CASE("norms of sharded images send the sums of groups and no elements") {
 
 namespace {
 
+/// `dims` numbers, with `at_end` added to the last key where these are keys.
+Tensor numbers(const Dims& dims, int start, double at_end = 0) {
+  std::vector<double> values;
+  for (int64_t i = 0; i < dims.numel(); ++i) {
+    const bool ends = dims.rank() == 4 && i / dims.numel(2, 4) % dims[1] == dims[1] - 1;
+    values.push_back(std::sin(static_cast<double>(i * i + start)) + (ends ? at_end : 0));
+  }
+  return Tensor::from_data(values, dims);
+}
+
 /// One call of attention on q [2, 3, 4, 5] and `keys` keys, in two heads, and its gradients.
 struct Attention {
   int64_t keys;
@@ -314,24 +324,16 @@ struct Attention {
 
   /// `layout`: of k and v on a mesh, null for plain tensors.
   Tensors run(const ProcessMesh* mesh, const char* layout) const {
-    const auto wave = [](const Dims& dims, int start, double at_end = 0) {
-      std::vector<double> values;
-      for (int64_t i = 0; i < dims.numel(); ++i) {
-        const bool ends = i / dims.numel(2, 4) % dims[1] == dims[1] - 1;
-        values.push_back(std::sin(static_cast<double>(i * i + start)) + (ends ? at_end : 0));
-      }
-      return Tensor::from_data(values, dims);
-    };
     const auto placed = [&](const Tensor& plain, const char* text) {
       if (layout == nullptr) return assign(plain);
       const int rank = plain.dims().rank();
       return distribute(plain, text == nullptr ? DistSpec::replicated(mesh, rank) : DistSpec::parse(mesh, text));
     };
-    const Tensor q = placed(wave({2, 3, 4, 5}, 0), nullptr).set_requires_grad(true),
-                 k = placed(wave({2, keys, 2, 5}, 1, last), layout).set_requires_grad(true),
-                 v = placed(wave({2, keys, 2, 6}, 2, last), layout).set_requires_grad(true),
+    const Tensor q = placed(numbers({2, 3, 4, 5}, 0), nullptr).set_requires_grad(true),
+                 k = placed(numbers({2, keys, 2, 5}, 1, last), layout).set_requires_grad(true),
+                 v = placed(numbers({2, keys, 2, 6}, 2, last), layout).set_requires_grad(true),
                  seed = placed(Tensor::from_data(std::vector<int64_t>{3, 5}, Dims{2}), nullptr);
-    const Tensor mask = masked ? placed(wave({2, 1, 3, keys}, 3), nullptr) : Tensor();
+    const Tensor mask = masked ? placed(numbers({2, 1, 3, keys}, 3), nullptr) : Tensor();
     const auto [out, softmax, lse, used] = flash_attn(q, k, v, seed, mask, dropout, causal, true);
     Tensors results = grad({sum(multiply(out, out), {})}, {q, k, v});
     results.insert(results.end(), {out, softmax, lse, used});
@@ -371,5 +373,119 @@ TEST_CASE("attention sends sums of queries instead of keys where those are fewer
     };
     check(sent(1) == 2 * 1 * 4 * (8 + 2) * 4, "the maximum, the sum and 8 values of each query and head");
     check(sent(8192) == 2 * (2 * 32 * 4 * 8) * 4, "the keys and values");
+  });
+}
+
+namespace {
+
+/// One call of memory_efficient_attention on 3 queries in 4 heads and `keys` keys in 2, and its gradients.
+struct SelectedAttention {
+  int64_t keys;
+  bool causal;
+  Dims bias;                                // or none
+  std::vector<int32_t> diagonals, lengths;  // or none
+  double last = 0;                          // added to the last key and its value
+
+  /// `layout`: of k and v on a mesh, null for plain tensors.
+  Tensors run(const ProcessMesh* mesh, const char* layout) const {
+    const auto placed = [&](const Tensor& plain, const char* text) {
+      if (layout == nullptr || !plain.defined()) return plain.defined() ? assign(plain) : plain;
+      const int rank = plain.dims().rank();
+      return distribute(plain, text == nullptr ? DistSpec::replicated(mesh, rank) : DistSpec::parse(mesh, text));
+    };
+    const auto of_batches = [&](const std::vector<int32_t>& each) {
+      return placed(each.empty() ? Tensor() : Tensor::from_data(each, Dims{2}), nullptr);
+    };
+    const Tensor q = placed(numbers({2, 3, 4, 5}, 0), nullptr).set_requires_grad(true),
+                 k = placed(numbers({2, keys, 2, 5}, 1, last), layout).set_requires_grad(true),
+                 v = placed(numbers({2, keys, 2, 6}, 2, last), layout).set_requires_grad(true);
+    const Tensor added = bias.rank() == 0 ? Tensor() : placed(numbers(bias, 3), nullptr).set_requires_grad(true);
+    const auto [out, lse, seed] = memory_efficient_attention(q, k, v, added, {}, {}, of_batches(diagonals),
+                                                             of_batches(lengths), -1, -1, causal, 0, -1, false);
+    Tensors leaves = {q, k, v};
+    if (added.defined()) leaves.push_back(added);
+    Tensors results = grad({sum(multiply(out, out), {})}, leaves);
+    results.insert(results.end(), {out, lse});
+    return results;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("memory-efficient attention with sharded keys, and its gradients, are those of one rank") {
+  const double hidden = std::numeric_limits<double>::infinity();
+  for (const SelectedAttention& attention :
+       {SelectedAttention{13, false, {}, {}, {}}, SelectedAttention{13, true, {2, 1, 3, 13}, {9, 1}, {}},
+        SelectedAttention{70, true, {3, 70}, {40, -1}, {60, 3}}, SelectedAttention{2, false, {1, 4, 1, 2}, {}, {2, 0}},
+        SelectedAttention{13, false, {}, {}, {12, 5}, hidden}}) {
+    const Elements expected = elements_of(attention.run(nullptr, nullptr));
+    REQUIRE(std::isfinite(expected[0][0]));
+    run_ranks(6, [&](Rank&) {
+      for (const char* layout :
+           {"-, a, -, -", "-, b, -, -", "-, a+b, -, -", "-, b+a, -, -", "a, b, -, -", "-, b, a, -"}) {
+        const Tensors got = attention.run(mesh_of_axes(), layout);
+        const std::string what = std::to_string(attention.keys) + " keys in " + layout;
+        check(alike(elements_of(got), expected, 1e-12), what);
+        check(spec_of(got[1])->text() == spec_of(got[2])->text(), "layouts of gradients, " + what);
+      }
+    });
+  }
+}
+
+TEST_CASE("memory-efficient attention drops the same weights where keys are sharded, in its gradients too") {
+  const Tensor q = numbers({2, 3, 4, 5}, 0), k = numbers({2, 70, 4, 5}, 1), v = numbers({2, 70, 4, 6}, 2);
+  run_ranks(3, [&](Rank&) {
+    const ProcessMesh* mesh = ProcessMesh::make({3}, {}, {"a"});
+    const auto leaves = [&] {
+      const DistSpec *whole = DistSpec::replicated(mesh, 4), *keys = DistSpec::parse(mesh, "-, a, -, -");
+      return Tensors{distribute(q, whole).set_requires_grad(true), distribute(k, keys).set_requires_grad(true),
+                     distribute(v, keys).set_requires_grad(true)};
+    };
+    const Tensors in = leaves();
+    const auto [out, lse, seed] =
+        memory_efficient_attention(in[0], in[1], in[2], {}, {}, {}, {}, {}, -1, -1, false, 0.5, -1, false);
+    const auto gradients = [&](const Tensor& result, const Tensors& of) {
+      Tensors all = grad({sum(square(result), {})}, of);
+      all.push_back(result);
+      return elements_of(all);
+    };
+    const Tensors plain = {assign(q).detach().set_requires_grad(true), assign(k).detach().set_requires_grad(true),
+                           assign(v).detach().set_requires_grad(true)};
+    const Tensor whole = std::get<0>(flash_attn(plain[0], plain[1], plain[2], full_tensor(seed), {}, 0.5f));
+    check(alike(gradients(out, in), gradients(whole, plain), 1e-12), "dropped weights");
+  });
+}
+
+TEST_CASE("memory-efficient attention sends sums of queries instead of keys where those are fewer bytes") {
+  run_ranks(2, [](Rank& rank) {
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"a"});
+    const Tensor k = distribute(ones({2, 64, 4, 8}, DType::float32), DistSpec::parse(mesh, "-, a, -, -"));
+    const auto sent = [&](int64_t queries) {
+      const Tensor q = distribute(ones({2, queries, 4, 8}, DType::float32), DistSpec::replicated(mesh, 4));
+      const int64_t before = rank.stats().bytes_sent;
+      memory_efficient_attention(q, k, k, {}, {}, {}, {}, {}, -1, -1, false, 0, -1, true);
+      return rank.stats().bytes_sent - before;
+    };
+    check(sent(1) == 2 * 1 * 4 * (8 + 2) * 4, "the maximum, the sum and 8 values of each query and head");
+    check(sent(8192) == 2 * (2 * 32 * 4 * 8) * 4, "the keys and values");
+  });
+}
+
+TEST_CASE("a length beyond all keys is an error on each rank that has some of them") {
+  run_ranks(2, [](Rank&) {
+    const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"a"});
+    const Tensor q = distribute(ones({1, 2, 1, 4}, DType::float32), DistSpec::replicated(mesh, 4)),
+                 k = distribute(ones({1, 6, 1, 4}, DType::float32), DistSpec::parse(mesh, "-, a, -, -"));
+    const auto call = [&](int32_t length) {
+      const Tensor lengths =
+          distribute(Tensor::from_data(std::vector<int32_t>{length}, Dims{1}), DistSpec::replicated(mesh, 1));
+      memory_efficient_attention(q, k, k, {}, {}, {}, {}, lengths, -1, -1, false, 0, -1, true);
+    };
+    call(6);
+    std::string message;
+    try {
+      call(7);
+    } catch (const Error& error) { message = error.what(); }
+    check(message.find("seqlen_k is 7 at element 0, but must be from 0 to 6") != std::string::npos, message);
   });
 }

@@ -110,10 +110,55 @@ void add_norms(std::vector<Masked>& cases) {
                    {"a, -, -, -; -; -; a, -; a, -; a, -, -, -", "-, -, a, -; -; -; -, -; -, -; -, -, a, -"}});
 }
 
+void add_attention(std::vector<Masked>& cases) {
+  const auto i32 = [](const std::vector<int32_t>& values) {
+    return Tensor::from_data(values, {static_cast<int64_t>(values.size())});
+  };
+  const Tensor seed = Tensor::from_data<int64_t>({0, 0}, {2});
+  const Tensor q = random_values({2, 3, 4, 5}, 40), k = random_values({2, 7, 2, 5}, 41),
+               v = random_values({2, 7, 2, 6}, 42), bias = random_values({2, 1, 3, 7}, 43);
+  {
+    const auto [out, softmax, lse, drawn] = flash_attn(q, k, v, {}, {});
+    cases.push_back(
+        {"flash_attn_grad",
+         [](const Tensors& in, GradMask wanted) {
+           return all(flash_attn_grad(in[0], in[1], in[2], in[3], in[4], in[5], {}, in[6], 0.0f, false, false, wanted));
+         },
+         {q, k, v, out, lse, seed, random_values({2, 3, 4, 6}, 44)},
+         {"a, -, -, -; a, -, -, -; a, -, -, -; a, -, -, -; a, -, -; -; a, -, -, -",
+          "-, -, -, -; -, a, -, -; -, a, -, -; -, -, -, -; -, -, -; -; -, -, -, -"}});
+  }
+  {
+    const auto [out, lse, drawn] =
+        memory_efficient_attention(q, k, v, bias, {}, {}, {}, {}, -1, -1, true, 0, -1, false);
+    cases.push_back({"memory_efficient_attention_grad",
+                     [](const Tensors& in, GradMask wanted) {
+                       return all(memory_efficient_attention_grad(in[0], in[1], in[2], in[3], {}, {}, {}, {}, in[4],
+                                                                  in[5], in[6], in[7], -1, -1, true, 0, -1, false,
+                                                                  wanted));
+                     },
+                     {q, k, v, bias, out, lse, seed, random_values({2, 3, 4, 6}, 45)},
+                     {"a, -, -, -; a, -, -, -; a, -, -, -; a, -, -, -; a, -, -, -; a, -, -; -; a, -, -, -",
+                      "-, -, -, -; -, a, -, -; -, a, -, -; -, -, -, a; -, -, -, -; -, -, -; -; -, -, -, -"}});
+  }
+  const Tensor packed_q = random_values({9, 4, 5}, 46), packed_k = random_values({11, 2, 5}, 47),
+               packed_v = random_values({11, 2, 6}, 48), of_q = i32({0, 4, 9}), of_k = i32({0, 5, 11});
+  const auto [out, softmax, lse, drawn] =
+      flash_attn_unpadded_intermediate(packed_q, packed_k, packed_v, of_q, of_k, {}, {}, 5, 6, 0.5f, 0.0f, true);
+  cases.push_back({"flash_attn_unpadded_grad",
+                   [](const Tensors& in, GradMask wanted) {
+                     return all(flash_attn_unpadded_grad(in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7], {},
+                                                         in[8], 5, 6, 0.5f, 0.0f, true, false, wanted));
+                   },
+                   {packed_q, packed_k, packed_v, of_q, of_k, out, lse, seed, random_values({9, 4, 6}, 49)},
+                   {"-, a, -; -, a, -; -, a, -; -; -; -, a, -; -, a, -; -; -, a, -"}});
+}
+
 std::vector<Masked> masked_ops() {
   std::vector<Masked> cases;
   add_convolutions(cases);
   add_norms(cases);
+  add_attention(cases);
   return cases;
 }
 

@@ -271,9 +271,10 @@ TEST_CASE("attention with lengths: heads may be sharded, and without packed sequ
         "[-, b, -], [-, b, -], [-, b, -], [-], [-], [], [] -> [-, b, -], [-], [-, b, -], [-]");
   CHECK(unpadded({9, 4, 16}, "-, b, -") ==
         "[-, b, -], [-, -, -], [-, -, -], [-], [-], [], [] -> [-, b, -], [-], [-, b, -], [-]");
-  const auto efficient = [&](const Dims& batch, const In& bias, const In& each, const char* on_q) {
+  const auto efficient = [&](const Dims& batch, const In& bias, const In& each, const char* on_q,
+                             const char* on_k = "-, -, -, -") {
     return run({ops::memory_efficient_attention,
-                {{batch, on_q}, {batch, "-, -, -, -"}, {batch, "-, -, -, -"}, bias, each, each, absent, absent},
+                {{batch, on_q}, {batch, on_k}, {batch, on_k}, bias, each, each, absent, absent},
                 {kNo, kNo, kNo, 0.0, 1.0, kNo},
                 {batch, lse, seed},
                 ""})
@@ -281,6 +282,10 @@ TEST_CASE("attention with lengths: heads may be sharded, and without packed sequ
   };
   CHECK(efficient({6, 8, 12, 16}, {{8, 8}, "-, -"}, absent, "a, b, -, -") ==
         "[a, b, -, -], [a, -, -, -], [a, -, -, -], [b, -], [], [], [], [] -> [a, b, -, -], [a, -, b], [-]");
+  CHECK(efficient({6, 8, 12, 16}, {{8, 8}, "-, -"}, absent, "a, -, -, -", "a, b, -, -") ==
+        "[a, -, -, -], [a, b, -, -], [a, b, -, -], [-, b], [], [], [], [] -> [a, -, -, -], [a, -, -], [-]");
+  CHECK(efficient({1, 8, 12, 16}, absent, offsets, "-, -, -, -", "-, a, b, -") ==
+        "[-, -, b, -], [-, -, b, -], [-, -, b, -], [], [-], [-], [], [] -> [-, -, b, -], [-, b, -], [-]");
   CHECK(efficient({1, 8, 12, 16}, absent, offsets, "-, a, b, -") ==
         "[-, -, b, -], [-, -, b, -], [-, -, b, -], [], [-], [-], [], [] -> [-, -, b, -], [-, b, -], [-]");
 }

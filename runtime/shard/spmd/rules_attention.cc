@@ -138,20 +138,22 @@ std::vector<std::vector<int>> selected_letters(const RuleArgs& args, const Atten
   return inputs;
 }
 
-RuleResult memory_efficient_attention(const RuleArgs& args) {
+RuleResult memory_efficient_attention(const RuleArgs& args, bool combines) {
   Notation n;
   const AttentionLetters letters(args, n, std::array{2, 2, 2, 1, -1, -1, -1, -1}, std::array{2, 1, -1},
-                                 Letter::Role::whole, args.tensors[4].spec != nullptr);
+                                 combines ? Letter::Role::combined : Letter::Role::whole,
+                                 args.tensors[4].spec != nullptr);
   n.inputs = selected_letters(args, letters);
   n.outputs = {letters.q, letters.lse, {kNoLetter}};
   return solve(args, n);
 }
 
 /// As flash_attn_grad; the gradient of a bias is summed over what it is broadcast along.
-RuleResult memory_efficient_attention_grad(const RuleArgs& args) {
+RuleResult memory_efficient_attention_grad(const RuleArgs& args, bool knows_keys) {
   Notation n;
   const AttentionLetters letters(args, n, std::array{2, 2, 2, 1, -1, -1, -1, -1, 2, 1, -1, 2}, std::array{2, 2, 2, 1},
-                                 Letter::Role::whole, args.tensors[4].spec != nullptr);
+                                 knows_keys ? Letter::Role::reduce : Letter::Role::whole,
+                                 args.tensors[4].spec != nullptr);
   n.inputs = selected_letters(args, letters);
   const std::vector<int>& bias = n.inputs[3];
   for (const int letter : {letters.batch, letters.sequence, letters.heads}) {
@@ -211,8 +213,14 @@ void register_attention_rules() {
   register_rule("CombinedFlashAttGradInferSpmd", [](const RuleArgs& args) { return flash_attn_grad(args, true); });
   register_rule("FlashAttnUnpaddedInferSpmd", flash_attn_unpadded);
   register_rule("FlashAttnUnpaddedGradInferSpmd", flash_attn_unpadded_grad);
-  register_rule("MemoryEfficientAttentionInferSpmd", memory_efficient_attention);
-  register_rule("MemoryEfficientAttentionGradInferSpmd", memory_efficient_attention_grad);
+  register_rule("MemoryEfficientAttentionInferSpmd",
+                [](const RuleArgs& args) { return memory_efficient_attention(args, false); });
+  register_rule("MemoryEfficientAttentionGradInferSpmd",
+                [](const RuleArgs& args) { return memory_efficient_attention_grad(args, false); });
+  register_rule("CombinedMemoryEfficientAttentionInferSpmd",
+                [](const RuleArgs& args) { return memory_efficient_attention(args, true); });
+  register_rule("CombinedMemoryEfficientAttentionGradInferSpmd",
+                [](const RuleArgs& args) { return memory_efficient_attention_grad(args, true); });
   register_rule("FusedRopeInferSpmd", fused_rope);
   register_rule("FusedRopeGradInferSpmd", fused_rope_grad);
   register_guard("RopeMakesItsAngles", rope_makes_its_angles);

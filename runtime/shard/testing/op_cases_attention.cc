@@ -139,11 +139,14 @@ void add_efficient(OpCases& cases, const std::string& name) {
     };
   };
   if (dropout == 0) {  // with dropout the generator decides
-    cases.push_back({"memory_efficient_attention", name, kFloats, make(false, [=](Tensors& t) {
-                       const auto o = select.optional(t);
-                       return all(memory_efficient_attention(t[0], t[1], t[2], o[0], o[1], o[2], o[3], o[4], kQueries,
-                                                             kKeys, select.causal, 0, scale, false));
-                     })});
+    cases.push_back({"memory_efficient_attention", name, kFloats,
+                     make(false,
+                          [=](Tensors& t) {
+                            const auto o = select.optional(t);
+                            return all(memory_efficient_attention(t[0], t[1], t[2], o[0], o[1], o[2], o[3], o[4],
+                                                                  kQueries, kKeys, select.causal, 0, scale, false));
+                          }),
+                     16, "sums of parts of the keys are combined in another order"});
   }
   cases.push_back({"memory_efficient_attention_grad", name, kFloats,
                    make(true,

@@ -37,11 +37,11 @@ void accumulate_row(const Attention<T>& a, int64_t h, int64_t first, int64_t i, 
   }
   C total;
   if (a.dropout > 0) {
-    total = exponentials(scores, width, largest, scores);
+    total = exponentials<F>(scores, width, largest, scores);
     for (int64_t j = 0; j < width; ++j) scores[j] *= a.kept(h, first + i, start + j);
     for (int64_t j = 0; j < width; ++j) weights[j] = F(scores[j]);
   } else {
-    total = exponentials(scores, width, largest, weights);
+    total = exponentials<F>(scores, width, largest, weights);
   }
   std::fill(weights + width, weights + block.columns, F(0.0f));
   const C shrink = exp_of(block.largest[i] - largest);
@@ -61,11 +61,10 @@ template <class T, class F>
 void accumulate(const Attention<T>& a, int64_t h, int64_t first, int64_t rows, int64_t start, int64_t n,
                 Block<F>& block) {
   const int64_t begin = score(a, h, first, rows, start, n, block);
-  load_rows(a.v, a.kv_head(h), start, n, block.columns, block.values.data.get(), block.value_step);
-  block.values.find_not_finite(n * block.value_step);
+  Buffer<F>& values = block.values.load(a.v, a.kv_head(h), start, a.keys);
   for (int64_t i = begin; i < rows; ++i) accumulate_row(a, h, first, i, start, n, block);
   add_weighted({product_rows<F>(rows - begin), block.value_step, block.columns, false, false}, block.weights(begin),
-               block.values, 0, block.sums.get() + begin * block.value_step);
+               values, 0, block.sums.get() + begin * block.value_step);
 }
 
 /// A sequence and where its results go.
@@ -96,12 +95,12 @@ void store_softmax(const Attended<T>& to, int64_t h, int64_t first, int64_t rows
 }
 
 /// The maxima, sums and weighted values of the block of queries of a head that begins at `first`, over the keys here.
+/// Weighted values of a row are arbitrary until it sees a key, which makes them 0.
 template <class T, class F>
 void attend(const Attention<T>& a, int64_t h, int64_t first, Block<F>& block) {
   using C = Sum<F>;
   const int64_t rows = std::min(kQueries, a.queries - first);
   load_queries(a, h, first, rows, block);
-  std::fill_n(block.sums.get(), product_rows<F>(rows) * block.value_step, C(0));
   std::fill_n(block.largest, rows, lowest<C>());
   std::fill_n(block.total, rows, C(0));
   const int64_t end = a.visible(first + rows - 1);
@@ -136,10 +135,11 @@ void for_blocks(const std::vector<Attended<T>>& all, const Body& body) {
     int64_t head, first;
   };
   std::vector<Job> jobs;
-  int64_t rows = 0, cost = 0;
+  int64_t rows = 0, keys = 0, cost = 0;
   for (const Attended<T>& one : all) {
     const Attention<T>& a = one.a;
     rows = std::max(rows, std::min(kQueries, a.queries));
+    keys = std::max(keys, a.keys);
     cost += a.queries * a.q.heads * a.keys * (a.width() + a.value_width()) / 4;
     for (int64_t h = 0; h < a.q.heads; ++h)
       for (int64_t first = 0; first < a.queries; first += kQueries) jobs.push_back({&one, h, first});
@@ -147,7 +147,7 @@ void for_blocks(const std::vector<Attended<T>>& all, const Body& body) {
   if (jobs.empty()) return;
   const auto count = static_cast<int64_t>(jobs.size());
   parallel_for(count, cost / count, [&](int64_t begin, int64_t end) {
-    Block<F> block(rows, all[0].a.width(), all[0].a.value_width());
+    Block<F> block(rows, keys, all[0].a.width(), all[0].a.value_width());
     for (int64_t i = begin; i < end; ++i) body(*jobs[size_t(i)].to, jobs[size_t(i)].head, jobs[size_t(i)].first, block);
   });
 }

@@ -91,10 +91,10 @@ bool is_finite(F x) {
   else return std::abs(x) <= std::numeric_limits<F>::max();
 }
 
-/// Rows of numbers in a buffer, which are added up with weights; all are 0 at first.
+/// Rows of numbers in a buffer, which are added up with weights.
 template <class F>
 struct Buffer {
-  explicit Buffer(int64_t size) : data(size) { std::fill_n(data.get(), size, F(0.0f)); }
+  explicit Buffer(int64_t size) : data(size) {}
   /// To be called when `n` numbers have been loaded and are to be added up.
   void find_not_finite(int64_t n) {
     not_finite.clear();
@@ -128,35 +128,7 @@ void add_weighted(const Product& p, const F* weights, Buffer<F>& factors, int64_
   }
 }
 
-/// Scratch for a block of queries of one head. Rows follow each other without gaps, as oneDNN multiplies fastest.
-template <class F>
-struct Block {
-  using C = Sum<F>;
-
-  Block(int64_t queries, int64_t width, int64_t value_width)
-      : step(padded<F>(width)), value_step(padded<F>(value_width)), query(product_rows<F>(queries) * step),
-        keys(kKeys<F> * step), values(kKeys<F> * value_step), sums(product_rows<F>(queries) * value_step),
-        scores(product_rows<F>(queries) * kKeys<F>),
-        rounded(std::is_same_v<F, C> ? 0 : product_rows<F>(queries) * kKeys<F>) {}
-  /// The weights of row i, which are kept in the place of the scores where they are of the same type.
-  F* weights(int64_t i) {
-    if constexpr (std::is_same_v<F, C>) return scores.get() + i * columns;
-    else return rounded.get() + i * columns;
-  }
-
-  int64_t step, value_step;
-  int64_t columns = 0;  // of the scores of the keys that were scored last
-  Buffer<F> query;      // [row][step]
-  Buffer<F> keys;       // [key][step]
-  Buffer<F> values;     // [key][value_step]
-  Scratch<C> sums;      // [row][value_step]
-  Scratch<C> scores;    // [row][columns]
-  Scratch<F> rounded;   // the weights, [row][columns]
-  C largest[kQueries], total[kQueries];
-};
-
-/// `n` rows of a head from row `first` on, in a buffer, and rows of 0 up to `all`. The padding is not touched: it stays
-/// 0.
+/// `n` rows of a head from row `first` on, in a buffer whose rows are padded with 0, and rows of 0 up to `all`.
 template <class T, class F>
 void load_rows(const Rows<const T>& from, int64_t head, int64_t first, int64_t n, int64_t all, F* to, int64_t step) {
   for (int64_t i = 0; i < n; ++i) {
@@ -164,6 +136,7 @@ void load_rows(const Rows<const T>& from, int64_t head, int64_t first, int64_t n
     if constexpr (std::is_same_v<T, F>) std::copy_n(row, from.width, to + i * step);
     else
       for (int64_t d = 0; d < from.width; ++d) to[i * step + d] = static_cast<F>(row[d]);
+    std::fill(to + i * step + from.width, to + (i + 1) * step, F(0.0f));
   }
   std::fill(to + n * step, to + all * step, F(0.0f));
 }
@@ -177,6 +150,69 @@ void store_rows(const C* from, int64_t step, int64_t n, C factor, const Rows<T>&
   }
 }
 
+/// Keys or values of the heads of a job, in blocks that stay for its next block of queries as long as others do not need
+/// their place.
+template <class F>
+class HeldRows {
+ public:
+  /// For `rows` rows in a sequence. Those that `are_added` up are searched for numbers that are not finite.
+  HeldRows(int64_t rows, int64_t step, bool are_added) : step_(step), are_added_(are_added) {
+    const int64_t needed = (rows + kKeys<F> - 1) / kKeys<F>, size = kKeys<F> * step * static_cast<int64_t>(sizeof(F));
+    const int64_t blocks = std::clamp<int64_t>(needed, 1, std::max<int64_t>(1, kHeldBytes / size));
+    for (int64_t i = 0; i < blocks; ++i) blocks_.push_back({Buffer<F>(kKeys<F> * step), nullptr, 0});
+  }
+  /// The rows of the block that begins at row `start` of `rows`, and rows of 0 up to a multiple of kBlockStep.
+  template <class T>
+  Buffer<F>& load(const Rows<const T>& from, int64_t head, int64_t start, int64_t rows) {
+    Held& held = blocks_[static_cast<size_t>(start / kKeys<F> % static_cast<int64_t>(blocks_.size()))];
+    const int64_t n = std::min(kKeys<F>, rows - start);
+    if (held.from == from.at(start, head) && held.rows == n) return held.buffer;
+    held.from = from.at(start, head);
+    held.rows = n;
+    load_rows(from, head, start, n, rounded_up(n, kBlockStep), held.buffer.data.get(), step_);
+    if (are_added_) held.buffer.find_not_finite(n * step_);
+    return held.buffer;
+  }
+
+ private:
+  static constexpr int64_t kHeldBytes = int64_t{1} << 19;  // of keys, and of values
+  struct Held {
+    Buffer<F> buffer;
+    const void* from;  // the first row, whose place tells blocks apart; null before the first
+    int64_t rows;
+  };
+  int64_t step_;
+  bool are_added_;
+  std::vector<Held> blocks_;
+};
+
+/// Scratch for a block of queries of one head. Rows follow each other without gaps, as oneDNN multiplies fastest.
+template <class F>
+struct Block {
+  using C = Sum<F>;
+
+  Block(int64_t queries, int64_t all_keys, int64_t width, int64_t value_width, bool of_gradients = false)
+      : step(padded<F>(width)), value_step(padded<F>(value_width)), query(product_rows<F>(queries) * step),
+        keys(all_keys, step, of_gradients), values(all_keys, value_step, !of_gradients),
+        sums(product_rows<F>(queries) * value_step), scores(product_rows<F>(queries) * kKeys<F>),
+        rounded(std::is_same_v<F, C> ? 0 : product_rows<F>(queries) * kKeys<F>) {}
+  /// The weights of row i, which are kept in the place of the scores where they are of the same type.
+  F* weights(int64_t i) {
+    if constexpr (std::is_same_v<F, C>) return scores.get() + i * columns;
+    else return rounded.get() + i * columns;
+  }
+
+  int64_t step, value_step;
+  int64_t columns = 0;  // of the scores of the keys that were scored last
+  Buffer<F> query;      // [row][step]
+  HeldRows<F> keys;     // [key][step]
+  HeldRows<F> values;   // [key][value_step]
+  Scratch<C> sums;      // [row][value_step]
+  Scratch<C> scores;    // [row][columns]
+  Scratch<F> rounded;   // the weights, [row][columns]
+  C largest[kQueries], total[kQueries];
+};
+
 template <class T, class F>
 void load_queries(const Attention<T>& a, int64_t h, int64_t first, int64_t rows, Block<F>& block) {
   load_rows(a.q, h, first, rows, product_rows<F>(rows), block.query.data.get(), block.step);
@@ -188,11 +224,11 @@ template <class T, class F>
 int64_t score(const Attention<T>& a, int64_t h, int64_t first, int64_t rows, int64_t start, int64_t n,
               Block<F>& block) {
   block.columns = rounded_up(n, kBlockStep);
-  load_rows(a.k, a.kv_head(h), start, n, block.columns, block.keys.data.get(), block.step);
+  const Buffer<F>& keys = block.keys.load(a.k, a.kv_head(h), start, a.keys);
   const int64_t begin = std::min(a.first_query(first, start) - first, rows) / kBlockStep * kBlockStep;
   if (begin == rows) return begin;
   multiply_buffers<F>({product_rows<F>(rows - begin), block.columns, block.step, false, true},
-                      block.query.data.get() + begin * block.step, block.keys.data.get(),
+                      block.query.data.get() + begin * block.step, keys.data.get(),
                       block.scores.get() + begin * block.columns, false);
   return begin;
 }

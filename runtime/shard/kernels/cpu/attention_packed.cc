@@ -9,6 +9,7 @@
 
 #include "shard/kernels/cpu/attention.h"
 #include "shard/kernels/cpu/attention_grad.h"
+#include "shard/kernels/cpu/attention_parts.h"
 #include "shard/kernels/cpu/data_check.h"
 #include "shard/kernels/cpu/register.h"
 
@@ -16,8 +17,9 @@ HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
-/// A tensor of packed rows [rows, heads, width] as one batch.
+/// A tensor of packed rows [rows, heads, width], if there is one, as one batch.
 DenseTensor as_batch(const DenseTensor& x) {
+  if (!x.defined()) return x;
   const Dims& d = x.dims();
   return x.reinterpret({Dims{1, d[0], d[1], d[2]}, x.dtype()});
 }
@@ -122,8 +124,8 @@ void flash_attn_unpadded_grad(const OpContext& ctx, const DenseTensor& q, const 
   for (const Sequence& s : sequences) {
     all.push_back({attention_of<T>(call, s), rows_of<const T>(wide_out, 0, s.first_query),
                    rows_of<const T>(grads[0], 0, s.first_query), per_head<const Statistic<T>>(softmax_lse, s.number),
-                   rows_of<T>(grads[1], 0, s.first_query), rows_of<T>(grads[2], 0, s.first_key),
-                   rows_of<T>(grads[3], 0, s.first_key)});
+                   grad_rows_of<T>(grads[1], 0, s.first_query), grad_rows_of<T>(grads[2], 0, s.first_key),
+                   grad_rows_of<T>(grads[3], 0, s.first_key)});
   }
   attention_grads(all);
 }
@@ -134,7 +136,8 @@ struct Visibility {
   int64_t max_seqlen_q, max_seqlen_k;
 };
 
-/// The sequences of a call, of which query i sees the keys up to i plus a diagonal.
+/// The sequences of a call, of which query i sees the keys up to i plus a diagonal. Lengths and diagonals count from the
+/// first key of all, of which a shard has a part.
 std::vector<Sequence> visible_sequences(const OpContext& ctx, const DenseTensor& q, const DenseTensor& k,
                                         const Visibility& by) {
   std::vector<Sequence> all;
@@ -145,17 +148,19 @@ std::vector<Sequence> visible_sequences(const OpContext& ctx, const DenseTensor&
   } else {
     for (int64_t b = 0; b < q.dims()[0]; ++b) all.push_back({b, 0, q.dims()[1], 0, k.dims()[1], b, 0});
   }
-  const int64_t first_query = ctx.input_box(0, q).begin[1];
+  const Box keys = ctx.input_box(1, k);
+  const int64_t first_query = ctx.input_box(0, q).begin[1], first_key = keys.begin[1];
   for (size_t s = 0; s < all.size(); ++s) {
-    all[s].diagonal = first_query;
+    all[s].diagonal = first_query - first_key;
     if (by.causal_diagonal.defined()) all[s].diagonal += by.causal_diagonal.data<int32_t>()[s];
     if (!by.seqlen_k.defined()) continue;
-    const int64_t length = by.seqlen_k.data<int32_t>()[s];
-    if (length < 0 || length > all[s].keys) {
+    const int64_t length = by.seqlen_k.data<int32_t>()[s],
+                  most = by.cu_seqlens_k.defined() ? all[s].keys : keys.global[1];
+    if (length < 0 || length > most) {
       fail_check(ErrorCode::out_of_range, "[{}] seqlen_k is {} at element {}, but must be from 0 to {}, the keys there",
-                 ctx.op, length, index_text(ctx, 7, by.seqlen_k, static_cast<int64_t>(s)), all[s].keys);
+                 ctx.op, length, index_text(ctx, 7, by.seqlen_k, static_cast<int64_t>(s)), most);
     }
-    all[s].keys = length;
+    all[s].keys = std::clamp<int64_t>(length - first_key, 0, all[s].keys);
   }
   return all;
 }
@@ -168,6 +173,14 @@ DenseTensor wide_bias(const DenseTensor& bias) {
 
 double scale_of(const DenseTensor& query, float scale) {
   return scale < 0 ? 1.0 / std::sqrt(static_cast<double>(query.dims()[3])) : static_cast<double>(scale);
+}
+
+void memory_efficient_attention_dry(const OpContext& ctx, const DenseTensor& query, const DenseTensor&,
+                                    const DenseTensor& value, const DenseTensor&, const DenseTensor&,
+                                    const DenseTensor&, const DenseTensor&, const DenseTensor&, const Scalar&,
+                                    const Scalar&, bool, double, float, bool, RandomKey, DenseTensor&, DenseTensor&,
+                                    DenseTensor&) {
+  attend_to_parts_dry(ctx, query, value);
 }
 
 template <class T>
@@ -199,7 +212,7 @@ void memory_efficient_attention(const OpContext& ctx, const DenseTensor& query, 
     all.push_back({attention_of<T>(call, s), rows_of<T>(output, s.batch, s.first_query), PerHead<T>(),
                    per_head<Statistic<T>>(logsumexp, s.number)});
   }
-  attend_all(all);
+  attend_to_all(ctx, all, gathered_numbers(query, value));
 }
 
 /// Adds the gradients of the scores of queries [first, first + rows) to `sums`, [query][keys], or to one row of it.
@@ -237,7 +250,7 @@ void bias_grads(const std::vector<AttentionGrad<T>>& all, int64_t queries, int64
       std::vector<C> sums(size_t(lines * keys));
       for (const AttentionGrad<T>& g : all) {
         if (dims[0] != 1 && &g != &all[size_t(batch)]) continue;
-        GradBlock<F> block(std::min(kQueries, queries), g.a.width(), g.a.value_width());
+        GradBlock<F> block(std::min(kQueries, queries), g.a.keys, g.a.width(), g.a.value_width());
         for (int64_t h = dims[1] == 1 ? 0 : head; h < (dims[1] == 1 ? heads : head + 1); ++h)
           for (int64_t first = from; first < to; first += kQueries)
             add_slopes(g, h, first, std::min(kQueries, to - first), one_row, block, keys, sums.data());
@@ -273,22 +286,24 @@ void memory_efficient_attention_grad(const OpContext& ctx, const DenseTensor& qu
                            is_test ? 0 : dropout_p,
                            key_in(seed_and_offset)};
   // Keys beyond the length of a sequence have no gradient.
-  std::fill_n(key_grad.data<T>(), key_grad.numel(), T(0.0f));
-  std::fill_n(value_grad.data<T>(), value_grad.numel(), T(0.0f));
+  for (DenseTensor* grad : {&key_grad, &value_grad})
+    if (grad->defined()) std::fill_n(grad->data<T>(), grad->numel(), T(0.0f));
   std::vector<AttentionGrad<T>> all;
   for (const Sequence& s : sequences) {
     all.push_back({attention_of<T>(call, s), rows_of<const T>(output, s.batch, s.first_query),
                    rows_of<const T>(output_grad, s.batch, s.first_query),
-                   per_head<const Statistic<T>>(logsumexp, s.number), rows_of<T>(query_grad, s.batch, s.first_query),
-                   rows_of<T>(key_grad, s.batch, s.first_key), rows_of<T>(value_grad, s.batch, s.first_key)});
+                   per_head<const Statistic<T>>(logsumexp, s.number),
+                   grad_rows_of<T>(query_grad, s.batch, s.first_query), grad_rows_of<T>(key_grad, s.batch, s.first_key),
+                   grad_rows_of<T>(value_grad, s.batch, s.first_key)});
   }
   attention_grads(all);
-  if (bias.defined()) {
+  if (bias_grad.defined()) {
     with_factors<T>([&]<class F>() { bias_grads<F>(all, query.dims()[1], query.dims()[2], wide_bias(bias_grad)); });
   }
 }
 
 void register_packed_attention_for_target() {
+  register_dry_kernel("memory_efficient_attention", &memory_efficient_attention_dry);
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("flash_attn_unpadded", kBackend, dtype_of<T>, &flash_attn_unpadded<T>);
     register_kernel("flash_attn_unpadded_grad", kBackend, dtype_of<T>, &flash_attn_unpadded_grad<T>);

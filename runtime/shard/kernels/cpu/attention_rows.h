@@ -11,6 +11,7 @@
 #include "hwy/highway.h"
 
 #include <cmath>
+#include <type_traits>
 
 #include "shard/core/float16.h"
 #include "shard/kernels/cpu/fold.h"
@@ -44,6 +45,28 @@ HWY_INLINE Vector<float> exp_of_low(Vector<float> x) {
   return hn::Mul(p, hn::BitCast(tag, hn::ShiftLeft<23>(hn::BitCast(words, shifted))));
 }
 
+/// The same for a weight of type F: within 3e-6 of it where it is bfloat16.
+template <class F>
+HWY_INLINE Vector<float> weight_of(Vector<float> x) {
+  if constexpr (!std::is_same_v<F, bfloat16>) {
+    return exp_of_low(x);
+  } else {
+    using Tag = Vector<float>::Tag;
+    const Tag tag;
+    const hn::RebindToUnsigned<Tag> words;
+    // As there, and 2^(n + r) = 2^n * p(r) by a polynomial of degree 4.
+    const auto clamped = hn::Max(hn::Set(tag, -88.03f), x.lanes);
+    const auto magic = hn::Set(tag, 12583039.0f), by = hn::Set(tag, 1.44269504088896341f);
+    const auto shifted = hn::MulAdd(clamped, by, magic);
+    const auto r = hn::MulSub(clamped, by, hn::Sub(shifted, magic));
+    auto p = hn::MulAdd(r, hn::Set(tag, 0.009582853f), hn::Set(tag, 0.055906426f));
+    p = hn::MulAdd(p, r, hn::Set(tag, 0.24024099f));
+    p = hn::MulAdd(p, r, hn::Set(tag, 0.6931242f));
+    p = hn::MulAdd(p, r, hn::Set(tag, 1.0f));
+    return hn::Mul(p, hn::BitCast(tag, hn::ShiftLeft<23>(hn::BitCast(words, shifted))));
+  }
+}
+
 /// The same numbers, or bfloat16 that are next to them.
 HWY_INLINE void store_rounded(Vector<float> x, float* to) { x.store(to); }
 HWY_INLINE void store_rounded(Vector<float> x, bfloat16* to) {
@@ -71,9 +94,10 @@ C largest_of(const C* row, int64_t width) {
       width, lowest<C>(), [=](int64_t j) { return row[j]; }, Larger());
 }
 
-/// weights[j] = exp(row[j] - largest), which may be the same row. Returns their sum before they are rounded.
-template <class F>
-float exponentials(const float* row, int64_t width, float largest, F* weights) {
+/// weights[j] = exp(row[j] - largest) for factors of type F, which may be the same row. Returns their sum before they are
+/// rounded.
+template <class F, class Weight>
+float exponentials(const float* row, int64_t width, float largest, Weight* weights) {
   using V = Vector<float>;
   constexpr int64_t kSums = kLanes / V::kLanes;  // lanes of sums are as in fold
   hn::Vec<V::Tag> sums[kSums];
@@ -82,7 +106,7 @@ float exponentials(const float* row, int64_t width, float largest, F* weights) {
   for (int64_t j = 0; j < width; j += kLanes) {
 #pragma GCC unroll 8
     for (int64_t v = 0; v < kSums; ++v) {
-      const V weight = exp_of_low(V::load(row + j + v * V::kLanes) - top);
+      const V weight = weight_of<F>(V::load(row + j + v * V::kLanes) - top);
       sums[v] = hn::Add(sums[v], weight.lanes);
       store_rounded(weight, weights + j + v * V::kLanes);
     }
@@ -91,7 +115,8 @@ float exponentials(const float* row, int64_t width, float largest, F* weights) {
   for (int64_t v = 0; v < kSums; ++v) V(sums[v]).store(lanes + v * V::kLanes);
   return sum_of<float>(kLanes, [&](int64_t j) { return lanes[j]; });
 }
-inline double exponentials(const double* row, int64_t width, double largest, double* weights) {
+template <class F>
+double exponentials(const double* row, int64_t width, double largest, double* weights) {
   for (int64_t j = 0; j < width; ++j) weights[j] = exp_of(row[j] - largest);
   return sum_of<double>(width, [=](int64_t j) { return weights[j]; });
 }
@@ -103,7 +128,7 @@ void slopes_of(const float* row, const float* slopes_in, int64_t width, float su
   using V = Vector<float>;
   const V low(static_cast<double>(sum)), middle(static_cast<double>(mean)), zero(0.0);
   for (int64_t j = 0; j < width; j += V::kLanes) {
-    const V weight = exp_of_low(V::load(row + j) - low);
+    const V weight = weight_of<F>(V::load(row + j) - low);
     const V slope = weight * (V::load(slopes_in + j) - middle);
     store_rounded(weight, weights + j);
     store_rounded(select(weight == zero, zero, slope), slopes + j);
