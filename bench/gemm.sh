@@ -1,20 +1,31 @@
 #!/usr/bin/env bash
 # Measures from which sizes on products of float32 are faster by oneDNN than by OpenBLAS, for each instruction set that this machine
-# has, and writes runtime/shard/kernels/cpu/gemm_table.h.
-# usage: bench/gemm.sh [--build DIR]
+# has, and writes runtime/shard/kernels/cpu/gemm_table.h. With --products it writes nothing, and prints the table of products beside
+# the raw calls of both libraries, on one thread and on all.
+# usage: bench/gemm.sh [--build DIR] [--products]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=build-release
-case $# in
-  0) ;;
-  2) [[ $1 == --build ]] && build=$2 || { echo "usage: bench/gemm.sh [--build DIR]" >&2; exit 2; } ;;
-  *) echo "usage: bench/gemm.sh [--build DIR]" >&2; exit 2 ;;
-esac
+products=false
+while (($# > 0)); do
+  case $1 in
+    --build) build=${2:?--build needs a folder}; shift 2 ;;
+    --products) products=true; shift ;;
+    *) echo "usage: bench/gemm.sh [--build DIR] [--products]" >&2; exit 2 ;;
+  esac
+done
 
 scripts/setup.sh
 cmake --preset release -B "$build" >/dev/null
-cmake --build "$build" -j"$(nproc)" --target gemm_bench >/dev/null
+cmake --build "$build" -j"$(nproc)" --target gemm_bench product_bench >/dev/null
+
+if $products; then
+  echo "| product | threads | shard, ms | OpenBLAS, ms | oneDNN, ms | faster one / shard |"
+  echo "|---|---|---|---|---|---|"
+  for threads in 1 "$(nproc)"; do "$build/bench/product_bench" "$threads"; done
+  exit 0
+fi
 
 # measure ISA CORE: the row of an instruction set, by the names that oneDNN and OpenBLAS have for it.
 measure() { DNNL_MAX_CPU_ISA=$1 OPENBLAS_CORETYPE=$2 "$build/bench/gemm_bench" 2>/dev/null; }

@@ -57,7 +57,7 @@ std::tuple<Tensor, Tensor, Tensor> flash_attn_unpadded_grad(const Tensor& q, con
     const Tensor& v, const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k, const Tensor& out,
     const Tensor& softmax_lse, const Tensor& seed_offset, const Tensor& attn_mask,
     const Tensor& out_grad, int64_t max_seqlen_q, int64_t max_seqlen_k, float scale, float dropout,
-    bool causal, bool is_test) {
+    bool causal, bool is_test, int64_t wanted) {
   if (autograd::records(q, k, v, cu_seqlens_q, cu_seqlens_k, out, softmax_lse, seed_offset,
       attn_mask, out_grad)) {
     return external::flash_attn_unpadded_grad(q, k, v, cu_seqlens_q, cu_seqlens_k, seed_offset,
@@ -66,7 +66,7 @@ std::tuple<Tensor, Tensor, Tensor> flash_attn_unpadded_grad(const Tensor& q, con
   return call::dispatch(ops::flash_attn_unpadded_grad, dist::flash_attn_unpadded_grad,
       infer::flash_attn_unpadded_grad, dense::flash_attn_unpadded_grad, q, k, v, cu_seqlens_q,
       cu_seqlens_k, out, softmax_lse, seed_offset, attn_mask, out_grad, max_seqlen_q, max_seqlen_k,
-      scale, dropout, causal, is_test);
+      scale, dropout, causal, is_test, wanted);
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> memory_efficient_attention_grad(const Tensor& query,
@@ -74,7 +74,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> memory_efficient_attention_grad(const
     const Tensor& cu_seqlens_k, const Tensor& causal_diagonal, const Tensor& seqlen_k,
     const Tensor& output, const Tensor& logsumexp, const Tensor& seed_and_offset,
     const Tensor& output_grad, const Scalar& max_seqlen_q, const Scalar& max_seqlen_k, bool causal,
-    double dropout_p, float scale, bool is_test) {
+    double dropout_p, float scale, bool is_test, int64_t wanted) {
   if (autograd::records(query, key, value, bias, cu_seqlens_q, cu_seqlens_k, causal_diagonal,
       seqlen_k, output, logsumexp, seed_and_offset, output_grad)) {
     return external::memory_efficient_attention_grad(query, key, value, bias, cu_seqlens_q,
@@ -84,7 +84,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> memory_efficient_attention_grad(const
   return call::dispatch(ops::memory_efficient_attention_grad, dist::memory_efficient_attention_grad,
       infer::memory_efficient_attention_grad, dense::memory_efficient_attention_grad, query, key,
       value, bias, cu_seqlens_q, cu_seqlens_k, causal_diagonal, seqlen_k, output, logsumexp,
-      seed_and_offset, output_grad, max_seqlen_q, max_seqlen_k, causal, dropout_p, scale, is_test);
+      seed_and_offset, output_grad, max_seqlen_q, max_seqlen_k, causal, dropout_p, scale, is_test,
+      wanted);
 }
 
 }  // namespace shard

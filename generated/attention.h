@@ -56,7 +56,8 @@ SHARD_API std::tuple<Tensor, Tensor, Tensor> flash_attn_unpadded_grad(const Tens
     const Tensor& k, const Tensor& v, const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k,
     const Tensor& out, const Tensor& softmax_lse, const Tensor& seed_offset,
     const Tensor& attn_mask, const Tensor& out_grad, int64_t max_seqlen_q, int64_t max_seqlen_k,
-    float scale, float dropout = 0.0, bool causal = false, bool is_test = false);
+    float scale, float dropout = 0.0, bool causal = false, bool is_test = false,
+    int64_t wanted = -1);
 /// The gradients of query, key, value and bias, of their shapes and dtype: that of a bias is summed
 /// over the dims of size 1. Keys beyond seqlen_k have gradients of 0. The weights are computed
 /// again from logsumexp, block by block, once more for bias, and dropped as in
@@ -66,5 +67,6 @@ SHARD_API std::tuple<Tensor, Tensor, Tensor, Tensor> memory_efficient_attention_
     const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k, const Tensor& causal_diagonal,
     const Tensor& seqlen_k, const Tensor& output, const Tensor& logsumexp,
     const Tensor& seed_and_offset, const Tensor& output_grad, const Scalar& max_seqlen_q,
-    const Scalar& max_seqlen_k, bool causal, double dropout_p, float scale, bool is_test);
+    const Scalar& max_seqlen_k, bool causal, double dropout_p, float scale, bool is_test,
+    int64_t wanted = -1);
 }  // namespace shard

@@ -28,7 +28,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn_unpadded_intermediate(cons
         shard::flash_attn_unpadded_grad(q.input(context, 0), k.input(context, 1),
         v.input(context, 2), cu_seqlens_q.input(context, 3), cu_seqlens_k.input(context, 4),
         context.output(0), context.output(2), context.output(3), attn_mask.input(context, 6),
-        context.grad(0), max_seqlen_q, max_seqlen_k, scale, dropout, causal, is_test));
+        context.grad(0), max_seqlen_q, max_seqlen_k, scale, dropout, causal, is_test,
+        context.needs_grads<0, 1, 2>()));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::flash_attn_unpadded, dist::flash_attn_unpadded,
@@ -57,7 +58,8 @@ std::tuple<Tensor, Tensor, Tensor> memory_efficient_attention(const Tensor& quer
         value.input(context, 2), bias.input(context, 3), cu_seqlens_q.input(context, 4),
         cu_seqlens_k.input(context, 5), causal_diagonal.input(context, 6),
         seqlen_k.input(context, 7), context.output(0), context.output(1), context.output(2),
-        context.grad(0), max_seqlen_q, max_seqlen_k, causal, dropout_p, scale, is_test));
+        context.grad(0), max_seqlen_q, max_seqlen_k, causal, dropout_p, scale, is_test,
+        context.needs_grads<0, 1, 2, 3>()));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::memory_efficient_attention, dist::memory_efficient_attention,

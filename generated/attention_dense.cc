@@ -35,7 +35,7 @@ std::tuple<Meta, Meta, Meta> flash_attn_unpadded_grad(const OpContext& ctx, cons
     const Meta& k, const Meta& v, const Meta& cu_seqlens_q, const Meta& cu_seqlens_k,
     const Meta& out, const Meta& softmax_lse, const Meta& seed_offset, const Meta* attn_mask,
     const Meta& out_grad, int64_t max_seqlen_q, int64_t max_seqlen_k, float /*scale*/,
-    float /*dropout*/, bool /*causal*/, bool /*is_test*/) {
+    float /*dropout*/, bool /*causal*/, bool /*is_test*/, int64_t /*wanted*/) {
   Meta q_grad_meta, k_grad_meta, v_grad_meta;
   meta::FlashAttnUnpaddedGradInferMeta(ctx, q, k, v, cu_seqlens_q, cu_seqlens_k, out, softmax_lse,
       seed_offset, attn_mask, out_grad, max_seqlen_q, max_seqlen_k, q_grad_meta, k_grad_meta,
@@ -48,7 +48,7 @@ std::tuple<Meta, Meta, Meta, Meta> memory_efficient_attention_grad(const OpConte
     const Meta* cu_seqlens_q, const Meta* cu_seqlens_k, const Meta* causal_diagonal,
     const Meta* seqlen_k, const Meta& output, const Meta& logsumexp, const Meta& seed_and_offset,
     const Meta& output_grad, const Scalar& max_seqlen_q, const Scalar& max_seqlen_k, bool causal,
-    double dropout_p, float /*scale*/, bool /*is_test*/) {
+    double dropout_p, float /*scale*/, bool /*is_test*/, int64_t /*wanted*/) {
   Meta query_grad_meta, key_grad_meta, value_grad_meta, bias_grad_meta;
   meta::MemoryEfficientAttentionGradInferMeta(ctx, query, key, value, bias, cu_seqlens_q,
       cu_seqlens_k, causal_diagonal, seqlen_k, output, logsumexp, seed_and_offset, output_grad,
@@ -93,11 +93,28 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> flash_attn_unpadded_grad(const
     const DenseTensor& cu_seqlens_k, const DenseTensor& out, const DenseTensor& softmax_lse,
     const DenseTensor& seed_offset, const DenseTensor& attn_mask, const DenseTensor& out_grad,
     int64_t max_seqlen_q, int64_t max_seqlen_k, float scale, float dropout, bool causal,
-    bool is_test) {
-  return call::compute(ctx, kernels<"flash_attn_unpadded_grad">(), q.dtype(),
-      std::tie(q_grad_meta, k_grad_meta, v_grad_meta), q, k, v, cu_seqlens_q, cu_seqlens_k, out,
-      softmax_lse, seed_offset, attn_mask, out_grad, max_seqlen_q, max_seqlen_k, scale, dropout,
-      causal, is_test);
+    bool is_test, int64_t wanted) {
+  // 1. choose the kernel
+  const Device device = call::common_device(ctx, q, k, v, cu_seqlens_q, cu_seqlens_k, out,
+      softmax_lse, seed_offset, attn_mask, out_grad);
+  static const KernelTable& kernels = kernel_table("flash_attn_unpadded_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const DenseTensor&, const DenseTensor&, const DenseTensor&, int64_t, int64_t, float, float,
+      bool, bool, DenseTensor&, DenseTensor&, DenseTensor&);
+  const auto kernel = kernels.find<Kernel>(ctx, device, q.dtype());
+  // 2. allocate
+  DenseTensor q_grad = GradMask(wanted)[0] ? call::allocate(ctx, device, q_grad_meta)
+      : DenseTensor{};
+  DenseTensor k_grad = GradMask(wanted)[1] ? call::allocate(ctx, device, k_grad_meta)
+      : DenseTensor{};
+  DenseTensor v_grad = GradMask(wanted)[2] ? call::allocate(ctx, device, v_grad_meta)
+      : DenseTensor{};
+  // 3. run
+  call::run(kernel, ctx, q, k, v, cu_seqlens_q, cu_seqlens_k, out, softmax_lse, seed_offset,
+      attn_mask, out_grad, max_seqlen_q, max_seqlen_k, scale, dropout, causal, is_test, q_grad,
+      k_grad, v_grad);
+  return {std::move(q_grad), std::move(k_grad), std::move(v_grad)};
 }
 
 std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> memory_efficient_attention_grad(
@@ -108,7 +125,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> memory_efficient_
     const DenseTensor& causal_diagonal, const DenseTensor& seqlen_k, const DenseTensor& output,
     const DenseTensor& logsumexp, const DenseTensor& seed_and_offset,
     const DenseTensor& output_grad, const Scalar& max_seqlen_q, const Scalar& max_seqlen_k,
-    bool causal, double dropout_p, float scale, bool is_test) {
+    bool causal, double dropout_p, float scale, bool is_test, int64_t wanted) {
   // 1. choose the kernel
   const Device device = call::common_device(ctx, query, key, value, bias, cu_seqlens_q,
       cu_seqlens_k, causal_diagonal, seqlen_k, output, logsumexp, seed_and_offset, output_grad);
@@ -120,11 +137,14 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> memory_efficient_
       DenseTensor&, DenseTensor&, DenseTensor&);
   const auto kernel = kernels.find<Kernel>(ctx, device, query.dtype());
   // 2. allocate
-  DenseTensor query_grad = call::allocate(ctx, device, query_grad_meta);
-  DenseTensor key_grad = call::allocate(ctx, device, key_grad_meta);
-  DenseTensor value_grad = call::allocate(ctx, device, value_grad_meta);
-  DenseTensor bias_grad = bias.defined() ? call::allocate(ctx, device, bias_grad_meta)
+  DenseTensor query_grad = GradMask(wanted)[0] ? call::allocate(ctx, device, query_grad_meta)
       : DenseTensor{};
+  DenseTensor key_grad = GradMask(wanted)[1] ? call::allocate(ctx, device, key_grad_meta)
+      : DenseTensor{};
+  DenseTensor value_grad = GradMask(wanted)[2] ? call::allocate(ctx, device, value_grad_meta)
+      : DenseTensor{};
+  DenseTensor bias_grad = GradMask(wanted)[3] && bias.defined()
+      ? call::allocate(ctx, device, bias_grad_meta) : DenseTensor{};
   // 3. run
   call::run(kernel, ctx, query, key, value, bias, cu_seqlens_q, cu_seqlens_k, causal_diagonal,
       seqlen_k, output, logsumexp, seed_and_offset, output_grad, max_seqlen_q, max_seqlen_k, causal,

@@ -18,13 +18,13 @@ std::tuple<Meta, Meta, Meta> flash_attn_unpadded_grad(const OpContext& ctx, cons
     const Meta& k, const Meta& v, const Meta& cu_seqlens_q, const Meta& cu_seqlens_k,
     const Meta& out, const Meta& softmax_lse, const Meta& seed_offset, const Meta* attn_mask,
     const Meta& out_grad, int64_t max_seqlen_q, int64_t max_seqlen_k, float scale, float dropout,
-    bool causal, bool is_test);
+    bool causal, bool is_test, int64_t wanted);
 std::tuple<Meta, Meta, Meta, Meta> memory_efficient_attention_grad(const OpContext& ctx,
     const Meta& query, const Meta& key, const Meta& value, const Meta* bias,
     const Meta* cu_seqlens_q, const Meta* cu_seqlens_k, const Meta* causal_diagonal,
     const Meta* seqlen_k, const Meta& output, const Meta& logsumexp, const Meta& seed_and_offset,
     const Meta& output_grad, const Scalar& max_seqlen_q, const Scalar& max_seqlen_k, bool causal,
-    double dropout_p, float scale, bool is_test);
+    double dropout_p, float scale, bool is_test, int64_t wanted);
 }  // namespace shard::infer
 
 namespace shard::dense {
@@ -47,7 +47,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> flash_attn_unpadded_grad(const
     const DenseTensor& cu_seqlens_k, const DenseTensor& out, const DenseTensor& softmax_lse,
     const DenseTensor& seed_offset, const DenseTensor& attn_mask, const DenseTensor& out_grad,
     int64_t max_seqlen_q, int64_t max_seqlen_k, float scale, float dropout, bool causal,
-    bool is_test);
+    bool is_test, int64_t wanted);
 std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> memory_efficient_attention_grad(
     const OpContext& ctx, const Meta& query_grad_meta, const Meta& key_grad_meta,
     const Meta& value_grad_meta, const Meta& bias_grad_meta, const DenseTensor& query,
@@ -56,5 +56,5 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor, DenseTensor> memory_efficient_
     const DenseTensor& causal_diagonal, const DenseTensor& seqlen_k, const DenseTensor& output,
     const DenseTensor& logsumexp, const DenseTensor& seed_and_offset,
     const DenseTensor& output_grad, const Scalar& max_seqlen_q, const Scalar& max_seqlen_k,
-    bool causal, double dropout_p, float scale, bool is_test);
+    bool causal, double dropout_p, float scale, bool is_test, int64_t wanted);
 }  // namespace shard::dense

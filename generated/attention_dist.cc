@@ -45,14 +45,14 @@ std::tuple<Tensor, Tensor, Tensor> flash_attn_unpadded_grad(const Tensor& q, con
     const Tensor& v, const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k, const Tensor& out,
     const Tensor& softmax_lse, const Tensor& seed_offset, const Tensor& attn_mask,
     const Tensor& out_grad, int64_t max_seqlen_q, int64_t max_seqlen_k, float scale, float dropout,
-    bool causal, bool is_test) {
+    bool causal, bool is_test, int64_t wanted) {
   call::DistCall call(ops::flash_attn_unpadded_grad, q, k, v, cu_seqlens_q, cu_seqlens_k, out,
       softmax_lse, seed_offset, attn_mask, out_grad, max_seqlen_q, max_seqlen_k, scale, dropout,
-      causal, is_test);
+      causal, is_test, wanted);
   return call.run(infer::flash_attn_unpadded_grad, [&] {
     return dense::flash_attn_unpadded_grad(call, call.meta(0), call.meta(1), call.meta(2), call[0],
         call[1], call[2], call[3], call[4], call[5], call[6], call[7], call[8], call[9],
-        max_seqlen_q, max_seqlen_k, scale, dropout, causal, is_test);
+        max_seqlen_q, max_seqlen_k, scale, dropout, causal, is_test, wanted);
   });
 }
 
@@ -61,15 +61,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> memory_efficient_attention_grad(const
     const Tensor& cu_seqlens_k, const Tensor& causal_diagonal, const Tensor& seqlen_k,
     const Tensor& output, const Tensor& logsumexp, const Tensor& seed_and_offset,
     const Tensor& output_grad, const Scalar& max_seqlen_q, const Scalar& max_seqlen_k, bool causal,
-    double dropout_p, float scale, bool is_test) {
+    double dropout_p, float scale, bool is_test, int64_t wanted) {
   call::DistCall call(ops::memory_efficient_attention_grad, query, key, value, bias, cu_seqlens_q,
       cu_seqlens_k, causal_diagonal, seqlen_k, output, logsumexp, seed_and_offset, output_grad,
-      max_seqlen_q, max_seqlen_k, causal, dropout_p, scale, is_test);
+      max_seqlen_q, max_seqlen_k, causal, dropout_p, scale, is_test, wanted);
   return call.run(infer::memory_efficient_attention_grad, [&] {
     return dense::memory_efficient_attention_grad(call, call.meta(0), call.meta(1), call.meta(2),
         call.meta(3), call[0], call[1], call[2], call[3], call[4], call[5], call[6], call[7],
         call[8], call[9], call[10], call[11], max_seqlen_q, max_seqlen_k, causal, dropout_p, scale,
-        is_test);
+        is_test, wanted);
   });
 }
 

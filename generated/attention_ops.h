@@ -31,21 +31,22 @@ inline constexpr OpDef memory_efficient_attention = {.name = "memory_efficient_a
     "causal_diagonal?", "seqlen_k?">,
     .attrs = names<"max_seqlen_q", "max_seqlen_k", "causal", "dropout_p", "scale", "is_test">,
     .outputs = slots<"output", "logsumexp", "seed_and_offset">,
-    .rule = "MemoryEfficientAttentionInferSpmd", .kernel = "memory_efficient_attention",
+    .rule = "CombinedMemoryEfficientAttentionInferSpmd", .kernel = "memory_efficient_attention",
     .kernel_dtypes = dtype_sources<input_dtype(0)>, .random = true};
 inline constexpr OpDef flash_attn_unpadded_grad = {.name = "flash_attn_unpadded_grad",
     .location = "attention.yaml",
     .inputs = slots<"q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "out", "softmax_lse",
     "seed_offset", "attn_mask?", "out_grad">,
-    .attrs = names<"max_seqlen_q", "max_seqlen_k", "scale", "dropout", "causal", "is_test">,
-    .outputs = slots<"q_grad", "k_grad", "v_grad">, .rule = "FlashAttnUnpaddedGradInferSpmd",
-    .kernel = "flash_attn_unpadded_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+    .attrs = names<"max_seqlen_q", "max_seqlen_k", "scale", "dropout", "causal", "is_test",
+    "wanted">, .outputs = slots<"q_grad!", "k_grad!", "v_grad!">,
+    .rule = "FlashAttnUnpaddedGradInferSpmd", .kernel = "flash_attn_unpadded_grad",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef memory_efficient_attention_grad = {.name = "memory_efficient_attention_grad",
     .location = "attention.yaml",
     .inputs = slots<"query", "key", "value", "bias?", "cu_seqlens_q?", "cu_seqlens_k?",
     "causal_diagonal?", "seqlen_k?", "output", "logsumexp", "seed_and_offset", "output_grad">,
-    .attrs = names<"max_seqlen_q", "max_seqlen_k", "causal", "dropout_p", "scale", "is_test">,
-    .outputs = slots<"query_grad", "key_grad", "value_grad", "bias_grad?">,
-    .rule = "MemoryEfficientAttentionGradInferSpmd", .kernel = "memory_efficient_attention_grad",
-    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+    .attrs = names<"max_seqlen_q", "max_seqlen_k", "causal", "dropout_p", "scale", "is_test",
+    "wanted">, .outputs = slots<"query_grad!", "key_grad!", "value_grad!", "bias_grad?!">,
+    .rule = "CombinedMemoryEfficientAttentionGradInferSpmd",
+    .kernel = "memory_efficient_attention_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 }  // namespace shard::ops

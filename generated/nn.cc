@@ -382,14 +382,15 @@ Tensor cross_entropy_and_softmax_grad(const Tensor& label, const Tensor& softmax
 
 std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& out, const Tensor& softmax_lse, const Tensor& seed_offset,
-    const Tensor& attn_mask, const Tensor& out_grad, float dropout, bool causal, bool is_test) {
+    const Tensor& attn_mask, const Tensor& out_grad, float dropout, bool causal, bool is_test,
+    int64_t wanted) {
   if (autograd::records(q, k, v, out, softmax_lse, seed_offset, attn_mask, out_grad)) {
     return external::flash_attn_grad(q, k, v, seed_offset, attn_mask, out_grad, dropout, causal,
         is_test);
   }
   return call::dispatch(ops::flash_attn_grad, dist::flash_attn_grad, infer::flash_attn_grad,
       dense::flash_attn_grad, q, k, v, out, softmax_lse, seed_offset, attn_mask, out_grad, dropout,
-      causal, is_test);
+      causal, is_test, wanted);
 }
 
 std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Tensor& sin,

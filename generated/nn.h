@@ -214,7 +214,7 @@ SHARD_API Tensor cross_entropy_and_softmax_grad(const Tensor& label, const Tenso
 SHARD_API std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& out, const Tensor& softmax_lse, const Tensor& seed_offset,
     const Tensor& attn_mask, const Tensor& out_grad, float dropout = 0.0, bool causal = false,
-    bool is_test = false);
+    bool is_test = false, int64_t wanted = -1);
 /// The gradients turned back by the angles that fused_rotary_position_embedding turned q, k and v
 /// by, of their shapes and dtype; sin, cos and position_ids as there.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> fused_rotary_position_embedding_grad(const Tensor& sin,

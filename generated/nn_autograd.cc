@@ -217,7 +217,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> flash_attn(const Tensor& q, const Ten
     context.set_grads<0, 1, 2>(
         shard::flash_attn_grad(q.input(context, 0), k.input(context, 1), v.input(context, 2),
         context.output(0), context.output(2), context.output(3), attn_mask.input(context, 4),
-        context.grad(0), dropout, causal, is_test));
+        context.grad(0), dropout, causal, is_test, context.needs_grads<0, 1, 2>()));
   };
   return record.link<0>(std::move(backward),
       call::dispatch(ops::flash_attn, dist::flash_attn, infer::flash_attn, dense::flash_attn, q, k,

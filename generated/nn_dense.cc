@@ -206,7 +206,7 @@ Meta cross_entropy_with_softmax_grad(const OpContext& ctx, const Meta& label, co
 std::tuple<Meta, Meta, Meta> flash_attn_grad(const OpContext& ctx, const Meta& q, const Meta& k,
     const Meta& v, const Meta& out, const Meta& softmax_lse, const Meta& seed_offset,
     const Meta* attn_mask, const Meta& out_grad, float /*dropout*/, bool /*causal*/,
-    bool /*is_test*/) {
+    bool /*is_test*/, int64_t /*wanted*/) {
   Meta q_grad_meta, k_grad_meta, v_grad_meta;
   meta::FlashAttnGradInferMeta(ctx, q, k, v, out, softmax_lse, seed_offset, attn_mask, out_grad,
       q_grad_meta, k_grad_meta, v_grad_meta);
@@ -594,10 +594,26 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> flash_attn_grad(const OpContex
     const Meta& q_grad_meta, const Meta& k_grad_meta, const Meta& v_grad_meta, const DenseTensor& q,
     const DenseTensor& k, const DenseTensor& v, const DenseTensor& out,
     const DenseTensor& softmax_lse, const DenseTensor& seed_offset, const DenseTensor& attn_mask,
-    const DenseTensor& out_grad, float dropout, bool causal, bool is_test) {
-  return call::compute(ctx, kernels<"flash_attn_grad">(), q.dtype(),
-      std::tie(q_grad_meta, k_grad_meta, v_grad_meta), q, k, v, out, softmax_lse, seed_offset,
-      attn_mask, out_grad, dropout, causal, is_test);
+    const DenseTensor& out_grad, float dropout, bool causal, bool is_test, int64_t wanted) {
+  // 1. choose the kernel
+  const Device device =
+      call::common_device(ctx, q, k, v, out, softmax_lse, seed_offset, attn_mask, out_grad);
+  static const KernelTable& kernels = kernel_table("flash_attn_grad");
+  using Kernel = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
+      const DenseTensor&, float, bool, bool, DenseTensor&, DenseTensor&, DenseTensor&);
+  const auto kernel = kernels.find<Kernel>(ctx, device, q.dtype());
+  // 2. allocate
+  DenseTensor q_grad = GradMask(wanted)[0] ? call::allocate(ctx, device, q_grad_meta)
+      : DenseTensor{};
+  DenseTensor k_grad = GradMask(wanted)[1] ? call::allocate(ctx, device, k_grad_meta)
+      : DenseTensor{};
+  DenseTensor v_grad = GradMask(wanted)[2] ? call::allocate(ctx, device, v_grad_meta)
+      : DenseTensor{};
+  // 3. run
+  call::run(kernel, ctx, q, k, v, out, softmax_lse, seed_offset, attn_mask, out_grad, dropout,
+      causal, is_test, q_grad, k_grad, v_grad);
+  return {std::move(q_grad), std::move(k_grad), std::move(v_grad)};
 }
 
 std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embedding_grad(

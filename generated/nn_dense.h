@@ -63,7 +63,8 @@ Meta cross_entropy_with_softmax_grad(const OpContext& ctx, const Meta& label, co
     int ignore_index, int axis);
 std::tuple<Meta, Meta, Meta> flash_attn_grad(const OpContext& ctx, const Meta& q, const Meta& k,
     const Meta& v, const Meta& out, const Meta& softmax_lse, const Meta& seed_offset,
-    const Meta* attn_mask, const Meta& out_grad, float dropout, bool causal, bool is_test);
+    const Meta* attn_mask, const Meta& out_grad, float dropout, bool causal, bool is_test,
+    int64_t wanted);
 std::tuple<Meta, Meta, Meta> fused_rotary_position_embedding_grad(const OpContext& ctx,
     const Meta* sin, const Meta* cos, const Meta* position_ids, const Meta& out_q_grad,
     const Meta* out_k_grad, const Meta* out_v_grad, bool use_neox_rotary_style, bool time_major,
@@ -175,7 +176,7 @@ std::tuple<DenseTensor, DenseTensor, DenseTensor> flash_attn_grad(const OpContex
     const Meta& q_grad_meta, const Meta& k_grad_meta, const Meta& v_grad_meta, const DenseTensor& q,
     const DenseTensor& k, const DenseTensor& v, const DenseTensor& out,
     const DenseTensor& softmax_lse, const DenseTensor& seed_offset, const DenseTensor& attn_mask,
-    const DenseTensor& out_grad, float dropout, bool causal, bool is_test);
+    const DenseTensor& out_grad, float dropout, bool causal, bool is_test, int64_t wanted);
 std::tuple<DenseTensor, DenseTensor, DenseTensor> fused_rotary_position_embedding_grad(
     const OpContext& ctx, const Meta& q_grad_meta, const Meta& k_grad_meta, const Meta& v_grad_meta,
     const DenseTensor& sin, const DenseTensor& cos, const DenseTensor& position_ids,

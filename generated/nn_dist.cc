@@ -305,12 +305,13 @@ Tensor& cross_entropy_with_softmax_grad_(const Tensor& label, Tensor& softmax,
 
 std::tuple<Tensor, Tensor, Tensor> flash_attn_grad(const Tensor& q, const Tensor& k,
     const Tensor& v, const Tensor& out, const Tensor& softmax_lse, const Tensor& seed_offset,
-    const Tensor& attn_mask, const Tensor& out_grad, float dropout, bool causal, bool is_test) {
+    const Tensor& attn_mask, const Tensor& out_grad, float dropout, bool causal, bool is_test,
+    int64_t wanted) {
   call::DistCall call(ops::flash_attn_grad, q, k, v, out, softmax_lse, seed_offset, attn_mask,
-      out_grad, dropout, causal, is_test);
+      out_grad, dropout, causal, is_test, wanted);
   return call.run(infer::flash_attn_grad, [&] {
     return dense::flash_attn_grad(call, call.meta(0), call.meta(1), call.meta(2), call[0], call[1],
-        call[2], call[3], call[4], call[5], call[6], call[7], dropout, causal, is_test);
+        call[2], call[3], call[4], call[5], call[6], call[7], dropout, causal, is_test, wanted);
   });
 }
 

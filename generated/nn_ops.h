@@ -178,9 +178,9 @@ inline constexpr OpDef cross_entropy_with_softmax_grad = {.name = "cross_entropy
     .kernel_dtypes = dtype_sources<input_dtype(1)>};
 inline constexpr OpDef flash_attn_grad = {.name = "flash_attn_grad", .location = "nn.yaml",
     .inputs = slots<"q", "k", "v", "out", "softmax_lse", "seed_offset", "attn_mask?", "out_grad">,
-    .attrs = names<"dropout", "causal", "is_test">, .outputs = slots<"q_grad", "k_grad", "v_grad">,
-    .rule = "CombinedFlashAttGradInferSpmd", .kernel = "flash_attn_grad",
-    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+    .attrs = names<"dropout", "causal", "is_test", "wanted">,
+    .outputs = slots<"q_grad!", "k_grad!", "v_grad!">, .rule = "CombinedFlashAttGradInferSpmd",
+    .kernel = "flash_attn_grad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef fused_rotary_position_embedding_grad = {
     .name = "fused_rotary_position_embedding_grad",
     .inplace_name = "fused_rotary_position_embedding_grad_", .location = "nn.yaml",

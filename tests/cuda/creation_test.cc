@@ -1,0 +1,121 @@
+// Tensors that are made on devices have the bits of those made on the host, whole and as shards; and the default device.
+#include <cstring>
+#include <functional>
+
+#include "cuda_case.h"
+#include "shard/shard.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+
+namespace {
+
+bool same_bits(const DenseTensor& a, const DenseTensor& b) {
+  return a.meta() == b.meta() && std::memcmp(a.raw(), b.raw(), a.meta().bytes()) == 0;
+}
+
+using Make = std::function<Tensor(DType, Device)>;
+
+void check_bits(const char* what, Device device, std::initializer_list<DType> dtypes, const Make& make) {
+  for (const DType dtype : dtypes) {
+    INFO(what << " of " << to_string(dtype));
+    const Tensor actual = make(dtype, device);
+    REQUIRE(actual.device() == device);
+    CHECK(same_bits(copy_to(kCpu, actual.get().value), make(dtype, kCpu).get().value));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("ranges, diagonals and constants have the same bits on a device") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto numbers = {DType::float32, DType::float64, DType::bfloat16, DType::float16,
+                        DType::int32,   DType::int64,   DType::uint8};
+  check_bits("full", *device, {DType::float32, DType::bfloat16, DType::boolean, DType::int64},
+             [](DType dtype, Device at) {
+               return full({5, 7}, 1, dtype, at);
+             });
+  check_bits("arange of integers", *device, numbers,
+             [](DType dtype, Device at) { return arange(3, 250, 7, dtype, at); });
+  check_bits("arange of floats", *device, numbers,
+             [](DType dtype, Device at) { return arange(0.1, 99.0, 0.3, dtype, at); });
+  check_bits("linspace", *device, numbers,
+             [](DType dtype, Device at) { return linspace(-1.0, 99.5, 1001, dtype, at); });
+  check_bits("logspace", *device, {DType::int32, DType::bfloat16},
+             [](DType dtype, Device at) { return logspace(0, 9, 10, 2, dtype, at); });
+  check_bits("eye", *device, {DType::float32, DType::float16, DType::boolean},
+             [](DType dtype, Device at) { return eye(5, 9, dtype, at); });
+  CHECK(empty({3}, DType::float32, *device).device() == *device);
+  CHECK(zeros({0, 3}, DType::float32, *device).numel() == 0);
+}
+
+TEST_CASE("random numbers have the same bits on a device") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto floats = {DType::float32, DType::float64, DType::bfloat16, DType::float16};
+  for (const int64_t rows : {1, 1000}) {
+    check_bits("uniform", *device, floats, [&](DType dtype, Device at) {
+      return uniform({rows, 7}, dtype, -2.0, 3.0, 5, at);
+    });
+    check_bits("uniform of a range that overflows", *device, {DType::float32}, [&](DType dtype, Device at) {
+      return uniform({rows, 7}, dtype, -3e38, 3e38, 5, at);
+    });
+    check_bits("gaussian", *device, floats, [&](DType dtype, Device at) {
+      return gaussian({rows, 7}, 1.0f, 2.0f, 9, dtype, at);
+    });
+    check_bits("randint", *device, {DType::int32, DType::int64}, [&](DType dtype, Device at) {
+      return randint(-3, 1000003, {rows, 7}, dtype, 11, at);
+    });
+  }
+}
+
+TEST_CASE("shards of random numbers on devices are parts of the whole, and drawn where the world's devices are") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({2, 2}, {}, {"a", "b"});
+  const Device last{device->backend, static_cast<uint8_t>(backend_of(*device).device_count() - 1)};
+  run_ranks(4,
+            [&](Rank& rank) {
+              check(rank.device() == (rank.id() % 2 == 0 ? *device : last), "devices are taken in turn");
+              const DistSpec* const spec = DistSpec::parse(mesh, "b, a");
+              const Tensor here = gaussian({9, 14}, spec, 0.0f, 1.0f, 3),
+                           there = gaussian({9, 14}, spec, 0.0f, 1.0f, 3, DType::float32, kCpu);
+              check(here.device() == rank.device() && there.device() == kCpu, "the default is the rank's device");
+              check(same_bits(copy_to(kCpu, here.get().value), there.get().value), "equal bits");
+              check(Tensor::from_data<float>({1, 2}, {2}).device() == rank.device(), "data goes to the default device");
+            },
+            {.devices = {*device, last}});
+}
+
+TEST_CASE("the default device is that of the innermost scope") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const Device before = default_device();
+  {
+    const DefaultDevice outer(*device);
+    CHECK(zeros({2}).device() == *device);
+    CHECK(Tensor::from_data<float>({1, 2}, {2}).to_vector<float>() == std::vector<float>{1, 2});
+    const DefaultDevice inner(kCpu);
+    CHECK(zeros({2}).device() == kCpu);
+  }
+  CHECK(default_device() == before);
+}
+
+TEST_CASE("names of devices") {
+  const auto device = cuda_device();
+  if (!device) return;
+  CHECK(parse_device("cpu") == kCpu);
+  CHECK(parse_device("cuda") == *device);
+  CHECK(parse_device("cuda:0") == *device);
+  for (const char* wrong : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:99", "cpu:1"}) {
+    try {
+      parse_device(wrong);
+      FAIL_CHECK("'" << wrong << "' was taken");
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::invalid_argument);
+      CHECK_THAT(error.what(), Catch::Contains("name one of cpu, cuda"));
+    }
+  }
+}
