@@ -225,6 +225,7 @@ void access(const void* at, size_t bytes, Kind kind, const void* place) {
       const bool is_argument = address >= arguments && address < arguments + state.grid->argument_bytes;
       static const Image image;
       if (kind == Kind::read && (is_argument || image.contains(at))) return;
+      if (is_pinned_memory(at, bytes)) return;
       refuse(kind, at, bytes, "it is not memory of the device");
     }
     region = is_shared ? shared_region(at) : find_region(at);

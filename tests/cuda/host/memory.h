@@ -42,6 +42,8 @@ bool release_device(void* data);
 /// The allocation that `at` is in; null where there is none.
 Region* find_region(const void* at);
 bool is_device_memory(const void* at);
+/// Whether all bytes are in memory of the host that devices may use (cudaMallocHost).
+bool is_pinned_memory(const void* at, size_t bytes);
 /// The device of an allocation; -1 for what is none.
 int device_of(const void* data);
 /// Bytes that are free, of those that the device has.

@@ -173,6 +173,10 @@ cudaError_t launch(Grid grid, cudaStream_t stream) {
 
 uint64_t synchronisations() { return waits; }
 
+bool is_pinned_memory(const void* at, size_t bytes) {
+  return is_pinned(at) && is_pinned(static_cast<const char*>(at) + bytes - 1);
+}
+
 }  // namespace cuda_host
 
 const char* cudaGetErrorName(cudaError_t error) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "shard/core/cuda/cuda_call.cuh"
+#include "shard/core/cuda/data_error.cuh"
 #include "shard/core/device.h"
 
 namespace shard {
@@ -82,25 +83,26 @@ void copy_from_host(int index, void* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
   const DeviceScope scope(index);
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()), "cudaMemcpyAsync (host to device)");
-  check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+  cuda::wait_for_stream();
 }
 
 void copy_to_host(int index, void* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
   const DeviceScope scope(index);
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync (device to host)");
-  check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+  cuda::wait_for_stream();
 }
 
 void synchronize(int index) {
   const DeviceScope scope(index);
-  check(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+  cuda::wait_for_stream();
 }
 
 /// Meanwhile only calls of this thread that would wait for the device are errors; other threads are
 /// not affected.
 void graph_begin(int index) {
   const DeviceScope scope(index);
+  cuda::data_error();
   std::unique_lock lock(recording_mutex());
   check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   lock.release();  // until the recording ends

@@ -9,6 +9,7 @@
 #include "shard/kernels/cpu/data_check.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/value.h"
+#include "shard/kernels/data_text.h"
 
 namespace shard::cpu {
 
@@ -70,9 +71,8 @@ inline void check_indices(const OpContext& ctx, size_t input, const char* name, 
   const int64_t at =
       visit_index(index, [&](const auto* values) { return first_outside(values, index.numel(), low, high); });
   if (at == index.numel()) return;
-  fail_check(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {} ({} is {})", ctx.op, name,
-             integer_at(index, at), index_text(ctx, input, index, at), low, high - 1, name,
-             global_text(ctx, input, index));
+  fail_check(ErrorCode::out_of_range, "{}",
+             outside_text(ctx.op, name, ArgumentPlace(ctx, input, index), at, integer_at(index, at), low, high));
 }
 
 /// `count` zeros. Throws device, as a tensor would, where there is no memory for them: their number may come from data.

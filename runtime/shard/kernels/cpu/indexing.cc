@@ -31,9 +31,8 @@ struct Rows {
       return value < -size(element) || value >= size(element);
     });
     if (i == count * k) return;
-    fail_check(ErrorCode::out_of_range,
-               "[{}] index is {} at element {}, but must be from {} to {} for dim {} of x, which is {}", ctx.op,
-               integer_at(index, i), index_text(ctx, 1, index, i), -size(i), size(i) - 1, i % k, to_string(box.global));
+    fail_check(ErrorCode::out_of_range, "{}",
+               row_outside_text(ctx.op, ArgumentPlace(ctx, 1, index), box.global, k, i, integer_at(index, i)));
   }
   /// The number of the slice that row i names, among those of this rank; -1 where another rank has it.
   int64_t operator()(int64_t i) const {

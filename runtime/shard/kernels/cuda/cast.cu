@@ -14,7 +14,8 @@ constexpr int kThreads = 256;
 template <class To, class From>
 __global__ void cast_kernel(int64_t count, To* out, const From* x) {
   const int64_t step = gridDim.x * int64_t{blockDim.x};
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += step) out[i] = convert<To>(load(x[i]));
+  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += step)
+    out[i] = convert<To>(load(x[i]));
 }
 
 template <class T>

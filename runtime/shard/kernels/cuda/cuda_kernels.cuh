@@ -25,5 +25,7 @@ void register_reduce(int backend);
 void register_softmax(int backend);
 void register_transpose(int backend);
 void register_matmul(int backend);
+void register_gather(int backend);
+void register_moving(int backend);
 
 }  // namespace shard::cuda

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "shard/core/cuda/cuda_call.cuh"
+#include "shard/core/cuda/data_error.cuh"
 #include "shard/core/op_context.h"
 
 /// Declares an array or a struct in shared memory: SHARD_SHARED(tile, float[32][33]).
@@ -22,6 +23,12 @@
 
 namespace shard::cuda {
 
+/// Whether an argument of a kernel is a DataCheck (data_check.cuh).
+template <class P>
+concept checks_data = requires {
+  P::kIsDataCheck;
+};
+
 /// Issues a kernel of the op to the stream of this thread. Throws Error(device) where the launch fails.
 template <class... P>
 void launch(const OpContext& ctx, void (*kernel)(P...), dim3 blocks, dim3 threads,
@@ -32,6 +39,7 @@ void launch(const OpContext& ctx, void (*kernel)(P...), dim3 blocks, dim3 thread
   ::cuda_host::launch(ctx.op, kernel, blocks, threads, 0, stream(), arguments...);
 #endif
   check_launch(ctx.op);
+  if constexpr ((checks_data<P> || ...)) checked_launch();
 }
 
 /// Throws no_kernel in a call for which the CPU kernel combines values over ranks.

@@ -30,6 +30,8 @@ void register_cuda_kernels() {
   cuda::register_softmax(backend);
   cuda::register_transpose(backend);
   cuda::register_matmul(backend);
+  cuda::register_gather(backend);
+  cuda::register_moving(backend);
 }
 
 }  // namespace shard

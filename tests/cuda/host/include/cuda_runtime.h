@@ -45,6 +45,7 @@ struct alignas(8) uint2 {
 
 inline void __syncwarp(unsigned mask = 0xffffffffu) { ::cuda_host::meet_and_order(mask); }
 inline void __threadfence() {}
+inline void __threadfence_system() {}
 
 namespace cuda_host {
 

@@ -1,0 +1,103 @@
+// See data_error.cuh.
+#include "shard/core/cuda/data_error.cuh"
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <new>
+#include <string_view>
+#include <vector>
+
+#include "shard/core/error.h"
+
+namespace shard::cuda {
+namespace {
+
+/// Those of threads that have ended, by device. Graphs that such a thread recorded may still write to them, so that they are
+/// never freed.
+struct Unused {
+  std::mutex mutex;
+  std::map<int, std::vector<DataError*>> of;
+};
+
+Unused& unused() {
+  static auto* instance = new Unused;
+  return *instance;
+}
+
+/// Those of a thread, by device.
+struct Mine {
+  std::map<int, DataError*> of;
+  ~Mine() {
+    const std::lock_guard lock(unused().mutex);
+    for (const auto& [device, error] : of) unused().of[device].push_back(error);
+  }
+};
+thread_local Mine mine;
+
+int current_device() {
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  return device;
+}
+
+DataError* make(int device) {
+  {
+    const std::lock_guard lock(unused().mutex);
+    std::vector<DataError*>& known = unused().of[device];
+    if (!known.empty()) {
+      DataError* const error = known.back();
+      known.pop_back();
+      return error;
+    }
+  }
+  void* data = nullptr;
+  check(cudaMallocHost(&data, sizeof(DataError)), "cudaMallocHost");
+  return new (data) DataError{};
+}
+
+/// Throws what the kernels of a stream found that was waited for.
+void throw_data_error() {
+  const auto found = mine.of.find(current_device());
+  if (found == mine.of.end() || found->second->is_set == 0) return;
+  const DataError error = *found->second;
+  found->second->is_set = 0;
+  cudaGetLastError();  // work that failed because of the data
+  try {
+    error.report(error.description, error.position, error.value);
+  } catch (const CheckError& refusal) { throw Error(refusal.code(), refusal.what()); }
+}
+
+bool waits_for_checks() {
+  const char* const value = std::getenv("SHARD_CUDA_SYNC_CHECKS");
+  return value != nullptr && std::string_view(value) != "0" && std::string_view(value) != "";
+}
+
+}  // namespace
+
+DataError* data_error() {
+  DataError*& error = mine.of[current_device()];
+  if (error == nullptr) error = make(current_device());
+  return error;
+}
+
+uint64_t next_check() {
+  static std::atomic<uint64_t> number = 0;
+  return ++number;
+}
+
+void wait_for_stream() {
+  const cudaError_t status = cudaStreamSynchronize(stream());
+  throw_data_error();
+  check(status, "cudaStreamSynchronize");
+}
+
+void checked_launch() {
+  if (!waits_for_checks()) return;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream(), &status), "cudaStreamIsCapturing");
+  if (status == cudaStreamCaptureStatusNone) wait_for_stream();
+}
+
+}  // namespace shard::cuda
