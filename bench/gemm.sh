@@ -23,12 +23,14 @@ cmake --build "$build" -j"$(nproc)" --target gemm_bench product_bench >/dev/null
 if $products; then
   echo "| product | threads | shard, ms | OpenBLAS, ms | oneDNN, ms | faster one / shard |"
   echo "|---|---|---|---|---|---|"
-  for threads in 1 "$(nproc)"; do "$build/bench/product_bench" "$threads"; done
+  for threads in 1 "$(nproc)"; do  # threads of OpenMP that wait would take the cores from ours
+    OMP_NUM_THREADS=$threads OMP_WAIT_POLICY=passive "$build/bench/product_bench" "$threads"
+  done
   exit 0
 fi
 
 # measure ISA CORE: the row of an instruction set, by the names that oneDNN and OpenBLAS have for it.
-measure() { DNNL_MAX_CPU_ISA=$1 OPENBLAS_CORETYPE=$2 "$build/bench/gemm_bench" 2>/dev/null; }
+measure() { OMP_NUM_THREADS=1 DNNL_MAX_CPU_ISA=$1 OPENBLAS_CORETYPE=$2 "$build/bench/gemm_bench" 2>/dev/null; }
 rows=$({ measure AVX2 Haswell; measure AVX512_CORE SkylakeX; measure ALL SkylakeX; } | sort -u -t, -k1,1 | sed 's/^/    /')
 
 cat >runtime/shard/kernels/cpu/gemm_table.h <<HEADER

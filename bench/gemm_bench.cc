@@ -1,6 +1,6 @@
 // Compares products of float32 by OpenBLAS and by oneDNN on one thread, for the table by which runtime/shard/kernels/cpu/gemm.cc
 // chooses. bench/gemm.sh runs it for each instruction set.
-// usage: gemm_bench; prints a row of the table, and what it has measured to stderr
+// usage: OMP_NUM_THREADS=1 gemm_bench; prints a row of the table, and what it has measured to stderr
 #include <cblas.h>
 #include <fmt/format.h>
 
@@ -91,7 +91,6 @@ int threshold(bool transpose_x, bool transpose_y) {
 
 int main() {
   openblas_set_num_threads(1);
-  setenv("OMP_NUM_THREADS", "1", 1);  // of oneDNN, which reads it at its first call
   const int plain = threshold(false, false), x = threshold(true, false), y = threshold(false, true);
   fmt::print("{{{:#x}, {}, {}, {}}},\n", static_cast<unsigned>(dnnl::get_effective_cpu_isa()), plain, x, y);
 }

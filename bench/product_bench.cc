@@ -1,5 +1,5 @@
 // Products of matrices beside the raw calls of OpenBLAS and oneDNN for the same matrices, in turns; bench/gemm.sh runs it.
-// usage: product_bench THREADS; prints rows of the table in docs/performance.md
+// usage: OMP_NUM_THREADS=N OMP_WAIT_POLICY=passive product_bench N, with the number of threads; prints rows of the table in docs/performance.md
 #include <cblas.h>
 #include <fmt/format.h>
 #include <tbb/global_control.h>
@@ -91,7 +91,6 @@ void measure(const Shape& s, DType dtype, int threads) {
 
 int main(int count, char** arguments) {
   const int threads = count > 1 ? std::atoi(arguments[1]) : 1;
-  setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 1);  // of oneDNN, which reads it at its first call
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, static_cast<size_t>(threads));
   const shard::NoGrad no_grad;
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
