@@ -26,7 +26,7 @@ Tensor spread(const Tensor& grad, const Tensor& x) {
   if (!x.is_dist()) return expand(grad, x.dims());
   Layout layout = spec_of(x)->layout();
   layout.partial = {};
-  return expand_as(grad, empty(x.dims(), DistSpec::make(layout), x.dtype()));
+  return expand_as(grad, empty(x.dims(), DistSpec::make(layout), x.dtype(), x.device()));
 }
 
 Tensor widened(const Tensor& x) { return narrowed(x, compute_dtype(x.dtype())); }

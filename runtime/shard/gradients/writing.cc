@@ -35,11 +35,11 @@ std::vector<Tensor> positions_of(const std::vector<Tensor>& indices) {
 Tensor leading_zeros(const Tensor& x, int rank) {
   Dims dims;
   for (int d = 0; d < rank; ++d) dims.push_back(x.dims()[d]);
-  if (!x.is_dist()) return zeros(dims, DType::int64);
+  if (!x.is_dist()) return zeros(dims, DType::int64, x.device());
   const Layout& of = spec_of(x)->layout();
   Layout layout(of.mesh, rank);
   for (size_t d = 0; d < static_cast<size_t>(rank); ++d) layout.dims[d] = of.dims[d];
-  return zeros(dims, DistSpec::make(layout), DType::int64);
+  return zeros(dims, DistSpec::make(layout), DType::int64, x.device());
 }
 
 /// For each place that the positions name in x: whether it is the last one of those that are equal.
