@@ -36,7 +36,8 @@ struct DeviceNumber {
   }
 };
 
-constexpr int at_least_one(int n) { return n < 1 ? 1 : n; }
+template <int n>
+inline constexpr int kAtLeastOne = n < 1 ? 1 : n;
 
 /// A parameter with its gradient, its states, its numbers, and a master copy or null.
 template <class T, class S, int States, int NumberCount>
@@ -44,7 +45,7 @@ struct Parameter {
   T* values;
   float* master;
   const T* grad;
-  S* states[at_least_one(States)];
+  S* states[kAtLeastOne<States>];
   DeviceNumber numbers[NumberCount];
   int64_t count;
   int64_t chunks_before;  // of the parameters before it
@@ -80,7 +81,7 @@ __device__ void step_elements(const Step& step, const P& p, int64_t i) {
   using C = math_t<T>;
   constexpr int kStates = Step::kStates;
   C grad[N], values[N];
-  math_t<S> states[at_least_one(kStates)][N];
+  math_t<S> states[kAtLeastOne<kStates>][N];
   load_numbers<N>(p.grad, i, grad);
 #pragma unroll
   for (int s = 0; s < kStates; ++s) load_numbers<N>(p.states[s], i, states[s]);
@@ -95,7 +96,7 @@ __device__ void step_elements(const Step& step, const P& p, int64_t i) {
   float exact[N];
 #pragma unroll
   for (int k = 0; k < N; ++k) {
-    C own[at_least_one(kStates)] = {};
+    C own[kAtLeastOne<kStates>] = {};
 #pragma unroll
     for (int s = 0; s < kStates; ++s) own[s] = static_cast<C>(states[s][k]);
     values[k] = step.formula.apply(values[k], grad[k], own);
@@ -150,7 +151,7 @@ struct ParameterTensors {
   const DenseTensor& param;
   const DenseTensor& grad;
   const DenseTensor* master;  // null: none
-  const DenseTensor* states[at_least_one(States)];
+  const DenseTensor* states[kAtLeastOne<States>];
   const DenseTensor* numbers[NumberCount];
 };
 

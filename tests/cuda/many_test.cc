@@ -1,0 +1,180 @@
+// What the table of conformance is too small for: kernels whose work takes several blocks, lists that take several launches, and
+// memory that is not aligned. Results are compared with the CPU's.
+#include <span>
+
+#include "cuda_case.h"
+
+using namespace shard;
+using namespace shard::test;
+
+namespace {
+
+using In = const DenseTensor&;
+using Out = DenseTensor&;
+using Inputs = std::span<const DenseTensor>;
+using Outputs = std::span<DenseTensor>;
+
+/// Calls kernel `name`, whose parameters are P.
+template <class... P>
+void run_kernel(const char* name, Device device, DType dtype, std::type_identity_t<P>... arguments) {
+  const OpContext ctx{name};
+  kernel_table(name).find<void(const OpContext&, P...)>(ctx, device, dtype).function(ctx, arguments...);
+}
+
+std::vector<DenseTensor> list_of(const std::vector<int64_t>& sizes, DType dtype, uint64_t seed) {
+  std::vector<DenseTensor> made;
+  for (const int64_t n : sizes) made.push_back(random_tensor({n}, dtype, seed++));
+  return made;
+}
+std::vector<DenseTensor> copies(Device device, const std::vector<DenseTensor>& from) {
+  std::vector<DenseTensor> made;
+  for (const DenseTensor& x : from) made.push_back(copy_to(device, x));
+  return made;
+}
+void require_all_close(const std::vector<DenseTensor>& actual, const std::vector<DenseTensor>& expected) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    INFO("tensor " << i << " of " << expected[i].numel());
+    require_close(actual[i], expected[i]);
+  }
+}
+
+/// Sizes of one chunk and of several, with and without a rest, for more tensors than a launch takes.
+std::vector<int64_t> many_sizes(size_t count) {
+  const std::vector<int64_t> some = {1, 4096, 5, 0, 9001, 4097, 64, 3};
+  std::vector<int64_t> sizes;
+  for (size_t i = 0; i < count; ++i) sizes.push_back(some[i % some.size()]);
+  return sizes;
+}
+
+/// Lists of tensors before a call, moved to a device.
+struct Adam {
+  std::vector<DenseTensor> param, grad, rate, first, second, power1, power2, master;
+
+  Adam(Device device, DType dtype, const std::vector<int64_t>& sizes) {
+    const std::vector<int64_t> ones(sizes.size(), 1);
+    param = copies(device, list_of(sizes, dtype, 1));
+    grad = copies(device, list_of(sizes, dtype, 100));
+    first = copies(device, list_of(sizes, DType::float32, 200));
+    for (const DenseTensor& x : list_of(sizes, DType::float32, 300)) {
+      for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = std::abs(x.data<float>()[i]);
+      second.push_back(copy_to(device, x));
+    }
+    for (auto* numbers : {&rate, &power1, &power2}) {
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        const DenseTensor number = DenseTensor::allocate(kCpu, {{1}, DType::float32});
+        *number.data<float>() = 0.25f + 0.01f * static_cast<float>(i);
+        numbers->push_back(copy_to(device, number));
+      }
+    }
+    if (dtype == DType::bfloat16) master = copies(device, list_of(sizes, DType::float32, 1));
+  }
+  void step(Device device, DType dtype) {
+    run_kernel<Inputs, Inputs, Inputs, Inputs, Inputs, Inputs, Inputs, Inputs, const Scalar&, const Scalar&,
+               const Scalar&, bool, bool, Outputs, Outputs, Outputs, Outputs, Outputs, Outputs>(
+        "merged_adam", device, dtype, param, grad, rate, first, second, power1, power2, master, Scalar(0.9),
+        Scalar(0.99), Scalar(1e-8), !master.empty(), false, param, first, second, power1, power2, master);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a step of many parameters on the device is that of the CPU") {
+  const auto device = cuda_device();
+  if (!device) return;
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    INFO(to_string(dtype));
+    Adam expected(kCpu, dtype, many_sizes(70)), actual(*device, dtype, many_sizes(70));
+    expected.step(kCpu, dtype);
+    actual.step(*device, dtype);
+    require_all_close(actual.param, expected.param);
+    require_all_close(actual.first, expected.first);
+    require_all_close(actual.second, expected.second);
+    require_all_close(actual.power1, expected.power1);
+    require_all_close(actual.power2, expected.power2);
+    require_all_close(actual.master, expected.master);
+  }
+}
+
+TEST_CASE("parameters with their own weight decay take steps of their own") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const std::vector<int64_t> sizes = many_sizes(5);
+  const auto step = [&](Device on) {
+    std::vector<DenseTensor> param = copies(on, list_of(sizes, DType::float32, 1)),
+                             velocity = copies(on, list_of(sizes, DType::float32, 20)), none;
+    const std::vector<DenseTensor> grad = copies(on, list_of(sizes, DType::float32, 40)),
+                                   rate = copies(on, list_of({1}, DType::float32, 60));
+    run_kernel<Inputs, Inputs, Inputs, Inputs, Inputs, float, bool, const std::vector<std::string>&,
+               const std::vector<float>&, bool, float, Outputs, Outputs, Outputs>(
+        "merged_momentum", on, DType::float32, param, grad, velocity, rate, none, 0.9f, true,
+        {"l2_decay", "", "l2_decay", "l2_decay", ""}, {0.5f, 0.5f, 0.25f, 0.5f, 0.0f}, false, 0.5f, param, velocity,
+        none);
+    return param;
+  };
+  require_all_close(step(*device), step(kCpu));
+}
+
+TEST_CASE("numbers that are not finite are found in any tensor of a long list") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const std::vector<int64_t> sizes = many_sizes(200);
+  for (const size_t at : {size_t{0}, size_t{4}, size_t{196}, size_t{200}}) {
+    std::vector<DenseTensor> x = list_of(sizes, DType::float32, 1);
+    if (at < sizes.size()) x[at].data<float>()[sizes[at] - 1] = at == 4 ? NAN : INFINITY;
+    const std::vector<DenseTensor> moved = copies(*device, x);
+    std::vector<DenseTensor> out = copies(*device, x);
+    const DenseTensor scale = list_of({1}, DType::float32, 3)[0];
+    DenseTensor found = DenseTensor::allocate(*device, {{1}, DType::boolean});
+    run_kernel<Inputs, In, Outputs, Out>("check_finite_and_unscale", *device, DType::float32, moved,
+                                         copy_to(*device, scale), out, found);
+    CHECK(*copy_to(kCpu, found).data<bool>() == (at < sizes.size()));
+    if (at < sizes.size()) continue;
+    DenseTensor expected_found = DenseTensor::allocate(kCpu, found.meta());
+    run_kernel<Inputs, In, Outputs, Out>("check_finite_and_unscale", kCpu, DType::float32, x, scale, x, expected_found);
+    require_all_close(out, x);
+  }
+}
+
+TEST_CASE("dropout on the device keeps what the CPU keeps, several blocks") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto drop = [&](Device on, DType dtype, int64_t count) {
+    const DenseTensor x = copy_to(on, random_tensor({count}, dtype, 5));
+    std::vector<DenseTensor> made = {DenseTensor::allocate(on, x.meta()),
+                                     DenseTensor::allocate(on, {{count}, DType::uint8})};
+    run_kernel<In, In, const Scalar&, bool, const std::string&, int, bool, RandomKey, Out, Out>(
+        "dropout", on, dtype, x, DenseTensor(), Scalar(0.3), false, "upscale_in_train", 0, false,
+        RandomKey{11, uint64_t{1} << 33}, made[0], made[1]);
+    return made;
+  };
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::float64}) {
+    for (const int64_t count : {1, 4099, 20000})
+      require_all_close(drop(*device, dtype, count), drop(kCpu, dtype, count));
+  }
+}
+
+TEST_CASE("swiglu of rows whose halves begin anywhere, and add_n of long lists, on the device as on the CPU") {
+  const auto device = cuda_device();
+  if (!device) return;
+  for (const int64_t width : {1, 7, 8, 1024}) {
+    const auto gate = [&](Device on) {
+      const DenseTensor x = copy_to(on, random_tensor({37, 2 * width}, DType::bfloat16, 6)),
+                        grad = copy_to(on, random_tensor({37, width}, DType::bfloat16, 7));
+      std::vector<DenseTensor> made = {DenseTensor::allocate(on, grad.meta()), DenseTensor::allocate(on, x.meta())};
+      DenseTensor none;
+      run_kernel<In, In, Out>("swiglu", on, DType::bfloat16, x, none, made[0]);
+      run_kernel<In, In, In, Out, Out>("swiglu_grad", on, DType::bfloat16, x, none, grad, made[1], none);
+      return made;
+    };
+    require_all_close(gate(*device), gate(kCpu));
+  }
+  for (const size_t inputs : {size_t{1}, size_t{32}, size_t{70}}) {
+    const auto sum = [&](Device on) {
+      const std::vector<DenseTensor> x = copies(on, list_of(std::vector<int64_t>(inputs, 5003), DType::bfloat16, 9));
+      std::vector<DenseTensor> made = {DenseTensor::allocate(on, x[0].meta())};
+      run_kernel<Inputs, Out>("add_n", on, DType::bfloat16, x, made[0]);
+      return made;
+    };
+    require_all_close(sum(*device), sum(kCpu));
+  }
+}
