@@ -13,6 +13,16 @@
 namespace shard::cpu {
 namespace {
 
+/// The number by which elements are compared.
+template <class T>
+Compute<T> comparable(const T& value) {
+  return static_cast<Compute<T>>(value);
+}
+
+#define SHARD_FORMULA_INLINE inline
+#include "shard/kernels/formulas/running.inc"
+#undef SHARD_FORMULA_INLINE
+
 AxisView view_of(const OpContext& ctx, const DenseTensor& x, int axis) {
   return axis_view(x.dims(), normalize_axis(ctx.op, "axis", axis, x.dims().rank()));
 }
@@ -28,27 +38,10 @@ void for_lines(const AxisView& view, const Body& body) {
   });
 }
 
-/// mantissa * 2^exponent, where the mantissa is from 0.5 to below 1, 0, infinite or NaN: products do not overflow.
-struct Scaled {
-  double mantissa = 0.5;
-  int64_t exponent = 1;
-
-  bool is_number() const { return mantissa != 0 && std::isfinite(mantissa); }
-  Scaled times(const Scaled& other) const {
-    int change = 0;
-    const double product = std::frexp(mantissa * other.mantissa, &change);
-    if (product == 0 || !std::isfinite(product)) return {product};
-    return {product, exponent + other.exponent + change};
-  }
-  double value() const {
-    constexpr int64_t kBeyond = 3 * std::numeric_limits<double>::max_exponent;  // infinite, or 0
-    return std::ldexp(mantissa, static_cast<int>(std::clamp(exponent, -kBeyond, kBeyond)));
-  }
-  /// Of numbers besides 0.
-  bool is_below(const Scaled& other) const {
-    return exponent != other.exponent ? exponent < other.exponent : std::abs(mantissa) < std::abs(other.mantissa);
-  }
-};
+/// Whether a is nearer to 0 than b; neither is 0.
+bool is_below(const Scaled& a, const Scaled& b) {
+  return a.exponent != b.exponent ? a.exponent < b.exponent : std::abs(a.mantissa) < std::abs(b.mantissa);
+}
 
 /// The product of a part of a line, and the running products in it that are the farthest from 0 and the nearest to it, of
 /// those before the first one that is 0 or not finite.
@@ -59,25 +52,24 @@ struct Product {
   int64_t beyond = 0;
 
   void multiply(double factor) {
-    int exponent = 0;
-    const double mantissa = std::frexp(factor, &exponent);
-    all = all.times({mantissa, std::isfinite(mantissa) ? exponent : 0});
+    all = all.times(Scaled::of(factor));
     if (!all.is_number() || beyond != 0) return;
     constexpr int64_t kRange = 2100;  // more exponents than a double has, subnormal ones too
     if (all.exponent - smallest.exponent > kRange) beyond = 1;
     if (largest.exponent - all.exponent > kRange) beyond = -1;
     if (beyond != 0) return;
-    if (largest.is_below(all)) largest = all;
-    if (all.is_below(smallest)) smallest = all;
+    if (is_below(largest, all)) largest = all;
+    if (is_below(all, smallest)) smallest = all;
   }
   /// The product with that of the next part. One that becomes infinite or 0 on the way stays so.
   Product then(const Product& next) const {
-    const Scaled start = !all.is_number()                              ? all
-                         : std::isinf(all.times(next.largest).value()) ? Scaled{std::copysign(INFINITY, all.mantissa)}
-                         : all.times(next.smallest).value() == 0       ? Scaled{std::copysign(0.0, all.mantissa)}
-                         : next.beyond > 0                             ? Scaled{std::copysign(INFINITY, all.mantissa)}
-                         : next.beyond < 0                             ? Scaled{std::copysign(0.0, all.mantissa)}
-                                                                       : all;
+    const Scaled start = !all.is_number() ? all
+                         : std::isinf(all.times(next.largest).value())
+                             ? Scaled{std::copysign(INFINITY, all.mantissa), 1}
+                         : all.times(next.smallest).value() == 0 ? Scaled{std::copysign(0.0, all.mantissa), 1}
+                         : next.beyond > 0                       ? Scaled{std::copysign(INFINITY, all.mantissa), 1}
+                         : next.beyond < 0                       ? Scaled{std::copysign(0.0, all.mantissa), 1}
+                                                                 : all;
     return {start.times(next.all), {}, {}, 0};
   }
   double value() const { return all.value(); }
@@ -149,23 +141,6 @@ void cumprod_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor&
   });
 }
 
-/// The best element of a line so far, and its index in the whole line; -1 before the first one.
-template <class T>
-struct Best {
-  int64_t index = -1;
-  T value{};
-
-  /// `replaces(value, best)`: whether an element takes the place of the best one before it. A NaN does, also that of
-  /// another one.
-  template <class Replaces>
-  Best then(const Best& next, const Replaces& replaces) const {
-    using C = Compute<T>;
-    if (next.index < 0) return *this;
-    const C value_next = static_cast<C>(next.value), value_here = static_cast<C>(value);
-    return index < 0 || value_next != value_next || replaces(value_next, value_here) ? next : *this;
-  }
-};
-
 /// Where other ranks hold parts of the lines, a line begins with the best element of the parts before.
 template <class T, class Replaces>
 void running_best(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out, DenseTensor& indices,
@@ -203,19 +178,12 @@ void running_best_dry(const OpContext& ctx, const DenseTensor& x, int axis, Dens
 
 template <class T>
 void cummax(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out, DenseTensor& indices) {
-  running_best<T>(ctx, x, axis, out, indices, [](auto value, auto best) { return value >= best; });
+  running_best<T>(ctx, x, axis, out, indices, NotBelow());
 }
 
 template <class T>
 void cummin(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out, DenseTensor& indices) {
-  running_best<T>(ctx, x, axis, out, indices, [](auto value, auto best) { return value <= best; });
-}
-
-/// log(exp(a) + exp(b)).
-double log_add(double a, double b) {
-  const double larger = std::max(a, b), smaller = std::min(a, b);
-  if (std::isnan(a) || std::isnan(b)) return a + b;
-  return std::isinf(larger) ? larger : larger + std::log1p(std::exp(smaller - larger));
+  running_best<T>(ctx, x, axis, out, indices, NotAbove());
 }
 
 /// Where other ranks hold parts of the lines, sums begin with those of the parts before.

@@ -27,5 +27,6 @@ void register_transpose(int backend);
 void register_matmul(int backend);
 void register_gather(int backend);
 void register_moving(int backend);
+void register_running(int backend);
 
 }  // namespace shard::cuda

@@ -32,6 +32,7 @@ void register_cuda_kernels() {
   cuda::register_matmul(backend);
   cuda::register_gather(backend);
   cuda::register_moving(backend);
+  cuda::register_running(backend);
 }
 
 }  // namespace shard

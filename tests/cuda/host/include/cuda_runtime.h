@@ -108,7 +108,7 @@ T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32) {
   const int source = lane ^ bits;
   return cuda_host::shuffle("__shfl_xor_sync", mask, value, source / width <= lane / width ? source : lane);
 }
-inline unsigned __ballot_sync(unsigned mask, bool value) {
+CUDA_HOST_UNCHECKED inline unsigned __ballot_sync(unsigned mask, bool value) {
   const cuda_host::Lanes& lanes = cuda_host::meet(mask, value ? 1 : 0, "__ballot_sync");
   unsigned result = 0;
   for (int i = 0; i < cuda_host::kWarpSize; ++i) {
