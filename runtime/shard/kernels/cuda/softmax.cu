@@ -1,95 +1,106 @@
-// softmax on CUDA along any axis: one pass that computes maximum and sum together, one that writes.
+// softmax, log_softmax and their gradients on CUDA along any axis.
+#include "shard/kernels/cuda/softmax.cuh"
+
 #include "shard/kernels/cuda/cuda_kernels.cuh"
-#include "shard/kernels/cuda/cuda_types.cuh"
-#include "shard/kernels/cuda/device.cuh"
 #include "shard/kernels/registry.h"
 
 namespace shard::cuda {
 namespace {
 
-/// The sum of exp(x - maximum) over the elements seen so far.
-template <class M>
-struct Partial {
-  M maximum;
-  M sum;
-};
+template <class T>
+struct Softmax {
+  using Element = T;
+  static constexpr int kInputs = 1;
+  const T* in[1];
+  T* out;
 
-/// exp(from - to), where an empty set (-inf) scales by 1 instead of NaN.
-template <class M>
-__device__ M rescale(M from, M to) {
-  return from == to && from == -INFINITY ? M{1} : exp(from - to);
-}
-
-struct Merge {
-  template <class M>
-  __device__ Partial<M> operator()(const Partial<M>& a, const Partial<M>& b) const {
-    const M maximum = fmax(a.maximum, b.maximum);
-    return {maximum, a.sum * rescale(a.maximum, maximum) + b.sum * rescale(b.maximum, maximum)};
+  template <class Line>
+  __device__ void operator()(const Line& line) const {
+    const auto all = exponentials(line);
+    const math_t<T> scale = 1 / all.sum;
+    line.write(out, [&](int64_t, const auto& x) { return exp(x[0] - all.maximum) * scale; });
   }
 };
 
-/// One block per row, whose elements are consecutive.
-template <class T, int Threads>
-__global__ void softmax_rows(T* out, const T* x, int64_t rows, int64_t size) {
-  using M = math_t<T>;
-  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const T* from = x + row * size;
-    Partial<M> mine{-INFINITY, 0};
-    for (int64_t i = threadIdx.x; i < size; i += Threads) mine = Merge{}(mine, Partial<M>{load(from[i]), 1});
-    const Partial<M> all = block_reduce<Threads>(mine, Merge{});
-    const M scale = M{1} / all.sum;
-    for (int64_t i = threadIdx.x; i < size; i += Threads) {
-      out[row * size + i] = store<T>(exp(load(from[i]) - all.maximum) * scale);
-    }
-  }
-}
-
-/// Columns: the elements of one softmax are `inner` apart, and neighbouring threads process
-/// neighbouring columns.
 template <class T>
-__global__ void softmax_columns(T* out, const T* x, int64_t columns, int64_t size, int64_t inner) {
-  using M = math_t<T>;
-  const int64_t step = gridDim.x * int64_t{blockDim.x};
-  for (int64_t column = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; column < columns; column += step) {
-    const int64_t base = column / inner * inner * size + column % inner;
-    Partial<M> all{-INFINITY, 0};
-    for (int64_t i = 0; i < size; ++i) all = Merge{}(all, Partial<M>{load(x[base + i * inner]), 1});
-    const M scale = M{1} / all.sum;
-    for (int64_t i = 0; i < size; ++i) {
-      out[base + i * inner] = store<T>(exp(load(x[base + i * inner]) - all.maximum) * scale);
-    }
-  }
-}
+struct LogSoftmax {
+  using Element = T;
+  static constexpr int kInputs = 1;
+  const T* in[1];
+  T* out;
 
+  template <class Line>
+  __device__ void operator()(const Line& line) const {
+    const auto all = exponentials(line);
+    const math_t<T> logarithm = log(all.sum);
+    line.write(out, [&](int64_t, const auto& x) { return x[0] - all.maximum - logarithm; });
+  }
+};
+
+/// in: softmax(x) and its gradient.
 template <class T>
-void softmax(const OpContext& ctx, const DenseTensor& x, int axis_given, DenseTensor& out) {
+struct SoftmaxGrad {
+  using Element = T;
+  static constexpr int kInputs = 2;
+  const T* in[2];
+  T* out;
+
+  template <class Line>
+  __device__ void operator()(const Line& line) const {
+    math_t<T> sum = 0;
+    line.each([&](int64_t, const auto& v) { sum += v[0] * v[1]; });
+    const math_t<T> total = line.reduce(sum, Plus{});
+    line.write(out, [&](int64_t, const auto& v) { return v[0] * (v[1] - total); });
+  }
+};
+
+/// in: log_softmax(x) and its gradient.
+template <class T>
+struct LogSoftmaxGrad {
+  using Element = T;
+  static constexpr int kInputs = 2;
+  const T* in[2];
+  T* out;
+
+  template <class Line>
+  __device__ void operator()(const Line& line) const {
+    math_t<T> sum = 0;
+    line.each([&](int64_t, const auto& v) { sum += v[1]; });
+    const math_t<T> total = line.reduce(sum, Plus{});
+    line.write(out, [&](int64_t, const auto& v) { return v[1] - exp(v[0]) * total; });
+  }
+};
+
+template <class T, template <class> class Op>
+void forward(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out) {
   using D = device_t<T>;
   refuse_reducer(ctx, "x");
+  const LineShape shape = line_shape(ctx, x.dims(), axis);
   if (out.numel() == 0) return;
   const DeviceScope scope(out.device().index);
-  const Dims& dims = x.dims();
-  const int axis = normalize_axis(ctx.op, "axis", axis_given, dims.rank());
-  const int64_t size = dims.rank() == 0 ? 1 : dims[axis];
-  const int64_t inner = dims.numel(axis + 1, dims.rank());
-  const int64_t columns = out.numel() / size;
-  D* to = elements<D>(out);
-  const D* from = elements<const D>(x);
-  if (inner > 1) {
-    launch(ctx, softmax_columns<D>, grid_for(columns, 128), 128, to, from, columns, size, inner);
-  } else if (size <= 256) {
-    launch(ctx, softmax_rows<D, 32>, grid_for(columns * 32, 32), 32, to, from, columns, size);
-  } else {
-    launch(ctx, softmax_rows<D, 256>, grid_for(columns * 256, 256), 256, to, from, columns, size);
-  }
+  launch_lines(ctx, Op<D>{{elements<const D>(x)}, elements<D>(out)}, shape);
 }
 
-template <class... T>
-void register_all(int backend, Types<T...>) {
-  (register_kernel("softmax", backend, dtype_of<T>, softmax<T>), ...);
+template <class T, template <class> class Op>
+void backward(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad, int axis,
+              DenseTensor& x_grad) {
+  using D = device_t<T>;
+  refuse_reducer(ctx, "out");
+  const LineShape shape = line_shape(ctx, out.dims(), axis);
+  if (x_grad.numel() == 0) return;
+  const DeviceScope scope(x_grad.device().index);
+  launch_lines(ctx, Op<D>{{elements<const D>(out), elements<const D>(out_grad)}, elements<D>(x_grad)}, shape);
 }
 
 }  // namespace
 
-void register_softmax(int backend) { register_all(backend, FloatTypes{}); }
+void register_softmax(int backend) {
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("softmax", backend, dtype_of<T>, forward<T, Softmax>);
+    register_kernel("log_softmax", backend, dtype_of<T>, forward<T, LogSoftmax>);
+    register_kernel("softmax_grad", backend, dtype_of<T>, backward<T, SoftmaxGrad>);
+    register_kernel("log_softmax_grad", backend, dtype_of<T>, backward<T, LogSoftmaxGrad>);
+  });
+}
 
 }  // namespace shard::cuda
