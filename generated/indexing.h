@@ -97,17 +97,15 @@ SHARD_API Tensor trace(const Tensor& x, int offset = 0, int axis1 = 0, int axis2
 /// The rows and the columns of the elements of a matrix [rows, cols] that tril keeps with that
 /// offset, in row-major order, [2, their number], int32 or int64. A negative size is an
 /// invalid_argument error.
-SHARD_API Tensor tril_indices(int rows, int cols, int offset, DType dtype,
-    Device place = default_device());
+SHARD_API Tensor tril_indices(int rows, int cols, int offset, DType dtype, Device place = kCpu);
 SHARD_API Tensor tril_indices(int rows, int cols, int offset, DType dtype, LayoutArg layout,
-    Device place = default_device());
+    Device place = kCpu);
 /// The rows and the columns of the elements of a matrix [row, col] that triu keeps with that
 /// offset, in row-major order, [2, their number], int32 or int64. A negative size is an
 /// invalid_argument error.
-SHARD_API Tensor triu_indices(int row, int col, int offset, DType dtype,
-    Device place = default_device());
+SHARD_API Tensor triu_indices(int row, int col, int offset, DType dtype, Device place = kCpu);
 SHARD_API Tensor triu_indices(int row, int col, int offset, DType dtype, LayoutArg layout,
-    Device place = default_device());
+    Device place = kCpu);
 /// For x [n, c * f * f, h, w] and the factor f the pixels [n, c, h * f, w * f]: each group of f * f
 /// channels becomes a square. data_format NHWC has the channels last. Channels that f * f does not
 /// divide are a shape_mismatch error, other formats and factors below 1 invalid_argument errors.

@@ -29,16 +29,15 @@ SHARD_API Tensor randint(int low, int high, LayoutArg layout, const IntArray& sh
 SHARD_API Tensor bernoulli(const Tensor& x);
 /// The numbers 0 .. n - 1 in a random order, in int32 or int64. Each element is computed from its
 /// index alone, so a rank makes no more than its shard.
-SHARD_API Tensor randperm(int n, DType dtype = DType::int64, Device place = default_device());
-SHARD_API Tensor randperm(int n, LayoutArg layout, DType dtype = DType::int64,
-    Device place = default_device());
+SHARD_API Tensor randperm(int n, DType dtype = DType::int64, Device place = kCpu);
+SHARD_API Tensor randperm(int n, LayoutArg layout, DType dtype = DType::int64, Device place = kCpu);
 /// Normally distributed random numbers that are within two std of mean, of a float dtype; a seed
 /// other than 0 gives the same numbers at each call, and std < 0 is an invalid_argument error.
 SHARD_API Tensor truncated_gaussian_random(const IntArray& shape, float mean = 0.0f,
-    float std = 1.0f, int seed = 0, DType dtype = DType::float32, Device place = default_device());
+    float std = 1.0f, int seed = 0, DType dtype = DType::float32, Device place = kCpu);
 SHARD_API Tensor truncated_gaussian_random(const IntArray& shape, LayoutArg layout,
     float mean = 0.0f, float std = 1.0f, int seed = 0, DType dtype = DType::float32,
-    Device place = default_device());
+    Device place = kCpu);
 /// Poisson-distributed random numbers with the means that x has there, in x's float dtype. A mean
 /// that is negative or not finite is an invalid_argument error.
 SHARD_API Tensor poisson(const Tensor& x, CallSite site = CallSite::here());

@@ -6,6 +6,7 @@
 #include "shard/core/error.h"
 #include "shard/core/op_context.h"
 #include "shard/kernels/cpu/parallel.h"
+#include "shard/kernels/device_work.h"
 #include "shard/kernels/registry.h"
 #include "shard/meta/infer_meta.h"
 #include "shard/spmd/notation.h"

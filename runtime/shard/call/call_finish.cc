@@ -83,8 +83,8 @@ void CallExecution::finish_dynamic() {
 }
 
 void CallExecution::fill_with_identity(DenseTensor& shard) const {
-  if (!shard.has_data()) return;
   check_communicates(shard.device(), args_.op.name, "layout");
+  if (!shard.has_data()) return;
   fill_identity(shard.device(), shard.raw(), shard.numel(), shard.dtype(), *plan_->identity);
 }
 

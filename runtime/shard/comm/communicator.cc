@@ -101,9 +101,11 @@ class Communicator::Staged final : public Operation {
   Staged(Collective& collective, int me) : device_(collective.device), receive_(collective.receive) {
     const bool one = collective.send == collective.receive;
     const bool keeps = collective.kind == CommKind::exchange;  // what is outside of the boxes
-    sent_.resize(collective.send_bytes(me));
-    received_.resize(one ? 0 : collective.receive_bytes(me));
-    copy_bytes(kCpu, sent_.data(), device_, collective.send, sent_.size());
+    const size_t sent = collective.send_bytes(me), received = collective.receive_bytes(me);
+    sent_.resize(one ? std::max(sent, received) : sent);
+    received_.resize(one ? 0 : received);
+    result_bytes_ = received;
+    copy_bytes(kCpu, sent_.data(), device_, collective.send, sent);
     if (keeps) copy_bytes(kCpu, received_.data(), device_, collective.receive, received_.size());
     collective.send = sent_.data();
     collective.receive = one ? sent_.data() : received_.data();
@@ -115,7 +117,7 @@ class Communicator::Staged final : public Operation {
  protected:
   void complete() override {
     if (operation_) operation_->complete();
-    copy_bytes(device_, receive_, kCpu, result_->data(), result_->size());
+    copy_bytes(device_, receive_, kCpu, result_->data(), result_bytes_);
   }
 
  private:
@@ -123,6 +125,7 @@ class Communicator::Staged final : public Operation {
   void* receive_;
   std::vector<char> sent_, received_;
   const std::vector<char>* result_;
+  size_t result_bytes_;
   std::unique_ptr<Operation> operation_;  // reads the copies, so it is destroyed before them
 };
 

@@ -131,9 +131,12 @@ class LocalOperation final : public Operation {
       // buffers without the lock, and must finish before this rank's entry and buffers may be
       // destroyed.
       group_->changed.wait(lock, [&] { return round_->copying == 0; });
-      follow(Group::first_done);
-      follow(Group::second_done);
       round_->posts[me_] = nullptr;
+      try {
+        follow(Group::first_done);
+        follow(Group::second_done);
+      } catch (...) {  // a device that has failed; the first error counts
+      }
       throw;
     }
     round_->posts[me_] = nullptr;
@@ -171,8 +174,12 @@ class LocalOperation final : public Operation {
     DeviceMark mark;
     try {
       work();
-      mark = DeviceMark(c_.device);
     } catch (...) { error = std::current_exception(); }
+    try {
+      mark = DeviceMark(c_.device);  // also behind the reads of work that failed
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
     lock.lock();
     round_->marks[me_][stage] = std::move(mark);
     --round_->copying;

@@ -52,6 +52,11 @@ class LocalWorld final : public World {
   void run(const std::function<void(Rank&)>& program) override {
     if (!errors_.empty())
       fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", text_of(cause()));
+    // Ranks may read what this thread has issued to their devices.
+    for (const int id : local_ranks()) {
+      const Device device = rank(id).device();
+      backend_of(device).synchronize(device.index);
+    }
     start_threads(program);
     if (errors_.empty() &&
         !hub_.failure().empty()) {  // of a call that failed on some ranks, whose programs have caught the error

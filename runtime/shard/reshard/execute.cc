@@ -65,6 +65,7 @@ class StepRun {
     before_at_ = step_.before.mesh->coordinate(rank.id());
     after_at_ = step_.after.mesh->coordinate(rank.id());
     device_ = before_at_ ? moves[0].in.device() : rank.device();
+    if (after_at_) check_communicates(device_, cause.op, cause.argument);
   }
 
   void run() {
@@ -446,6 +447,19 @@ void check_movable(const DenseTensor& shard, CommCause cause) {
   check_communicates(shard.device(), cause.op, cause.argument);
 }
 
+/// Whether to share collectives is decided alike on all ranks, also on those that hold nothing, so that devices cannot decide it.
+void check_one_device(std::span<const DenseTensor> shards, CommCause cause) {
+  const DenseTensor* first = nullptr;
+  for (const DenseTensor& shard : shards) {
+    if (shard.storage()->state() == Storage::State::absent) continue;
+    if (first == nullptr) first = &shard;
+    if (shard.device() == first->device()) continue;
+    fail(ErrorCode::mixed_device,
+         "[{}] argument '{}' has tensors on {} and on {}; reshard those of each device in a call of their own",
+         cause.op, cause.argument, to_string(first->device()), to_string(shard.device()));
+  }
+}
+
 /// True when the plans can share their collectives.
 bool equal_steps(const ReshardPlan& a, const ReshardPlan& b) {
   const auto same = [](const ReshardStep& x, const ReshardStep& y) {
@@ -480,6 +494,7 @@ std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPla
     return values;
   }
   for (const DenseTensor& shard : shards) check_movable(shard, cause);
+  check_one_device(shards, cause);
   std::vector<bool> done(plans.size(), false);
   for (size_t first = 0; first < plans.size(); ++first) {
     if (done[first]) continue;

@@ -2,6 +2,7 @@
 #include "shard/core/cuda/cuda_call.cuh"
 
 #include <algorithm>
+#include <bitset>
 
 #include "shard/core/error.h"
 
@@ -20,7 +21,23 @@ void check_launch(const char* op) {
        cudaGetErrorName(status));
 }
 
+namespace {
+
+/// The devices to which a thread has issued work. When it ends, its streams end with it, and nobody could wait for them any more.
+struct UsedDevices {
+  std::bitset<256> used;
+  ~UsedDevices() {
+    for (size_t index = 0; index < used.size(); ++index) {
+      if (used[index] && cudaSetDevice(static_cast<int>(index)) == cudaSuccess) cudaStreamSynchronize(stream());
+    }
+  }
+};
+thread_local UsedDevices used_devices;
+
+}  // namespace
+
 DeviceScope::DeviceScope(int index) {
+  used_devices.used.set(static_cast<size_t>(index));
   check(cudaGetDevice(&before_), "cudaGetDevice");
   if (before_ == index) return;
   check(cudaSetDevice(index), "cudaSetDevice");

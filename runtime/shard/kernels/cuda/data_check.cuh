@@ -31,8 +31,8 @@ class DataCheck {
   /// Element `position` of the argument has `value`, which is wrong. Of all that are reported, the first is kept.
   __device__ void report(int64_t position, int64_t value) const {
     volatile DataError* const error = error_;
-    if (error->is_set != 0 && (error->check != number_ || error->position <= position)) return;
     for (bool done = false; !done;) {
+      if (error->is_set != 0 && (error->check != number_ || error->position <= position)) return;
       if (atomicCAS(&error_->lock, 0u, 1u) != 0u) continue;
       __threadfence_system();
       if (error->is_set == 0 || (error->check == number_ && position < error->position)) write(position, value);

@@ -185,16 +185,19 @@ void run_steps_as(const OpContext& ctx, const Plan& plan, const bool* skip, cons
   }
 }
 
-/// The step of each parameter of dtype T. States have its dtype, or all are float32.
+/// The step of each parameter of dtype T. States of a parameter have its dtype, or all are float32.
 template <int Capacity, class T, class Plan>
 void run_steps(const OpContext& ctx, const Plan& plan, const bool* skip, const std::vector<TensorsOf<Plan>>& all) {
   using D = device_t<T>;
   if (all.empty()) return;
   const DeviceScope scope(all[0].param.device().index);
   if constexpr (!std::is_same_v<T, float> && Plan::kStates > 0) {
-    const DenseTensor& state = *all[0].states[0];
-    if (state.dtype() == dtype_of<T>) return run_steps_as<Plan, D, D, Capacity>(ctx, plan, skip, all);
-    return run_steps_as<Plan, D, float, Capacity>(ctx, plan, skip, all);
+    // Each parameter decides for its own states.
+    std::vector<TensorsOf<Plan>> like_param, in_float;
+    for (const TensorsOf<Plan>& one : all)
+      (one.states[0]->dtype() == dtype_of<T> ? like_param : in_float).push_back(one);
+    run_steps_as<Plan, D, D, Capacity>(ctx, plan, skip, like_param);
+    run_steps_as<Plan, D, float, Capacity>(ctx, plan, skip, in_float);
   } else {
     run_steps_as<Plan, D, D, Capacity>(ctx, plan, skip, all);
   }

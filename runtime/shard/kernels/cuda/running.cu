@@ -36,11 +36,6 @@ struct RunningType<T, true> {
 };
 
 template <class D>
-__device__ D rounded(double value) {
-  return store<D>(static_cast<math_t<D>>(value));
-}
-
-template <class D>
 struct RunningSum {
   using State = typename RunningType<D>::type;
   static constexpr bool kExclusive = true;
@@ -53,7 +48,7 @@ struct RunningSum {
   __device__ State then(State before, State next) const { return static_cast<State>(before + next); }
   __device__ void write(int64_t place, State state) const {
     if constexpr (std::is_integral_v<D>) out[place] = static_cast<D>(state);
-    else out[place] = rounded<D>(state);
+    else out[place] = round_to<D>(state);
   }
 };
 
@@ -78,7 +73,7 @@ struct RunningProduct {
   }
   __device__ void write(int64_t place, const State& state) const {
     if constexpr (std::is_integral_v<D>) out[place] = static_cast<D>(state);
-    else out[place] = rounded<D>(state.value());
+    else out[place] = round_to<D>(state.value());
   }
 };
 
@@ -112,7 +107,7 @@ struct RunningLogSum {
   __device__ State nothing() const { return -INFINITY; }
   __device__ State element(int64_t place, int64_t) const { return load(x[place]); }
   __device__ State then(State before, State next) const { return log_add(before, next); }
-  __device__ void write(int64_t place, State state) const { out[place] = rounded<D>(state); }
+  __device__ void write(int64_t place, State state) const { out[place] = round_to<D>(state); }
 };
 
 template <class T>
@@ -169,7 +164,7 @@ struct GradSums {
     return static_cast<double>(load(out_grad[place])) * static_cast<double>(load(out[place]));
   }
   __device__ State then(State before, State next) const { return before + next; }
-  __device__ void write(int64_t place, State state) const { x_grad[place] = rounded<D>(state / load(x[place])); }
+  __device__ void write(int64_t place, State state) const { x_grad[place] = round_to<D>(state / load(x[place])); }
 };
 
 /// The gradient of the first 0 of each line has the products without it; what comes after it has no influence. One warp for each
@@ -193,12 +188,12 @@ __global__ void grads_from_zero(const D* x, const D* out, const D* out_grad, D* 
       const double here = product * warp_scan(factor, times);
       if (k < lines.size) {
         sum += static_cast<double>(load(out_grad[place])) * here;
-        if (k > zero) x_grad[place] = rounded<D>(0.0);
+        if (k > zero) x_grad[place] = round_to<D>(0.0);
       }
       product = shuffle_from(here, kWarp - 1);
     }
     sum = warp_reduce(sum, [](double a, double b) { return a + b; });
-    if (lane == 0) x_grad[lines.place(line, zero)] = rounded<D>(sum);
+    if (lane == 0) x_grad[lines.place(line, zero)] = round_to<D>(sum);
   }
 }
 

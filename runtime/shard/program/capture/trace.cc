@@ -51,7 +51,9 @@ DenseTensor ProgramTracer::reshard(const ReshardPlan& plan, const DenseTensor& s
   op.inputs = {{value_of(shard, op_name), 0}};
   op.layout = plan.to;
   op.cause = op_name == "reshard" ? "" : fmt::format("{} {}", op_name, argument);
-  const Type type{plan.after_meta, plan.to, shard.device()};
+  // A rank that held nothing receives on its default device.
+  const bool receives = shard.storage()->state() == Storage::State::absent;
+  const Type type{plan.after_meta, plan.to, receives ? before_.rank->device() : shard.device()};
   DenseTensor result = local_shard_of(type, meter);
   result.set_symbol(symbol_of(add_single(std::move(op), type)));
   return result;
