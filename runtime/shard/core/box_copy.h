@@ -2,16 +2,9 @@
 // transfer local shards with it, without packing.
 #pragma once
 
-#include "shard/core/dims.h"
+#include "shard/core/box_view.h"
 
 namespace shard {
-
-/// A row-major buffer of shape `dims`, and a position in it.
-struct BoxView {
-  char* data;
-  const Dims& dims;
-  Dims begin;
-};
 
 /// Copies a box of `extent` elements of `element` bytes each from `from` to `to`. The buffers do not overlap.
 void copy_box(const BoxView& to, const BoxView& from, const Dims& extent, size_t element);

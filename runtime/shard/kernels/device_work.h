@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "shard/core/box_copy.h"
+#include "shard/core/box_view.h"
 #include "shard/core/device.h"
 #include "shard/core/dtype.h"
 #include "shard/core/export.h"

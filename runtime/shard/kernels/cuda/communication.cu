@@ -1,6 +1,7 @@
 // What collectives and reshards need of CUDA devices: copies of boxes, conversions, reductions and marks (kernels/device_work.h).
 #include <limits>
 
+#include "shard/core/box_copy.h"
 #include "shard/core/error.h"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/cuda_types.cuh"
