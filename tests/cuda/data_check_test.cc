@@ -1,6 +1,7 @@
 // Indices that are out of range, on the device: the error is that of the CPU, comes at the next synchronisation, and nothing
 // outside of the tensors is read or written.
 #include <cstdlib>
+#include <thread>
 
 #include "cuda_case.h"
 #include "shard/core/op_context.h"
@@ -65,7 +66,17 @@ TEST_CASE("of many wrong indices in several launches, the first of the first lau
   const DenseTensor x = random_tensor({5, 2}, DType::float32, 1);
   std::vector<int64_t> rows(5000, 1);
   for (size_t i = 1234; i < rows.size(); ++i) rows[i] = 100 + static_cast<int64_t>(i);
-  const DenseTensor first = gather(*device, x, rows);
+  const DenseTensor columns = copy_to(*device, x);
+  const auto issue = [&](const DenseTensor& index) {
+    return Kernel<const Scalar&>{"gather"}.run(*device, {columns, index}, {{index.numel(), 2}, x.dtype()}, Scalar(0));
+  };
+  const DenseTensor many = DenseTensor::allocate(kCpu, {{5000}, DType::int64});
+  std::copy(rows.begin(), rows.end(), many.data<int64_t>());
+  const DenseTensor one = DenseTensor::allocate(kCpu, {{1}, DType::int64});
+  one.data<int64_t>()[0] = 77;
+  // copies to the device wait, so that both come before the launches
+  const DenseTensor first_index = copy_to(*device, many), second_index = copy_to(*device, one);
+  const DenseTensor first = issue(first_index), second = issue(second_index);
   CHECK(error_of([&] { backend_of(*device).synchronize(device->index); }) ==
         "[gather] index is 1334 at element 1234, but must be from -5 to 4 (index is i64[5000])");
 }
@@ -79,4 +90,16 @@ TEST_CASE("with SHARD_CUDA_SYNC_CHECKS, the call itself throws") {
   unsetenv("SHARD_CUDA_SYNC_CHECKS");
   CHECK(error == "[gather] index is 9 at element 1, but must be from -5 to 4 (index is i64[2])");
   require_close(gather(*device, x, {0, -1, 4}), gather(kCpu, x, {0, -1, 4}));
+}
+
+TEST_CASE("an error that a thread did not look for is not another thread's") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const DenseTensor x = random_tensor({5, 2}, DType::float32, 1);
+  std::thread([&] { gather(*device, x, {0, 9}); }).join();
+  std::string error = "not run";
+  std::thread([&] {
+    error = error_of([&] { require_close(copy_to(kCpu, gather(*device, x, {0, -1})), gather(kCpu, x, {0, -1})); });
+  }).join();
+  CHECK(error == "none");
 }

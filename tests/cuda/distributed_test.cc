@@ -166,10 +166,26 @@ TEST_CASE("a transport of the host gets copies of buffers on a device") {
   check_received(transport.all_to_all({}, send.raw(), bytes, received.raw(), bytes, *device));
   check_received(
       transport.reduce_scatter({}, send.raw(), received.raw(), counts, DType::float32, ReduceType::sum, *device));
+  transport.all_gather({}, received.raw(), received.raw(), std::vector<int64_t>{160}, *device).wait();  // in place
   const DenseTensor before = copy_to(kCpu, send);
   transport.all_reduce({}, send.raw(), 40, DType::float32, ReduceType::sum, *device).wait();
   transport.broadcast({}, send.raw(), 160, 0, *device).wait();
   require_close(copy_to(kCpu, send), before);
-  REQUIRE(transport.devices.size() == 5);
+  REQUIRE(transport.devices.size() == 6);
   for (const Device given : transport.devices) CHECK(given == kCpu);
+}
+
+TEST_CASE("tensors on several devices are not resharded in one call, and nothing is sent") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
+  run_ranks(2, [&](Rank& rank) {
+    const DistSpec *const rows = DistSpec::parse(mesh, "p, -"), *const whole = DistSpec::parse(mesh, "-, -");
+    const Tensor here = distribute(iota<float>({4, 3}), rows),
+                 there = distribute(iota<float>({4, 3}).to(*device), rows);
+    const auto before = rank.stats().collectives;
+    check_refused([&] { reshard({here, there}, {whole, whole}); }, ErrorCode::mixed_device, "on cpu and on cuda:0");
+    check(rank.stats().collectives == before, "nothing is sent");
+    check(host_values(full_tensor(there)) == full_tensor(here).to_vector<float>(), "both are whole");
+  });
 }

@@ -54,10 +54,14 @@ struct Adam {
     const std::vector<int64_t> ones(sizes.size(), 1);
     param = copies(device, list_of(sizes, dtype, 1));
     grad = copies(device, list_of(sizes, dtype, 100));
-    first = copies(device, list_of(sizes, DType::float32, 200));
+    // States are in float32, or in the dtype of their parameter.
+    const auto add_state = [&](std::vector<DenseTensor>& states, const DenseTensor& x) {
+      states.push_back(copy_to(device, states.size() % 3 == 1 ? convert_floats(x, dtype) : x));
+    };
+    for (const DenseTensor& x : list_of(sizes, DType::float32, 200)) add_state(first, x);
     for (const DenseTensor& x : list_of(sizes, DType::float32, 300)) {
       for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = std::abs(x.data<float>()[i]);
-      second.push_back(copy_to(device, x));
+      add_state(second, x);
     }
     for (auto* numbers : {&rate, &power1, &power2}) {
       for (size_t i = 0; i < sizes.size(); ++i) {
