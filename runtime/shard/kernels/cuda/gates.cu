@@ -206,6 +206,7 @@ template <class T>
 void swiglu(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {
   using D = device_t<T>;
   if (y.defined()) return VectorKernel<Swiglu, T>::binary(ctx, x, y, out);
+  if (out.numel() == 0) return;
   const DeviceScope scope(out.device().index);
   const int64_t width = out.dims()[out.dims().rank() - 1];
   const D* const gates = elements<const D>(x);
@@ -218,6 +219,7 @@ template <class T>
 void swiglu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, const DenseTensor& out_grad,
                  DenseTensor& x_grad, DenseTensor& y_grad) {
   using D = device_t<T>;
+  if (out_grad.numel() == 0) return;
   const DeviceScope scope(out_grad.device().index);
   const bool apart = y.defined();
   const int64_t width = apart ? 0 : out_grad.dims()[out_grad.dims().rank() - 1];
