@@ -8,6 +8,7 @@
 #include "shard/kernels/cpu/index.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/value.h"
 
 namespace shard::cpu {
 namespace {
@@ -22,7 +23,9 @@ void average_accumulates(const OpContext&, const DenseTensor& param, const Dense
                          DenseTensor& out_num_updates) {
   using C = Compute<T>;
   constexpr int64_t kMostInOneSum = 16384;
-  const int64_t updates = *in_num_updates.data<int64_t>() + 1, count = *in_num_accumulates.data<int64_t>() + 1,
+  // A count may be the identity of a pending reduction, of which one more wraps.
+  const int64_t updates = wrap_add(*in_num_updates.data<int64_t>(), int64_t{1}),
+                count = wrap_add(*in_num_accumulates.data<int64_t>(), int64_t{1}),
                 old_count = *in_old_num_accumulates.data<int64_t>();
   const auto share = convert<int64_t>(static_cast<float>(updates) * average_window);
   const bool moves = updates % kMostInOneSum == 0;
