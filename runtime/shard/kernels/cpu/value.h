@@ -43,25 +43,6 @@ inline C wrap_mul(C a, C b) {
   return static_cast<C>(static_cast<W>(a) * static_cast<W>(b));
 }
 
-/// x to the power of an integer, by squaring and modulo 2^bits; rounded towards zero for a negative
-/// exponent.
-template <class C>
-inline C integer_power(C x, int64_t exponent) {
-  if (exponent < 0) {
-    if (x == C(1)) return x;
-    if constexpr (std::is_signed_v<C>) {
-      if (x == C(-1)) return exponent % 2 == 0 ? C(1) : x;
-    }
-    return C(0);
-  }
-  C result = C(1);
-  for (C base = x; exponent != 0; exponent >>= 1) {
-    if (exponent & 1) result = wrap_mul(result, base);
-    base = wrap_mul(base, base);
-  }
-  return result;
-}
-
 /// The identities of max and min.
 template <class C>
 constexpr C lowest() {

@@ -4,15 +4,14 @@
 
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/map.cuh"
+#include "shard/kernels/cuda/words.cuh"
 
 namespace shard::cuda {
 namespace {
 
 void assign(const OpContext&, const DenseTensor& x, DenseTensor& out) {
-  if (out.raw() == x.raw() || x.numel() == 0) return;  // in place, or nothing
   const DeviceScope scope(out.device().index);
-  const size_t bytes = static_cast<size_t>(x.numel()) * size_of(x.dtype());
-  check(cudaMemcpyAsync(out.raw(), x.raw(), bytes, cudaMemcpyDeviceToDevice, stream()), "cudaMemcpyAsync");
+  copy_all(x, out);
 }
 
 template <class Bits>
