@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "shard/core/error.h"
+#include "shard/core/independent.h"
 
 #define SHARD_FORMULA_INLINE inline
 
@@ -18,7 +19,7 @@ namespace {
 template <ReduceType kType, bool kLast, class To, class From, class T>
 void combine_all(To* to, const From* a, const T* b, int64_t count, size_t divisor) {
   using A = Compute<T>;
-#pragma GCC ivdep
+  SHARD_INDEPENDENT
   for (int64_t i = 0; i < count; ++i) {
     A value = combine<kType, A>(static_cast<A>(a[i]), static_cast<A>(b[i]));
     if constexpr (kLast && kType == ReduceType::avg && !std::is_same_v<A, bool>)

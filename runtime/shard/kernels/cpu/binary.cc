@@ -7,6 +7,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
+#include "shard/core/independent.h"
 #include "shard/kernels/cpu/binary_row.h"
 #include "shard/kernels/cpu/data_check.h"
 #include "shard/kernels/cpu/fold.h"
@@ -74,9 +75,7 @@ void divide_integers(const OpContext& ctx, const DenseTensor& x, const DenseTens
 /// out[i] = condition[i] ? x(i) : y(i), by bit masks: a branch on data is mispredicted, and does not vectorise.
 template <class Bits, class X, class Y>
 void select_row(const bool* condition, const X& x, const Y& y, Bits* out, int64_t n) {
-#ifndef __clang__  // it does not know this pragma, and checks for overlap at run time instead
-#pragma GCC ivdep
-#endif
+  SHARD_INDEPENDENT
   for (int64_t i = 0; i < n; ++i) {
     const Bits mask = static_cast<Bits>(-static_cast<Bits>(condition[i]));
     out[i] = static_cast<Bits>((x(i) & mask) | (y(i) & ~mask));

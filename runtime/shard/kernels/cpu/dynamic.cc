@@ -2,8 +2,10 @@
 // allocate those outputs themselves.
 #include <algorithm>
 #include <numeric>
+#include <vector>
 
 #include "shard/kernels/cpu/order.h"
+#include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
 
@@ -24,30 +26,62 @@ void advance(Dims& index, const Dims& dims) {
   }
 }
 
+/// Calls body(first, last, before) for parts of `count` elements, concurrently; `before` is how many elements of earlier parts
+/// are chosen. allocate(chosen) is called once before.
+template <class Chosen, class Allocate, class Body>
+void each_part(int64_t count, const Chosen& chosen, const Allocate& allocate, const Body& body) {
+  const int64_t parts = std::max<int64_t>(1, count / kGrain);  // by the count alone
+  const auto begin = [&](int64_t part) { return count * part / parts; };
+  std::vector<int64_t> before(static_cast<size_t>(parts) + 1);
+  parallel_for(parts, kGrain, [&](int64_t first, int64_t last) {
+    for (int64_t p = first; p < last; ++p) {
+      int64_t found = 0;
+      for (int64_t i = begin(p); i < begin(p + 1); ++i) found += chosen(i) ? 1 : 0;
+      before[static_cast<size_t>(p) + 1] = found;
+    }
+  });
+  std::partial_sum(before.begin(), before.end(), before.begin());
+  allocate(before.back());
+  parallel_for(parts, kGrain, [&](int64_t first, int64_t last) {
+    for (int64_t p = first; p < last; ++p) body(begin(p), begin(p + 1), before[static_cast<size_t>(p)]);
+  });
+}
+
 template <class T>
 void nonzero(const OpContext& ctx, const DenseTensor& condition, DenseTensor& out) {
   const T* values = condition.data<T>();
-  const int64_t count = std::count_if(values, values + condition.numel(), is_set<T>);
   const Dims& dims = condition.dims();
   const Box box = ctx.input_box(0, condition);
-  out = DenseTensor::allocate(condition.device(), {Dims{count, dims.rank()}, DType::int64});
-  int64_t* row = out.data<int64_t>();
-  Dims index = Dims::filled(dims.rank(), 0);
-  for (int64_t i = 0; i < condition.numel(); ++i, advance(index, dims)) {
-    if (!is_set(values[i])) continue;
-    for (int d = 0; d < dims.rank(); ++d) *row++ = box.begin[d] + index[d];
-  }
+  const auto allocate = [&](int64_t count) {
+    out = DenseTensor::allocate(condition.device(), {Dims{count, dims.rank()}, DType::int64});
+  };
+  each_part(
+      condition.numel(), [=](int64_t i) { return is_set(values[i]); }, allocate,
+      [&](int64_t first, int64_t last, int64_t before) {
+        int64_t* row = out.data<int64_t>() + before * dims.rank();
+        Dims index = Dims::filled(dims.rank(), 0);
+        int64_t rest = first;
+        for (int d = dims.rank() - 1; d >= 0; rest /= dims[d--]) index[d] = rest % dims[d];
+        for (int64_t i = first; i < last; ++i, advance(index, dims)) {
+          if (!is_set(values[i])) continue;
+          for (int d = 0; d < dims.rank(); ++d) *row++ = box.begin[d] + index[d];
+        }
+      });
 }
 
 template <class T>
 void masked_select(const OpContext&, const DenseTensor& x, const DenseTensor& mask, DenseTensor& out) {
   const bool* chosen = mask.data<bool>();
   const T* from = x.data<T>();
-  out = DenseTensor::allocate(x.device(), {Dims{std::count(chosen, chosen + mask.numel(), true)}, x.dtype()});
-  T* to = out.data<T>();
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    if (chosen[i]) *to++ = from[i];
-  }
+  const auto allocate = [&](int64_t count) { out = DenseTensor::allocate(x.device(), {Dims{count}, x.dtype()}); };
+  each_part(
+      x.numel(), [=](int64_t i) { return chosen[i]; }, allocate,
+      [&](int64_t first, int64_t last, int64_t before) {
+        T* to = out.data<T>() + before;
+        for (int64_t i = first; i < last; ++i) {
+          if (chosen[i]) *to++ = from[i];
+        }
+      });
 }
 
 template <class T, class Index>

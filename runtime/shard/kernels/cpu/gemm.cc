@@ -61,6 +61,10 @@ void multiply_doubles(const Product& p, const double* x, const double* y, double
   });
 }
 
+bool takes_onednn_whole(const Product& p, DType dtype) {
+  return dtype != DType::float64 && (dtype == DType::bfloat16 || onednn_is_faster(p));
+}
+
 /// A product that is one job, without its epilogue.
 void multiply_whole(const Product& p, const Factors& factors, const Result& out) {
   if (p.m == 1 || p.n == 1) return multiply_vector(p, factors, out);
@@ -68,12 +72,18 @@ void multiply_whole(const Product& p, const Factors& factors, const Result& out)
     return multiply_doubles(p, static_cast<const double*>(factors.x), static_cast<const double*>(factors.y),
                             static_cast<double*>(out.data));
   }
-  if (factors.dtype == DType::bfloat16 || onednn_is_faster(p)) return multiply_by_onednn(p, factors, out);
+  if (takes_onednn_whole(p, factors.dtype)) return multiply_by_onednn(p, factors, out);
   multiply_by_openblas(p, static_cast<const float*>(factors.x), static_cast<const float*>(factors.y),
                        static_cast<float*>(out.data), false, 0, p.m);
 }
 
 }  // namespace
+
+int64_t products_of_call(const Product& p, DType dtype) {
+  if (p.m == 1 || p.n == 1 || p.work() > kJob || dtype == DType::float16 || !takes_onednn_whole(p, dtype)) return 1;
+  if (dtype == DType::bfloat16 && !onednn_multiplies_bfloat16()) return 1;
+  return kJob / p.work();
+}
 
 GemmGrid grid_of(const Product& p, int64_t tile_rows, int64_t tile_columns) {
   const int64_t most_rows = (p.m + tile_rows - 1) / tile_rows, most_columns = (p.n + tile_columns - 1) / tile_columns,

@@ -44,12 +44,16 @@ inline void finish(const Result& out, int64_t begin, int64_t end) {
 /// rounded once. The result does not depend on the number of threads.
 void multiply(const Product& p, const Factors& factors, const Result& out);
 
+/// How many products of a batch one call of multiply_by_onednn should have, so that what a call costs is little beside them; 1 where
+/// multiply() takes another way, or where one is enough. Each product has the same bits either way.
+int64_t products_of_call(const Product& p, DType dtype);
+
 /// A product where m or n is 1: the matrix is read once, in order. This and the next leave the epilogue to the caller; those that
 /// run on several threads call it.
 void multiply_vector(const Product& p, const Factors& factors, const Result& out);
 
-/// The same by oneDNN on the calling thread. Dtypes are float32 or bfloat16.
-void multiply_by_onednn(const Product& p, const Factors& factors, const Result& out);
+/// The same by oneDNN on the calling thread, of each of a batch of matrices that follow each other. Dtypes are float32 or bfloat16.
+void multiply_by_onednn(const Product& p, const Factors& factors, const Result& out, int64_t batch = 1);
 
 /// The same on several threads, for large products of bfloat16: blocks of y are copied once into the format that oneDNN multiplies
 /// fastest by, and then serve all rows of x. The result does not depend on the number of threads.

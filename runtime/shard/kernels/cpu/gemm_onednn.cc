@@ -27,21 +27,24 @@ dnnl::matmul::primitive_desc describe(const Memory::desc& x, const Memory::desc&
   return {dnnl::matmul::desc(x, y, out), attributes, engine};
 }
 
-/// Rows [row, row + rows) and columns [column, column + columns) of a product.
+/// Rows [row, row + rows) and columns [column, column + columns) of a product, or of each of a batch of products.
 struct Block {
-  int64_t row, rows, column, columns;
+  int64_t row, rows, column, columns, batch = 1;
 };
 
+/// `batch` matrices, `size` elements apart.
+Memory::desc matrices(int64_t batch, int64_t size, int64_t rows, int64_t columns, DType dtype, const Steps& steps) {
+  if (batch == 1) return {{rows, columns}, onednn_type(dtype), Memory::dims{steps.row, steps.column}};
+  return {{batch, rows, columns}, onednn_type(dtype), Memory::dims{size, steps.row, steps.column}};
+}
 Memory::desc x_of(const Product& p, const Block& block, DType dtype) {
-  const Steps steps = steps_of_x(p);
-  return {{block.rows, p.k}, onednn_type(dtype), Memory::dims{steps.row, steps.column}};
+  return matrices(block.batch, p.m * p.k, block.rows, p.k, dtype, steps_of_x(p));
 }
 Memory::desc y_of(const Product& p, const Block& block, DType dtype) {
-  const Steps steps = steps_of_y(p);
-  return {{p.k, block.columns}, onednn_type(dtype), Memory::dims{steps.row, steps.column}};
+  return matrices(block.batch, p.k * p.n, p.k, block.columns, dtype, steps_of_y(p));
 }
 Memory::desc out_of(const Product& p, const Block& block, DType dtype) {
-  return {{block.rows, block.columns}, onednn_type(dtype), Memory::dims{p.n, 1}};
+  return matrices(block.batch, p.m * p.n, block.rows, block.columns, dtype, {p.n, 1});
 }
 const void* y_data(const Product& p, const Block& block, const Factors& factors) {
   return advanced(factors.y, factors.dtype, block.column * steps_of_y(p).column);
@@ -52,7 +55,7 @@ const void* y_data(const Product& p, const Block& block, const Factors& factors)
 struct Thread {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
-  std::array<int64_t, 10> last = {-1};
+  std::array<int64_t, 11> last = {-1};
   Memory::desc y_format;
   dnnl::matmul product;
   Memory::desc scratchpad;
@@ -69,9 +72,9 @@ void multiply_block(const Product& p, const Factors& factors, const Result& out,
   const OneThread alone;
   Thread& thread = this_thread();
   const Steps sx = steps_of_x(p), sy = steps_of_y(p);
-  const std::array<int64_t, 10> key = {
-      block.rows,        block.columns, p.k, sx.row, sx.column, sy.row, sy.column, p.n, int64_t(factors.dtype),
-      int64_t(out.dtype)};
+  const std::array<int64_t, 11> key = {
+      block.rows,         block.columns, p.k, sx.row, sx.column, sy.row, sy.column, p.n, int64_t(factors.dtype),
+      int64_t(out.dtype), block.batch};
   const Memory::desc x_format = x_of(p, block, factors.dtype), out_format = out_of(p, block, out.dtype);
   if (key != thread.last || y_format != thread.y_format) {
     thread.last = {-1};
@@ -137,8 +140,8 @@ bool onednn_multiplies_bfloat16() {
   return fast;
 }
 
-void multiply_by_onednn(const Product& p, const Factors& factors, const Result& out) {
-  const Block whole{0, p.m, 0, p.n};
+void multiply_by_onednn(const Product& p, const Factors& factors, const Result& out, int64_t batch) {
+  const Block whole{0, p.m, 0, p.n, batch};
   try {
     multiply_block(p, factors, out, whole, y_of(p, whole, factors.dtype), factors.y);
   } catch (const dnnl::error& error) { refuse(p, error); }

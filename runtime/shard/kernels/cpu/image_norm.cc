@@ -134,7 +134,8 @@ void normalise(const OpContext& ctx, const Groups& g, const DenseTensor& x, cons
     const double inverse = 1.0 / std::sqrt(spread + static_cast<double>(epsilon));
     for (int64_t r = 0; r < g.runs(i); ++r) {
       for_run(g, i, r, [=](int64_t e, int64_t c) {
-        to[e] = from_double<T>((value_at(from, e) - center) * inverse * factor[c] + offset[c]);
+        const double slope = inverse * factor[c];
+        to[e] = from_double<T>((value_at(from, e) - center) * slope + offset[c]);
       });
     }
     mean.data<S>()[i] = static_cast<S>(center);

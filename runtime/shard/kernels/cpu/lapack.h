@@ -11,7 +11,6 @@
   void prefix##getrf_(const int* m, const int* n, T* a, const int* lda, int* pivots, int* info);                       \
   void prefix##getrs_(const char* trans, const int* n, const int* nrhs, const T* a, const int* lda, const int* pivots, \
                       T* b, const int* ldb, int* info);                                                                \
-  void prefix##getri_(const int* n, T* a, const int* lda, const int* pivots, T* work, const int* lwork, int* info);    \
   void prefix##syevd_(const char* jobz, const char* uplo, const int* n, T* a, const int* lda, T* w, T* work,           \
                       const int* lwork, int* iwork, const int* liwork, int* info);                                     \
   void prefix##geqrf_(const int* m, const int* n, T* a, const int* lda, T* tau, T* work, const int* lwork, int* info); \
@@ -46,7 +45,6 @@ struct Lapack {
   static constexpr auto potrf = pick(&spotrf_, &dpotrf_);
   static constexpr auto getrf = pick(&sgetrf_, &dgetrf_);
   static constexpr auto getrs = pick(&sgetrs_, &dgetrs_);
-  static constexpr auto getri = pick(&sgetri_, &dgetri_);
   static constexpr auto syevd = pick(&ssyevd_, &dsyevd_);
   static constexpr auto gels = pick(&sgels_, &dgels_);
   static constexpr auto gelsy = pick(&sgelsy_, &dgelsy_);

@@ -92,17 +92,10 @@ class Decompositions {
   const Matrices& matrices() const { return m_; }
   /// The number of the first singular matrix, or -1.
   int64_t singular() const { return singular_; }
-  /// Overwrites `columns` right sides, each contiguous, by the solutions for matrix i.
-  void solve(int64_t i, T* b, int columns) {
+  /// Overwrites `columns` right sides, each contiguous, by the solutions for matrix i, or for its transpose.
+  void solve(int64_t i, T* b, int columns, bool transpose = false) {
     int info = 0;
-    if (n_ > 0) Lapack<T>::getrs("T", &n_, &columns, factors(i), &n_, pivots(i), b, &n_, &info);
-  }
-  /// Overwrites matrix i by its inverse, and returns it.
-  const T* invert(int64_t i) {
-    int info = 0, size = std::max(64 * n_, 1);
-    std::vector<T> work(static_cast<size_t>(size));
-    if (n_ > 0) Lapack<T>::getri(&n_, factors(i), &n_, pivots(i), work.data(), &size, &info);
-    return factors(i);
+    if (n_ > 0) Lapack<T>::getrs(transpose ? "N" : "T", &n_, &columns, factors(i), &n_, pivots(i), b, &n_, &info);
   }
   T diagonal(int64_t i, int row) { return factors(i)[int64_t{row} * (n_ + 1)]; }
   /// Whether an odd number of rows was swapped.
@@ -155,8 +148,18 @@ void inverse(const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
   Decompositions<T> decomposed(ctx, x);
   check_matrices(ctx, x, decomposed.singular(), kSingular);
   const Matrices& m = decomposed.matrices();
-  parallel_for(m.count, m.cost(), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) std::copy_n(decomposed.invert(i), m.size(), out.data<T>() + i * m.size());
+  if (out.numel() == 0) return;
+  // Right sides of several jobs, which getri of LAPACK does not have; that is also slower up to 256 rows.
+  constexpr int64_t kSides = 128;
+  const int64_t n = m.rows, parts = (n + kSides - 1) / kSides;
+  parallel_for(m.count * parts, m.cost() / parts, [&](int64_t begin, int64_t end) {
+    for (int64_t job = begin; job < end; ++job) {
+      const int64_t i = job / parts, first = job % parts * kSides, last = std::min(first + kSides, n);
+      T* const sides = out.data<T>() + i * m.size() + first * n;  // rows of the identity, and then of the inverse
+      std::fill_n(sides, (last - first) * n, T(0));
+      for (int64_t row = first; row < last; ++row) sides[(row - first) * n + row] = T(1);
+      decomposed.solve(i, sides, static_cast<int>(last - first), true);
+    }
   });
 }
 

@@ -80,19 +80,30 @@ void multiply_batches(Product p, const Batches& batches, const T* x, const T* y,
     count = 1;
   }
   const int64_t size_x = p.m * p.k, size_y = p.k * p.n, size_out = p.m * p.n;
-  parallel_for(count, std::max<int64_t>(1, p.work() / 16), [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      const T* const x_of = x + (count == 1 ? 0 : batches.index(batches.x, b) * size_x);
-      const T* const y_of = y + (count == 1 ? 0 : batches.index(batches.y, b) * size_y);
-      R* const out_of = out + b * size_out;
-      if constexpr (is_float<T>) {
-        if (p.work() > kTiny) {
-          multiply(p, {dtype_of<T>, x_of, y_of}, {dtype_of<R>, out_of, epilogue, b * size_out});
-          continue;
-        }
-      }
-      multiply_plain(p, x_of, y_of, out_of);
-      if (epilogue != nullptr) (*epilogue)(b * size_out, (b + 1) * size_out);
+  const auto one = [&](int64_t b) {
+    const T* const x_of = x + (count == 1 ? 0 : batches.index(batches.x, b) * size_x);
+    const T* const y_of = y + (count == 1 ? 0 : batches.index(batches.y, b) * size_y);
+    R* const out_of = out + b * size_out;
+    if constexpr (is_float<T>) {
+      if (p.work() > kTiny)
+        return multiply(p, {dtype_of<T>, x_of, y_of}, {dtype_of<R>, out_of, epilogue, b * size_out});
+    }
+    multiply_plain(p, x_of, y_of, out_of);
+    if (epilogue != nullptr) (*epilogue)(b * size_out, (b + 1) * size_out);
+  };
+  const bool in_order = count > 1 && batches.x == batches.out && batches.y == batches.out;
+  const int64_t together = is_float<T> && in_order && p.work() > kTiny ? products_of_call(p, dtype_of<T>) : 1;
+  const auto several = [&](int64_t b) {
+    multiply_by_onednn(p, {dtype_of<T>, x + b * size_x, y + b * size_y}, {dtype_of<R>, out + b * size_out}, together);
+    if (epilogue != nullptr) (*epilogue)(b * size_out, (b + together) * size_out);
+  };
+  const int64_t calls = (count + together - 1) / together;
+  parallel_for(calls, std::max<int64_t>(1, together * p.work() / 16), [&](int64_t first, int64_t last) {
+    for (int64_t call = first; call < last; ++call) {
+      const int64_t begin = call * together, end = std::min(begin + together, count);
+      if (together > 1 && end - begin == together) several(begin);
+      else
+        for (int64_t b = begin; b < end; ++b) one(b);
     }
   });
 }

@@ -35,25 +35,25 @@ HWY_INLINE void product_tile(int64_t depth, const Strided<C>& a, const C* b, int
   using V = hn::Vec<decltype(tag)>;
   const auto width = static_cast<int64_t>(hn::Lanes(tag));
   V sums[rows][vectors];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int i = 0; i < rows; ++i) {
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int v = 0; v < vectors; ++v) sums[i][v] = hn::LoadU(tag, out + i * out_step + v * width);
   }
   for (int64_t k = 0; k < depth; ++k) {
     V line[vectors];
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int v = 0; v < vectors; ++v) line[v] = hn::LoadU(tag, b + k * b_step + v * width);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int i = 0; i < rows; ++i) {
       const V factor = hn::Set(tag, a.data[i * a.row_step + k * a.column_step]);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
       for (int v = 0; v < vectors; ++v) sums[i][v] = hn::MulAdd(factor, line[v], sums[i][v]);
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
   for (int i = 0; i < rows; ++i) {
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (int v = 0; v < vectors; ++v) hn::StoreU(sums[i][v], tag, out + i * out_step + v * width);
   }
 }
@@ -67,7 +67,7 @@ void add_product(int64_t rows, int64_t columns, int64_t depth, const Strided<C>&
                  int64_t out_step) {
   const auto width = static_cast<int64_t>(hwy::HWY_NAMESPACE::Lanes(hwy::HWY_NAMESPACE::ScalableTag<C>()));
   // As many rows as leave registers for the rest; more vectors of b would not fit into the first-level cache with them.
-  constexpr int kRows = HWY_TARGET == HWY_AVX3 ? 8 : 4, kVectors = 2;
+  constexpr int kRows = HWY_TARGET == HWY_AVX3 ? 12 : 4, kVectors = 2;
   const auto strip = [&]<int vectors>(std::integral_constant<int, vectors>, int64_t column) {
     int64_t i = 0;
     const auto tiles = [&]<int count>(std::integral_constant<int, count>) {
@@ -77,7 +77,8 @@ void add_product(int64_t rows, int64_t columns, int64_t depth, const Strided<C>&
       }
     };
     tiles(std::integral_constant<int, kRows>());
-    tiles(std::integral_constant<int, kRows / 2>());
+    if constexpr (kRows > 8) tiles(std::integral_constant<int, 8>());
+    tiles(std::integral_constant < int, (kRows > 8) ? 4 : kRows / 2 > ());
     tiles(std::integral_constant<int, 1>());
   };
   int64_t column = 0;

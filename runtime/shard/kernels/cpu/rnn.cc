@@ -7,8 +7,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
-#include <vector>
-
+#include "shard/core/independent.h"
 #include "shard/kernels/cpu/functions.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/register_sequence.h"
@@ -18,23 +17,25 @@ HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
-/// The sums of the gates of one sequence at one step: the part of the input, its bias, and the part of the state with
-/// its bias.
+/// The sums of the gates of one sequence at one step: the part of the input with its bias, and the part of the state, which has
+/// its own. Gates are `units` apart, and those of the state `state_step`.
 template <class C>
 struct Sums {
-  const C *input, *bias, *state;
-  C operator[](int64_t i) const { return input[i] + bias[i] + state[i]; }
+  const C *input_part, *bias, *state_part;
+  int64_t units, state_step;
+
+  C input(int64_t gate, int64_t j) const { return input_part[gate * units + j] + bias[gate * units + j]; }
+  C state(int64_t gate, int64_t j) const { return state_part[gate * state_step + j]; }
+  C operator()(int64_t gate, int64_t j) const { return input(gate, j) + state(gate, j); }
 };
 
-/// `kept` gets the gates and the new state.
+/// Units [begin, end) of n. `kept` gets the gates and the new state.
 template <class C>
-void lstm_row(int64_t n, const Sums<C>& sums, const C* c, C* kept) {
-#ifndef __clang__  // it does not know this pragma, and checks for overlap at run time instead
-#pragma GCC ivdep
-#endif
-  for (int64_t j = 0; j < n; ++j) {
-    const C input = sigmoid_of(sums[j]), forget = sigmoid_of(sums[n + j]), cell = tanh_of(sums[2 * n + j]),
-            output = sigmoid_of(sums[3 * n + j]), next = forget * c[j] + input * cell;
+void lstm_row(int64_t n, int64_t begin, int64_t end, const Sums<C>& sums, const C* c, C* kept) {
+  SHARD_INDEPENDENT
+  for (int64_t j = begin; j < end; ++j) {
+    const C input = sigmoid_of(sums(0, j)), forget = sigmoid_of(sums(1, j)), cell = tanh_of(sums(2, j)),
+            output = sigmoid_of(sums(3, j)), next = forget * c[j] + input * cell;
     kept[j] = input;
     kept[n + j] = forget;
     kept[2 * n + j] = cell;
@@ -45,13 +46,11 @@ void lstm_row(int64_t n, const Sums<C>& sums, const C* c, C* kept) {
 }
 
 template <class C>
-void gru_row(int64_t n, const Sums<C>& sums, const C* h, C* kept) {
-#ifndef __clang__  // it does not know this pragma, and checks for overlap at run time instead
-#pragma GCC ivdep
-#endif
-  for (int64_t j = 0; j < n; ++j) {
-    const C reset = sigmoid_of(sums[j]), update = sigmoid_of(sums[n + j]), state = sums.state[2 * n + j],
-            cell = tanh_of(sums.input[2 * n + j] + sums.bias[2 * n + j] + reset * state);
+void gru_row(int64_t n, int64_t begin, int64_t end, const Sums<C>& sums, const C* h, C* kept) {
+  SHARD_INDEPENDENT
+  for (int64_t j = begin; j < end; ++j) {
+    const C reset = sigmoid_of(sums(0, j)), update = sigmoid_of(sums(1, j)), state = sums.state(2, j),
+            cell = tanh_of(sums.input(2, j) + reset * state);
     kept[j] = reset;
     kept[n + j] = update;
     kept[2 * n + j] = cell;
@@ -61,76 +60,74 @@ void gru_row(int64_t n, const Sums<C>& sums, const C* h, C* kept) {
 }
 
 template <class C>
-void tanh_row(int64_t n, const Sums<C>& sums, C* kept) {
-#ifndef __clang__  // it does not know this pragma, and checks for overlap at run time instead
-#pragma GCC ivdep
-#endif
-  for (int64_t j = 0; j < n; ++j) kept[j] = tanh_of(sums[j]);
+void tanh_row(int64_t begin, int64_t end, const Sums<C>& sums, C* kept) {
+  SHARD_INDEPENDENT
+  for (int64_t j = begin; j < end; ++j) kept[j] = tanh_of(sums(0, j));
 }
 
 /// NaN stays NaN.
 template <class C>
-void relu_row(int64_t n, const Sums<C>& sums, C* kept) {
-#ifndef __clang__  // it does not know this pragma, and checks for overlap at run time instead
-#pragma GCC ivdep
-#endif
-  for (int64_t j = 0; j < n; ++j) kept[j] = sums[j] < C(0) ? C(0) : sums[j];
+void relu_row(int64_t begin, int64_t end, const Sums<C>& sums, C* kept) {
+  SHARD_INDEPENDENT
+  for (int64_t j = begin; j < end; ++j) {
+    const C sum = sums(0, j);
+    kept[j] = sum < C(0) ? C(0) : sum;
+  }
 }
 
-/// Step number k of sequence b.
+/// Units [begin, end) of step number k of sequence b.
 template <class T, class C>
-void run_row(const Network<T>& net, int64_t cell, int64_t k, int64_t b, const Sums<C>& sums) {
+void run_row(const Network<T>& net, int64_t cell, int64_t k, int64_t b, int64_t begin, int64_t end,
+             const Sums<C>& sums) {
   const int64_t step = net.step_of(cell, k), n = net.hidden;
   C* const kept = net.kept(cell, step, b);
-  const bool has_c = net.mode == meta::RnnMode::lstm;
   if (!net.is_valid(step, b)) {  // the state stays
-    std::fill_n(kept, net.kept_width(), C(0));
-    std::copy_n(net.h_before(cell, k, b), n, net.h_of(cell, step, b));
-    if (has_c) std::copy_n(net.c_before(cell, k, b), n, net.c_of(cell, step, b));
+    for (int64_t part = 0; part < net.kept_width(); part += n) std::fill(kept + part + begin, kept + part + end, C(0));
+    std::copy(net.h_before(cell, k, b) + begin, net.h_before(cell, k, b) + end, net.h_of(cell, step, b) + begin);
+    if (net.mode == meta::RnnMode::lstm)
+      std::copy(net.c_before(cell, k, b) + begin, net.c_before(cell, k, b) + end, net.c_of(cell, step, b) + begin);
     return;
   }
   switch (net.mode) {
-    case meta::RnnMode::lstm: return lstm_row(n, sums, net.c_before(cell, k, b), kept);
-    case meta::RnnMode::gru: return gru_row(n, sums, net.h_before(cell, k, b), kept);
-    case meta::RnnMode::tanh: return tanh_row(n, sums, kept);
-    case meta::RnnMode::relu: return relu_row(n, sums, kept);
+    case meta::RnnMode::lstm: return lstm_row(n, begin, end, sums, net.c_before(cell, k, b), kept);
+    case meta::RnnMode::gru: return gru_row(n, begin, end, sums, net.h_before(cell, k, b), kept);
+    case meta::RnnMode::tanh: return tanh_row(begin, end, sums, kept);
+    case meta::RnnMode::relu: return relu_row(begin, end, sums, kept);
   }
 }
 
-/// All steps of sequences [first, last), of which `projected` has the parts of the input.
+/// All steps, of which `projected` has the parts of the input.
 template <class T, class C>
-void run_sequences(const Network<T>& net, int64_t cell, int64_t first, int64_t last, const C* projected,
-                   const CellWeights<T>& weights, const Packed<C>& recurrent) {
-  const int64_t count = last - first, gates = net.gates();
-  std::vector<C> states(static_cast<size_t>(count * recurrent.step));
+void run_steps(const Network<T>& net, int64_t cell, const C* projected, const CellWeights<T>& weights) {
+  const int64_t gates = net.gates(), n = net.hidden, groups = gates / n;
+  const Packed<C> recurrent(n, gates, groups, {weights.hidden.data(), 1, n});
+  Numbers<C> states(static_cast<size_t>(net.batch * recurrent.step), C(0));
   for (int64_t k = 0; k < net.time; ++k) {
-    for (int64_t r = 0; r < count; ++r)
-      std::copy_n(weights.hidden_bias.data(), gates, states.data() + r * recurrent.step);
-    const Strided<C> h{net.h_before(cell, k, first), k == 0 ? net.hidden : net.kept_width(), 1};
-    recurrent.add_products(count, h, states.data());
-    for (int64_t r = 0; r < count; ++r) {
-      const C* const input = projected + (net.step_of(cell, k) * net.batch + first + r) * gates;
-      run_row(net, cell, k, first + r, Sums<C>{input, weights.inputs_bias.data(), states.data() + r * recurrent.step});
-    }
+    each_job(net.batch, n, groups * (n / 8 + 8), [&](const RnnJob& job) {
+      C* const sums = states.data() + job.first * recurrent.step;
+      for (int64_t r = 0; r < job.count; ++r) {
+        for (int64_t g = 0; g < groups; ++g)
+          std::copy(weights.hidden_bias.data() + g * n + job.begin, weights.hidden_bias.data() + g * n + job.end,
+                    sums + r * recurrent.step + g * recurrent.group_step + job.begin);
+      }
+      const Strided<C> h{net.h_before(cell, k, job.first), k == 0 ? n : net.kept_width(), 1};
+      recurrent.add_products(job.count, h, job.begin, job.end, sums);
+      for (int64_t r = 0; r < job.count; ++r) {
+        const C* const input = projected + (net.step_of(cell, k) * net.batch + job.first + r) * gates;
+        run_row(net, cell, k, job.first + r, job.begin, job.end,
+                Sums<C>{input, weights.inputs_bias.data(), sums + r * recurrent.step, n, recurrent.group_step});
+      }
+    });
   }
 }
 
 template <class T, class C>
-void run_cell(const Network<T>& net, int64_t cell, const std::vector<C>& input, std::span<const DenseTensor> list) {
+void run_cell(const Network<T>& net, int64_t cell, const Numbers<C>& input, std::span<const DenseTensor> list) {
   const CellWeights<T> weights(list, cell);
   const int64_t gates = net.gates(), inputs = net.inputs_of(cell / net.directions);
-  // Not a vector, which would set zeros, in pages that are new each time.
-  const DenseTensor kept = DenseTensor::allocate(kCpu, {Dims{net.time * net.batch, gates}, dtype_of<C>});
-  C* const projected = kept.data<C>();
-  product_into(Product{net.time * net.batch, gates, inputs, false, true}, input.data(), weights.inputs.data(),
-               projected);
-  const Packed<C> recurrent(net.hidden, gates, {weights.hidden.data(), 1, net.hidden});
-  const int64_t together = sequences_of_job(net.batch), jobs = (net.batch + together - 1) / together;
-  parallel_for(jobs, together * net.time * gates * (net.hidden / 8 + 8), [&](int64_t begin, int64_t end) {
-    for (int64_t job = begin; job < end; ++job)
-      run_sequences(net, cell, job * together, std::min((job + 1) * together, net.batch), projected, weights,
-                    recurrent);
-  });
+  const Numbers<C> projected =
+      product(Product{net.time * net.batch, gates, inputs, false, true}, input.data(), weights.inputs.data());
+  run_steps(net, cell, projected.data(), weights);
 }
 
 /// 1 where dropout keeps an element, which depends on its place in the whole mask.
@@ -175,7 +172,7 @@ void rnn(const OpContext& ctx, const DenseTensor& x, std::span<const DenseTensor
     std::fill_n(dropout_state_out.data<uint8_t>(), dropout_state_out.numel(), uint8_t{1});
   }
   for (int64_t layer = 0; layer < net.layers; ++layer) {
-    const std::vector<C> input = layer == 0 ? widened<T>(x) : net.input_of(layer);
+    const Numbers<C> input = layer == 0 ? widened<T>(x) : net.input_of(layer);
     for (int64_t d = 0; d < net.directions; ++d) run_cell(net, layer * net.directions + d, input, weight_list);
   }
   store<T>(net.output_of(net.layers - 1), out);

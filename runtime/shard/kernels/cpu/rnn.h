@@ -12,29 +12,42 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "shard/kernels/cpu/gemm.h"
 #include "shard/kernels/cpu/lengths.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/product.h"
+#include "shard/kernels/cpu/scratch.h"
 #include "shard/kernels/cpu/value.h"
 #include "shard/meta/rnn.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
 
-/// How many sequences go through all steps together: a product has as many rows, of which results do not depend.
-inline int64_t sequences_of_job(int64_t batch) {
-  constexpr int64_t kLeast = 4, kMost = 32;
-  const int64_t share = (batch + threads() - 1) / threads();
-  return std::clamp((share + kLeast - 1) / kLeast * kLeast, kLeast, kMost);
+/// What one job computes of a step: some of the sequences, and some of the units of the hidden state with all of their gates.
+/// A job's part of the weights stays in the second-level cache of its thread from step to step.
+struct RnnJob {
+  int64_t first, count;  // sequences
+  int64_t begin, end;    // units
+};
+
+/// Calls body(job) for all jobs of one step, concurrently where threads are free; results do not depend on how they are divided.
+template <class Body>
+void each_job(int64_t batch, int64_t units, int64_t work_of_unit, const Body& body) {
+  constexpr int64_t kSequences = 64, kUnits = 32;
+  const int64_t across = (units + kUnits - 1) / kUnits, down = (batch + kSequences - 1) / kSequences;
+  parallel_for(across * down, std::min(batch, kSequences) * kUnits * work_of_unit, [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; ++i) {
+      const int64_t first = i / across * kSequences, begin = i % across * kUnits;
+      body(RnnJob{first, std::min(kSequences, batch - first), begin, std::min(begin + kUnits, units)});
+    }
+  });
 }
 
 /// `x` in the type of arithmetic.
 template <class T>
-std::vector<Compute<T>> widened(const DenseTensor& x) {
-  std::vector<Compute<T>> wide(static_cast<size_t>(x.numel()));
+Numbers<Compute<T>> widened(const DenseTensor& x) {
+  Numbers<Compute<T>> wide(static_cast<size_t>(x.numel()));
   parallel_for(x.numel(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) wide[static_cast<size_t>(i)] = static_cast<Compute<T>>(x.data<T>()[i]);
   });
@@ -43,47 +56,55 @@ std::vector<Compute<T>> widened(const DenseTensor& x) {
 
 /// Writes numbers in the type of arithmetic into `to`.
 template <class T>
-void store(const std::vector<Compute<T>>& from, DenseTensor& to) {
+void store(const Numbers<Compute<T>>& from, DenseTensor& to) {
   parallel_for(to.numel(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) to.data<T>()[i] = T(from[static_cast<size_t>(i)]);
   });
 }
 
-/// A matrix by which others are multiplied from the left, in strips of columns that are contiguous and padded: rows of a
-/// wide matrix are pages apart, which costs more than the multiplications.
+/// A matrix by which others are multiplied from the left: `groups` matrices side by side, of as many columns each, in strips of
+/// columns that are contiguous and padded. Rows of a wide matrix are pages apart, which costs more than the multiplications.
 template <class C>
 class Packed {
  public:
-  Packed(int64_t rows, int64_t columns, const Strided<C>& from)
-      : step((columns + kProductColumns - 1) / kProductColumns * kProductColumns), rows_(rows),
-        data_(size_t(rows * step)) {
+  Packed(int64_t rows, int64_t columns, int64_t groups, const Strided<C>& from)
+      : width(columns / groups), group_step((width + kProductColumns - 1) / kProductColumns * kProductColumns),
+        step(groups * group_step), rows_(rows), data_(size_t(rows * step), C(0)) {
     constexpr int64_t kSide = 16;  // of blocks whose cache lines are read and written at once
-    for (int64_t first = 0; first < columns; first += kStrip) {
-      const int64_t width = width_of(first), end = std::min(first + kStrip, columns);
+    for (int64_t first = 0; first < step; first += width_of(first % group_step)) {
+      const int64_t in_group = first % group_step, strip_width = width_of(in_group),
+                    source = first / group_step * width + in_group,
+                    used = std::clamp<int64_t>(width - in_group, 0, strip_width);
       C* const strip = data_.data() + first * rows;
       for (int64_t block = 0; block < rows; block += kSide) {
-        for (int64_t j = first; j < end; ++j) {
+        for (int64_t j = 0; j < used; ++j) {
           for (int64_t i = block; i < std::min(block + kSide, rows); ++i)
-            strip[i * width + j - first] = from.data[i * from.row_step + j * from.column_step];
+            strip[i * strip_width + j] = from.data[i * from.row_step + (source + j) * from.column_step];
         }
       }
     }
   }
 
-  /// out += a * this for `count` rows of a; the rows of out are `step` apart.
-  void add_products(int64_t count, const Strided<C>& a, C* out) const {
-    for (int64_t first = 0; first < step; first += kStrip)
-      add_product(count, width_of(first), rows_, a, data_.data() + first * rows_, width_of(first), out + first, step);
+  /// out += a * this for `count` rows of a and columns [begin, end) of each group, where begin is a multiple of kStrip. The rows of
+  /// out are `step` apart, and groups `group_step`.
+  void add_products(int64_t count, const Strided<C>& a, int64_t begin, int64_t end, C* out) const {
+    for (int64_t group = 0; group < step; group += group_step) {
+      for (int64_t first = begin; first < end; first += kStrip)
+        add_product(count, width_of(first), rows_, a, data_.data() + (group + first) * rows_, width_of(first),
+                    out + group + first, step);
+    }
   }
 
-  const int64_t step;  // the number of columns with padding
+  static constexpr int64_t kStrip = 32;
+  const int64_t width;       // columns of a group
+  const int64_t group_step;  // the same with padding
+  const int64_t step;        // of all groups
 
  private:
-  static constexpr int64_t kStrip = 64;
-  int64_t width_of(int64_t first) const { return std::min(kStrip, step - first); }
+  int64_t width_of(int64_t first) const { return std::min(kStrip, group_step - first); }
 
   int64_t rows_;
-  std::vector<C> data_;
+  Numbers<C> data_;
 };
 
 /// out = x * y, all in the type of arithmetic.
@@ -96,14 +117,14 @@ void product_into(const Product& p, const C* x, const C* y, C* out) {
     return;
   }
   const Steps sx = steps_of_x(p), sy = steps_of_y(p);
-  const Packed<C> packed(p.k, p.n, {y, sy.row, sy.column});
-  std::vector<C> rows(static_cast<size_t>(p.m * packed.step));
-  packed.add_products(p.m, Strided<C>{x, sx.row, sx.column}, rows.data());
+  const Packed<C> packed(p.k, p.n, 1, {y, sy.row, sy.column});
+  Numbers<C> rows(static_cast<size_t>(p.m * packed.step), C(0));
+  packed.add_products(p.m, Strided<C>{x, sx.row, sx.column}, 0, p.n, rows.data());
   for (int64_t i = 0; i < p.m; ++i) std::copy_n(rows.data() + i * packed.step, p.n, out + i * p.n);
 }
 template <class C>
-std::vector<C> product(const Product& p, const C* x, const C* y) {
-  std::vector<C> out(static_cast<size_t>(p.m * p.n));
+Numbers<C> product(const Product& p, const C* x, const C* y) {
+  Numbers<C> out(static_cast<size_t>(p.m * p.n));
   product_into(p, x, y, out.data());
   return out;
 }
@@ -118,7 +139,7 @@ struct Network {
   const DenseTensor& mask;     // of dropout between layers
   C factor;                    // of what dropout keeps; 0 without dropout
   C* reserve;                  // [cells, time, batch, parts * hidden]
-  std::vector<C> first_h, first_c;
+  Numbers<C> first_h, first_c;
 
   Network(const DenseTensor& x, std::span<const DenseTensor> pre_state, const DenseTensor& sequence_length,
           const DenseTensor& dropped, const DenseTensor& kept, double dropout, bool is_bidirec, int num_layers,
@@ -129,7 +150,7 @@ struct Network {
                : dropout == 1 ? C(1)
                               : static_cast<C>(1 / (1 - dropout))),
         reserve(kept.data<C>()), first_h(widened<T>(pre_state[0])),
-        first_c(pre_state.size() > 1 ? widened<T>(pre_state[1]) : std::vector<C>()) {
+        first_c(pre_state.size() > 1 ? widened<T>(pre_state[1]) : Numbers<C>()) {
     meta::find_mode(name, mode);
   }
 
@@ -156,27 +177,29 @@ struct Network {
   }
 
   /// Multiplies values [time, batch, directions * hidden] between two layers by 0 or by the factor of dropout.
-  void drop(std::vector<C>& values) const {
+  void drop(Numbers<C>& values) const {
     if (factor == 0) return;
     const uint8_t* const keeps = mask.data<uint8_t>();
     for (size_t i = 0; i < values.size(); ++i) values[i] = keeps[i] != 0 ? values[i] * factor : C(0);
   }
   /// The output of a layer [time, batch, directions * hidden], from what was kept.
-  std::vector<C> output_of(int64_t layer) const {
-    std::vector<C> out(static_cast<size_t>(time * batch * directions * hidden));
+  Numbers<C> output_of(int64_t layer) const {
+    Numbers<C> out(static_cast<size_t>(time * batch * directions * hidden));
     parallel_for(time * batch, directions * hidden, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
-        if (!is_valid(row / batch, row % batch)) continue;
-        for (int64_t d = 0; d < directions; ++d)
-          std::copy_n(h_of(layer * directions + d, row / batch, row % batch), hidden,
-                      out.data() + (row * directions + d) * hidden);
+        const bool valid = is_valid(row / batch, row % batch);
+        for (int64_t d = 0; d < directions; ++d) {
+          C* const to = out.data() + (row * directions + d) * hidden;
+          if (valid) std::copy_n(h_of(layer * directions + d, row / batch, row % batch), hidden, to);
+          else std::fill_n(to, hidden, C(0));
+        }
       }
     });
     return out;
   }
   /// The input of a layer above the first one.
-  std::vector<C> input_of(int64_t layer) const {
-    std::vector<C> values = output_of(layer - 1);
+  Numbers<C> input_of(int64_t layer) const {
+    Numbers<C> values = output_of(layer - 1);
     drop(values);
     return values;
   }
@@ -185,7 +208,7 @@ struct Network {
 /// The weights of a cell in the type of arithmetic, from the list of rnn.
 template <class T>
 struct CellWeights {
-  std::vector<Compute<T>> inputs, hidden, inputs_bias, hidden_bias;
+  Numbers<Compute<T>> inputs, hidden, inputs_bias, hidden_bias;
 
   CellWeights(std::span<const DenseTensor> list, int64_t cell)
       : inputs(widened<T>(list[size_t(2 * cell)])), hidden(widened<T>(list[size_t(2 * cell + 1)])),

@@ -7,8 +7,10 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
-#include <vector>
+#include <algorithm>
+#include <functional>
 
+#include "shard/core/independent.h"
 #include "shard/kernels/cpu/functions.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/register_sequence.h"
@@ -22,21 +24,23 @@ namespace {
 /// differ, which is in a GRU.
 template <class C>
 struct GateGrads {
-  std::vector<C> of_input, of_state;
+  Numbers<C> of_input, of_state;
 
-  const std::vector<C>& state() const { return of_state.empty() ? of_input : of_state; }
+  const Numbers<C>& state() const { return of_state.empty() ? of_input : of_state; }
 };
 
 /// The gradients of the state of one sequence, [hidden] each; c is null without one. Each row function replaces them by
-/// the gradients of the state before the step, except for what comes through the product with the weights.
+/// the gradients of units [begin, end) of the state before the step, except for what comes through the product with the weights.
 template <class C>
 struct StateGrads {
   C *h, *c;
 };
 
 template <class C>
-void lstm_row(int64_t n, const C* kept, const C* c_before, const StateGrads<C>& state, C* sums) {
-  for (int64_t j = 0; j < n; ++j) {
+void lstm_row(int64_t n, int64_t begin, int64_t end, const C* kept, const C* c_before, const StateGrads<C>& state,
+              C* sums) {
+  SHARD_INDEPENDENT
+  for (int64_t j = begin; j < end; ++j) {
     const C input = kept[j], forget = kept[n + j], cell = kept[2 * n + j], output = kept[3 * n + j],
             bent = tanh_of(kept[4 * n + j]), of_c = state.c[j] + state.h[j] * output * (1 - bent * bent);
     sums[j] = of_c * cell * input * (1 - input);
@@ -49,8 +53,10 @@ void lstm_row(int64_t n, const C* kept, const C* c_before, const StateGrads<C>& 
 }
 
 template <class C>
-void gru_row(int64_t n, const C* kept, const C* h_before, const StateGrads<C>& state, C* input_sums, C* state_sums) {
-  for (int64_t j = 0; j < n; ++j) {
+void gru_row(int64_t n, int64_t begin, int64_t end, const C* kept, const C* h_before, const StateGrads<C>& state,
+             C* input_sums, C* state_sums) {
+  SHARD_INDEPENDENT
+  for (int64_t j = begin; j < end; ++j) {
     const C reset = kept[j], update = kept[n + j], cell = kept[2 * n + j], part = kept[3 * n + j], of_h = state.h[j],
             of_cell = of_h * (1 - update) * (1 - cell * cell);
     input_sums[j] = state_sums[j] = of_cell * part * reset * (1 - reset);
@@ -63,27 +69,35 @@ void gru_row(int64_t n, const C* kept, const C* h_before, const StateGrads<C>& s
 
 /// Of tanh and relu, whose slopes follow from their results.
 template <class C>
-void simple_row(int64_t n, bool is_tanh, const C* kept, const StateGrads<C>& state, C* sums) {
-  for (int64_t j = 0; j < n; ++j) {
+void simple_row(int64_t begin, int64_t end, bool is_tanh, const C* kept, const StateGrads<C>& state, C* sums) {
+  SHARD_INDEPENDENT
+  for (int64_t j = begin; j < end; ++j) {
     sums[j] = is_tanh ? state.h[j] * (1 - kept[j] * kept[j]) : kept[j] > C(0) ? state.h[j] : C(0);
     state.h[j] = 0;
   }
 }
 
-/// Step number k of sequence b, whose output has the gradient `out_grad`.
+/// Units [begin, end) of step number k of sequence b, whose output has the gradient `out_grad`.
 template <class T, class C>
-void run_row(const Network<T>& net, int64_t cell, int64_t k, int64_t b, const C* out_grad, const StateGrads<C>& state,
-             GateGrads<C>& grads) {
+void run_row(const Network<T>& net, int64_t cell, int64_t k, int64_t b, int64_t begin, int64_t end, const C* out_grad,
+             const StateGrads<C>& state, GateGrads<C>& grads) {
   const int64_t step = net.step_of(cell, k), n = net.hidden, at = (step * net.batch + b) * net.gates();
-  if (!net.is_valid(step, b)) return;  // the state stayed, and its gradient stays
-  for (int64_t j = 0; j < n; ++j) state.h[j] += out_grad[j];
-  const C* const kept = net.kept(cell, step, b);
   C* const sums = grads.of_input.data() + at;
+  if (!net.is_valid(step, b)) {  // the state stayed, and its gradient stays
+    for (int64_t gate = 0; gate < net.gates(); gate += n) {
+      std::fill(sums + gate + begin, sums + gate + end, C(0));
+      if (!grads.of_state.empty()) std::fill_n(grads.of_state.data() + at + gate + begin, end - begin, C(0));
+    }
+    return;
+  }
+  for (int64_t j = begin; j < end; ++j) state.h[j] += out_grad[j];
+  const C* const kept = net.kept(cell, step, b);
   switch (net.mode) {
-    case meta::RnnMode::lstm: return lstm_row(n, kept, net.c_before(cell, k, b), state, sums);
-    case meta::RnnMode::gru: return gru_row(n, kept, net.h_before(cell, k, b), state, sums, grads.of_state.data() + at);
-    case meta::RnnMode::tanh: return simple_row(n, true, kept, state, sums);
-    case meta::RnnMode::relu: return simple_row(n, false, kept, state, sums);
+    case meta::RnnMode::lstm: return lstm_row(n, begin, end, kept, net.c_before(cell, k, b), state, sums);
+    case meta::RnnMode::gru:
+      return gru_row(n, begin, end, kept, net.h_before(cell, k, b), state, sums, grads.of_state.data() + at);
+    case meta::RnnMode::tanh: return simple_row(begin, end, true, kept, state, sums);
+    case meta::RnnMode::relu: return simple_row(begin, end, false, kept, state, sums);
   }
 }
 
@@ -91,80 +105,84 @@ void run_row(const Network<T>& net, int64_t cell, int64_t k, int64_t b, const C*
 /// step.
 template <class C>
 struct States {
-  std::vector<C> h, c;
+  Numbers<C> h, c;
 };
 
-/// Goes back through all steps of sequences [first, last).
+/// Goes back through all steps. A job computes the gates of its units, which all jobs need for what comes through the product with
+/// the weights; so it does that for step k and then the gates of step k - 1, which need only its own units.
 template <class T, class C>
-void run_sequences(const Network<T>& net, int64_t cell, int64_t first, int64_t last, const std::vector<C>& out_grad,
-                   const Packed<C>& recurrent, States<C>& states, GateGrads<C>& grads) {
-  const int64_t n = net.hidden, count = last - first, direction = cell % net.directions, gates = net.gates();
-  std::vector<C> h(static_cast<size_t>(count * recurrent.step));
-  C* const ends = states.h.data() + (cell * net.batch + first) * n;
-  for (int64_t r = 0; r < count; ++r) std::copy_n(ends + r * n, n, h.data() + r * recurrent.step);
-  for (int64_t k = net.time - 1; k >= 0; --k) {
-    const int64_t row = net.step_of(cell, k) * net.batch + first;
-    for (int64_t r = 0; r < count; ++r) {
-      C* const c = states.c.empty() ? nullptr : states.c.data() + (cell * net.batch + first + r) * n;
-      run_row(net, cell, k, first + r, out_grad.data() + ((row + r) * net.directions + direction) * n,
-              StateGrads<C>{h.data() + r * recurrent.step, c}, grads);
-    }
-    // Rows of steps beyond a sequence are zeros.
-    recurrent.add_products(count, {grads.state().data() + row * gates, gates, 1}, h.data());
-  }
-  for (int64_t r = 0; r < count; ++r) std::copy_n(h.data() + r * recurrent.step, n, ends + r * n);
-}
-
-template <class T, class C>
-GateGrads<C> run_cell(const Network<T>& net, int64_t cell, const std::vector<C>& out_grad,
-                      const CellWeights<T>& weights, States<C>& states) {
-  const int64_t gates = net.gates();
+GateGrads<C> run_cell(const Network<T>& net, int64_t cell, const Numbers<C>& out_grad, const CellWeights<T>& weights,
+                      States<C>& states) {
+  const int64_t gates = net.gates(), n = net.hidden, direction = cell % net.directions;
   GateGrads<C> grads;
   grads.of_input.resize(static_cast<size_t>(net.time * net.batch * gates));
   if (net.mode == meta::RnnMode::gru) grads.of_state.resize(grads.of_input.size());
-  const Packed<C> recurrent(gates, net.hidden, {weights.hidden.data(), net.hidden, 1});
-  const int64_t together = sequences_of_job(net.batch), jobs = (net.batch + together - 1) / together;
-  parallel_for(jobs, together * net.time * gates * (net.hidden / 8 + 8), [&](int64_t begin, int64_t end) {
-    for (int64_t job = begin; job < end; ++job)
-      run_sequences(net, cell, job * together, std::min((job + 1) * together, net.batch), out_grad, recurrent, states,
-                    grads);
-  });
+  const Packed<C> recurrent(gates, n, 1, {weights.hidden.data(), n, 1});
+  Numbers<C> h(static_cast<size_t>(net.batch * recurrent.step), C(0));
+  C* const ends = states.h.data() + cell * net.batch * n;
+  for (int64_t b = 0; b < net.batch; ++b) std::copy_n(ends + b * n, n, h.data() + b * recurrent.step);
+  for (int64_t k = net.time; k >= 0; --k) {
+    each_job(net.batch, n, gates / 8 + 8, [&](const RnnJob& job) {
+      if (k < net.time) {
+        const int64_t row = net.step_of(cell, k) * net.batch + job.first;
+        // Rows of steps beyond a sequence are zeros.
+        recurrent.add_products(job.count, {grads.state().data() + row * gates, gates, 1}, job.begin, job.end,
+                               h.data() + job.first * recurrent.step);
+      }
+      for (int64_t b = job.first; k > 0 && b < job.first + job.count; ++b) {
+        const int64_t row = net.step_of(cell, k - 1) * net.batch + b;
+        C* const c = states.c.empty() ? nullptr : states.c.data() + (cell * net.batch + b) * n;
+        run_row(net, cell, k - 1, b, job.begin, job.end, out_grad.data() + (row * net.directions + direction) * n,
+                StateGrads<C>{h.data() + b * recurrent.step, c}, grads);
+      }
+    });
+  }
+  for (int64_t b = 0; b < net.batch; ++b) std::copy_n(h.data() + b * recurrent.step, n, ends + b * n);
   return grads;
 }
 
 /// The sums of the columns of [rows, columns], in the order of the rows.
 template <class C>
-std::vector<C> column_sums(const std::vector<C>& values, int64_t columns) {
-  std::vector<C> sums(static_cast<size_t>(columns));
-  for (size_t i = 0; i < values.size(); i += sums.size()) {
-    for (size_t j = 0; j < sums.size(); ++j) sums[j] += values[i + j];
-  }
+Numbers<C> column_sums(const Numbers<C>& values, int64_t columns) {
+  constexpr int64_t kColumns = 256;  // of a job
+  const auto count = static_cast<int64_t>(values.size());
+  Numbers<C> sums(static_cast<size_t>(columns), C(0));
+  parallel_for((columns + kColumns - 1) / kColumns, count / columns * kColumns, [&](int64_t first, int64_t last) {
+    C* const to = sums.data();
+    for (int64_t i = 0; i < count; i += columns) {
+      for (int64_t j = first * kColumns; j < std::min(last * kColumns, columns); ++j)
+        to[j] += values[static_cast<size_t>(i + j)];
+    }
+  });
   return sums;
 }
 
 /// The states before each step, [time, batch, hidden].
 template <class T, class C>
-std::vector<C> states_before(const Network<T>& net, int64_t cell) {
-  std::vector<C> states(static_cast<size_t>(net.time * net.batch * net.hidden));
-  for (int64_t k = 0; k < net.time; ++k) {
-    for (int64_t b = 0; b < net.batch; ++b)
+Numbers<C> states_before(const Network<T>& net, int64_t cell) {
+  Numbers<C> states(static_cast<size_t>(net.time * net.batch * net.hidden));
+  parallel_for(net.time * net.batch, net.hidden, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t k = row / net.batch, b = row % net.batch;
       std::copy_n(net.h_before(cell, k, b), net.hidden,
                   states.data() + (net.step_of(cell, k) * net.batch + b) * net.hidden);
-  }
+    }
+  });
   return states;
 }
 
 template <class T, class C>
-void store_weight_grads(const Network<T>& net, int64_t cell, const std::vector<C>& input, const GateGrads<C>& grads,
+void store_weight_grads(const Network<T>& net, int64_t cell, const Numbers<C>& input, const GateGrads<C>& grads,
                         std::span<DenseTensor> list) {
   const int64_t gates = net.gates(), rows = net.time * net.batch, inputs = net.inputs_of(cell / net.directions);
   const auto at = [&](int64_t i) -> DenseTensor& { return list[static_cast<size_t>(i)]; };
-  const std::vector<C> states = states_before<T, C>(net, cell);
+  const Numbers<C> states = states_before<T, C>(net, cell);
   store<T>(product(Product{gates, inputs, rows, true, false}, grads.of_input.data(), input.data()), at(2 * cell));
   store<T>(product(Product{gates, net.hidden, rows, true, false}, grads.state().data(), states.data()),
            at(2 * cell + 1));
-  store<T>(column_sums(grads.of_input, gates), at(2 * (net.cells() + cell)));
-  store<T>(column_sums(grads.state(), gates), at(2 * (net.cells() + cell) + 1));
+  const Numbers<C> bias_grad = column_sums(grads.of_input, gates);
+  store<T>(bias_grad, at(2 * (net.cells() + cell)));
+  store<T>(grads.of_state.empty() ? bias_grad : column_sums(grads.of_state, gates), at(2 * (net.cells() + cell) + 1));
 }
 
 template <class T>
@@ -180,18 +198,19 @@ void rnn_grad(const OpContext& ctx, const DenseTensor& x, std::span<const DenseT
   const bool drops = dropout_prob > 0 && !is_test && num_layers > 1;
   const Network<T> net(x, pre_state, sequence_length, dropout_state_out, reserve,
                        drops ? static_cast<double>(dropout_prob) : 0.0, is_bidirec, num_layers, mode);
-  States<C> states{widened<T>(state_grad[0]), state_grad.size() > 1 ? widened<T>(state_grad[1]) : std::vector<C>()};
-  std::vector<C> above = widened<T>(out_grad);  // the gradient of the output of a layer
+  States<C> states{widened<T>(state_grad[0]), state_grad.size() > 1 ? widened<T>(state_grad[1]) : Numbers<C>()};
+  Numbers<C> above = widened<T>(out_grad);  // the gradient of the output of a layer
   for (int64_t layer = net.layers - 1; layer >= 0; --layer) {
-    const std::vector<C> input = layer == 0 ? widened<T>(x) : net.input_of(layer);
-    std::vector<C> below(input.size());
+    const Numbers<C> input = layer == 0 ? widened<T>(x) : net.input_of(layer);
+    Numbers<C> below;
     for (int64_t d = 0; d < net.directions; ++d) {
       const int64_t cell = layer * net.directions + d;
       const CellWeights<T> weights(weight_list, cell);
       const GateGrads<C> grads = run_cell(net, cell, above, weights, states);
       const Product p{net.time * net.batch, net.inputs_of(layer), net.gates(), false, false};
-      const std::vector<C> part = product(p, grads.of_input.data(), weights.inputs.data());
-      for (size_t i = 0; i < below.size(); ++i) below[i] += part[i];
+      Numbers<C> part = product(p, grads.of_input.data(), weights.inputs.data());
+      if (d == 0) below = std::move(part);
+      else std::transform(below.begin(), below.end(), part.begin(), below.begin(), std::plus<C>());
       store_weight_grads(net, cell, input, grads, weight_list_grad);
     }
     if (layer > 0) net.drop(below);

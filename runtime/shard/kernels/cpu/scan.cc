@@ -11,6 +11,7 @@
 #include <limits>
 #include <vector>
 
+#include "shard/core/independent.h"
 #include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/fold.h"
 #include "shard/kernels/cpu/parallel.h"
@@ -185,9 +186,7 @@ void running_sums(const T* x, const Lines& lines, Running<T>* sums, T* out) {
   for (int64_t k = 0; k < lines.size; ++k, at += step) {
     const T* const from = x + at;
     T* const to = out + at;
-#ifndef __clang__  // it does not know this pragma, and checks for overlap at run time instead
-#pragma GCC ivdep
-#endif
+    SHARD_INDEPENDENT
     for (int64_t j = 0; j < lines.columns; ++j) {
       const R next = wrap_add(sums[j], static_cast<R>(from[j]));
       to[j] = rounded<T>(lines.exclusive ? sums[j] : next);

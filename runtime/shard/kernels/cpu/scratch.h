@@ -5,6 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <vector>
+
+#include "shard/core/host_cache.h"
 
 namespace shard::cpu {
 
@@ -28,5 +32,35 @@ class Scratch {
   };
   std::unique_ptr<F, Give> data_;
 };
+
+/// Takes memory as tensors do, and leaves numbers arbitrary where no value is given.
+template <class F>
+struct HostAllocator {
+  using value_type = F;
+  HostAllocator() = default;
+  template <class G>
+  HostAllocator(const HostAllocator<G>&) {}
+  friend bool operator==(const HostAllocator&, const HostAllocator&) { return true; }
+
+  F* allocate(size_t count) {
+    void* const data = allocate_host(count * sizeof(F));
+    if (data == nullptr) throw std::bad_alloc();
+    return static_cast<F*>(data);
+  }
+  void deallocate(F* data, size_t) { free_host(data); }
+  template <class G>
+  void construct(G* at) {
+    ::new (static_cast<void*>(at)) G;
+  }
+  template <class G, class... Arguments>
+  void construct(G* at, Arguments&&... arguments) {
+    ::new (static_cast<void*>(at)) G(static_cast<Arguments&&>(arguments)...);
+  }
+};
+
+/// A vector of many numbers that are arbitrary at first unless a value is given: std::vector would set zeros, in pages that are
+/// new in each call.
+template <class F>
+using Numbers = std::vector<F, HostAllocator<F>>;
 
 }  // namespace shard::cpu

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "shard/core/independent.h"
 #include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/data_check.h"
 #include "shard/kernels/cpu/fold.h"
@@ -170,9 +171,7 @@ LineSums<T> softmax_line(const T* x, T* out, int64_t size, Compute<T>* scratch) 
     const int64_t count = std::min(kBlock, size - begin);
     const T* from = x + begin;
     C* to = kept + begin;
-#ifndef __clang__  // it does not know this pragma, and checks for overlap at run time instead
-#pragma GCC ivdep
-#endif
+    SHARD_INDEPENDENT
     for (int64_t k = 0; k < count; ++k) to[k] = exp_of(static_cast<C>(from[k]) - largest);
     sum += static_cast<double>(sum_of<C>(count, [=](int64_t k) { return to[k]; }));
   }
