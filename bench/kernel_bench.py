@@ -28,6 +28,7 @@ import torch
 import torch.nn.functional as F
 
 ROWS = COLUMNS = 4096
+FLOATS = ((torch.float32, ""), (torch.bfloat16, " bf16"), (torch.float16, " f16"))  # and the ends of the names of their cases
 
 
 def draw(shape, dtype=torch.float32, low=-2.0, high=2.0):
@@ -57,7 +58,7 @@ def cases():
     unary("silu", F.silu)
     unary("gelu", F.gelu)
     unary("pow 1.7", lambda x: torch.pow(x, 1.7), 0.1, 4)
-    for dtype, end in ((torch.float32, ""), (torch.bfloat16, " bf16")):
+    for dtype, end in FLOATS:
         case("add" + end, torch.add, (big, big), dtype)
         case("multiply by a row" + end, torch.mul, (big, (COLUMNS,)), dtype)
         case("divide" + end, torch.div, (big, big), dtype, 0.5, 2)
@@ -147,7 +148,7 @@ def add_layer_cases(case, every, big):
     case("logsumexp", lambda x: x.logsumexp(1))
     case("cumprod", lambda x: x.cumprod(1), low=0.99, high=1.01)
     case("p_norm dim 1", lambda x: torch.linalg.vector_norm(x, 2, 1))
-    for dtype, end in ((torch.float32, ""), (torch.bfloat16, " bf16")):
+    for dtype, end in FLOATS:
         case("conv2d 3x3, 64 channels" + end, lambda x, w: F.conv2d(x, w, padding=1), ((8, 64, 56, 56), (64, 64, 3, 3)), dtype)
         case("conv2d 1x1, 256 channels" + end, F.conv2d, ((8, 256, 28, 28), (256, 256, 1, 1)), dtype)
     case("conv2d 7x7, stride 2", lambda x, w: F.conv2d(x, w, stride=2, padding=3), ((8, 3, 224, 224), (64, 3, 7, 7)))

@@ -23,8 +23,7 @@ void add_basic_cases(Cases& all) {
   unary("gelu", [](Inputs& in) { return gelu(in[0]); });
   unary(
       "pow 1.7", [](Inputs& in) { return pow(in[0], 1.7); }, 0.1, 4);
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const std::string end = dtype == DType::float32 ? "" : " bf16";
+  for (const auto& [dtype, end] : float_dtypes()) {
     all["add" + end] = of([](Inputs& in) { return add(in[0], in[1]); }, {big, big}, dtype);
     all["multiply by a row" + end] = of([](Inputs& in) { return multiply(in[0], in[1]); }, {big, {kColumns}}, dtype);
     all["divide" + end] = of([](Inputs& in) { return divide(in[0], in[1]); }, {big, big}, dtype, 0.5, 2);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shard/shard.h"
@@ -14,6 +15,11 @@ namespace kernel_bench {
 using namespace shard;
 
 inline constexpr int64_t kRows = 4096, kColumns = 4096;  // 16M elements
+
+/// Dtypes of cases, and the ends of their names.
+inline std::vector<std::pair<DType, std::string>> float_dtypes() {
+  return {{DType::float32, ""}, {DType::bfloat16, " bf16"}, {DType::float16, " f16"}};
+}
 
 inline Tensor draw(const Dims& dims, DType dtype = DType::float32, double low = -2, double high = 2) {
   const IntArray shape(dims);

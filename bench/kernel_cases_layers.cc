@@ -44,8 +44,7 @@ void add_functions(Cases& all) {
 }
 
 void add_image_layers(Cases& all) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const std::string end = dtype == DType::float32 ? "" : " bf16";
+  for (const auto& [dtype, end] : float_dtypes()) {
     all["conv2d 3x3, 64 channels" + end] = of(
         [](Inputs& in) {
           return conv2d(in[0], in[1], {1, 1}, {1, 1});
