@@ -54,4 +54,11 @@ void DeviceMark::wait(Device device) const {
     device_work(device)->wait_for_mark(device.index, mark_);
 }
 
+CommunicationScope::CommunicationScope(Device device)
+    : device_(device), has_begun_(device != kCpu && device_work(device)->begin_communication(device.index)) {}
+
+CommunicationScope::~CommunicationScope() {
+  if (has_begun_) device_work(device_)->end_communication(device_.index);
+}
+
 }  // namespace shard

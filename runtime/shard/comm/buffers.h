@@ -44,4 +44,18 @@ class DeviceMark {
   void* mark_ = nullptr;
 };
 
+/// While it exists, work of this thread on a device is for communication: it begins when the marks that it waits for are reached, even
+/// if kernels that the thread issued before still run. Later work of the thread waits for it.
+class CommunicationScope {
+ public:
+  explicit CommunicationScope(Device device);
+  ~CommunicationScope();
+  CommunicationScope(const CommunicationScope&) = delete;
+  CommunicationScope& operator=(const CommunicationScope&) = delete;
+
+ private:
+  const Device device_;
+  const bool has_begun_;
+};
+
 }  // namespace shard

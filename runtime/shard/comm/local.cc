@@ -153,6 +153,7 @@ class LocalOperation final : public Operation {
     meet(lock, Group::posted);
     if (group_->failed) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
     for (size_t i = 0; i < members(); ++i) check_agreement(i);
+    const CommunicationScope apart(c_.device);  // from kernels that were issued after the collective began
     follow(Group::posted);
     step(lock, Group::first_done, [&] { copy(); });
     if (c_.kind == CommKind::all_reduce) step(lock, Group::second_done, [&] { gather_reduced(); });
@@ -192,9 +193,7 @@ class LocalOperation final : public Operation {
 
   /// What this thread issues to its device from here on begins after what all members did up to `stage`.
   void follow(Group::Stage stage) const {
-    for (size_t i = 0; i < members(); ++i) {
-      if (i != me_) round_->marks[i][stage].wait(c_.device);
-    }
+    for (size_t i = 0; i < members(); ++i) round_->marks[i][stage].wait(c_.device);
   }
 
   /// Waits until all members have reached `stage`.

@@ -189,6 +189,9 @@ void copy_bytes(Device to_device, void* to, Device from_device, const void* from
     backend_of(to_device).copy_from_host(to_device.index, to, from, bytes);
   } else if (to_device.backend == 0) {
     backend_of(from_device).copy_to_host(from_device.index, to, from, bytes);
+  } else if (const Backend& backend = backend_of(to_device);
+             to_device.backend == from_device.backend && backend.copy_between != nullptr) {
+    backend.copy_between(to_device.index, to, from_device.index, from, bytes);
   } else {
     std::vector<char> host(bytes);
     backend_of(from_device).copy_to_host(from_device.index, host.data(), from, bytes);

@@ -38,11 +38,15 @@ struct Backend {
   void (*free)(int index, void* data) = nullptr;
   /// Copies within one device.
   void (*copy)(int index, void* to, const void* from, size_t bytes) = nullptr;
-  /// Copies between this device and host memory; returns when the copy is complete.
+  /// Copies between this device and host memory. Return when the host may change `from`, and may read `to`.
   void (*copy_from_host)(int index, void* to, const void* from, size_t bytes) = nullptr;
   void (*copy_to_host)(int index, void* to, const void* from, size_t bytes) = nullptr;
   /// Waits for all work issued to the device by this thread.
   void (*synchronize)(int index) = nullptr;
+
+  /// Optional: copies between two devices of the backend, in the order of this thread's work on both. Without it copies go through
+  /// the host.
+  void (*copy_between)(int to_index, void* to, int from_index, const void* from, size_t bytes) = nullptr;
 
   // Optional, all of them or none: graphs of work, which are issued faster than the work one by
   // one. Captured programs use them.

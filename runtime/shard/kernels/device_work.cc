@@ -24,7 +24,7 @@ void register_device_work(int backend, const DeviceWork& work) {
   }
   if (work.copy_box == nullptr || work.convert_floats == nullptr || work.reduce_in_order == nullptr ||
       work.fill_identity == nullptr || work.make_mark == nullptr || work.wait_for_mark == nullptr ||
-      work.free_mark == nullptr) {
+      work.free_mark == nullptr || work.begin_communication == nullptr || work.end_communication == nullptr) {
     fail(ErrorCode::invalid_argument, "register_device_work: a function is missing; set all of DeviceWork");
   }
   all_work()[static_cast<size_t>(backend)] = work;

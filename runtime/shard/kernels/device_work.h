@@ -27,6 +27,11 @@ struct DeviceWork {
   void (*wait_for_mark)(int index, void* mark) = nullptr;
   /// May be called before the mark is reached. Does not throw.
   void (*free_mark)(void* mark) = nullptr;
+  /// What this thread issues from here on, until end_communication, is for communication: it waits for marks alone, and not for
+  /// kernels that the thread has issued before, so that it can run beside them. False where there is no such order now.
+  bool (*begin_communication)(int index) = nullptr;
+  /// What this thread issues to device `index` later begins after what it issued for communication. Does not throw.
+  void (*end_communication)(int index) = nullptr;
 };
 
 /// Adds the functions of a backend, so that tensors on its devices can be distributed and resharded. Throws invalid_argument where

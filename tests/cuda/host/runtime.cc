@@ -315,6 +315,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return cuda_host::submit(handle, [=] { copy(to, from, bytes); });
 }
 
+cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t handle) {
+  const std::lock_guard lock(mutex());
+  return cuda_host::submit(handle, [=] { copy(to, from, bytes); });
+}
+
 cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t handle) {
   return cuda_host::submit(handle, [=] {
     const std::vector<char> filled(bytes, static_cast<char>(value));

@@ -5,10 +5,12 @@
 
 #include <array>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "shard/core/cuda/cuda_call.cuh"
 #include "shard/core/cuda/data_error.cuh"
+#include "shard/core/cuda/staging.h"
 #include "shard/core/device.h"
 
 namespace shard {
@@ -79,18 +81,49 @@ void copy(int index, void* to, const void* from, size_t bytes) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()), "cudaMemcpyAsync (device to device)");
 }
 
+/// In a recording a copy from the host would be repeated with what the memory holds then, and one to the host or from a stream that
+/// is not recorded cannot be: the wait is an error there.
+bool is_recording() {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream(), &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
+
 void copy_from_host(int index, void* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
   const DeviceScope scope(index);
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream()), "cudaMemcpyAsync (host to device)");
-  cuda::wait_for_stream();
+  if (is_recording()) return cuda::wait_for_stream();
+  cuda::copy_from_host_staged(to, from, bytes);
 }
 
 void copy_to_host(int index, void* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
   const DeviceScope scope(index);
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync (device to host)");
-  cuda::wait_for_stream();
+  if (is_recording()) return cuda::wait_for_stream();
+  cuda::copy_to_host_staged(to, from, bytes);
+}
+
+/// Work that this thread issues to the current device later begins after what it has issued to device `other`.
+void follow(int other) {
+  std::optional<cuda::Event> done;
+  {
+    const DeviceScope scope(other);
+    done.emplace();
+    done->record();
+  }
+  done->precede();
+}
+
+void copy_between(int to_index, void* to, int from_index, const void* from, size_t bytes) {
+  const DeviceScope from_scope(from_index);
+  if (is_recording()) return cuda::wait_for_stream();
+  {
+    const DeviceScope to_scope(to_index);
+    if (is_recording()) return cuda::wait_for_stream();
+    follow(from_index);
+    check(cudaMemcpyPeerAsync(to, to_index, from, from_index, bytes, stream()), "cudaMemcpyPeerAsync");
+  }
+  follow(to_index);  // `from` may be freed now
 }
 
 void synchronize(int index) {
@@ -153,6 +186,7 @@ std::optional<Backend> cuda_backend() {
                  .copy_from_host = copy_from_host,
                  .copy_to_host = copy_to_host,
                  .synchronize = synchronize,
+                 .copy_between = copy_between,
                  .graph_begin = graph_begin,
                  .graph_end = graph_end,
                  .graph_abandon = graph_abandon,

@@ -2,6 +2,7 @@
 #include "shard/core/cuda/cuda_call.cuh"
 
 #include <algorithm>
+#include <array>
 #include <bitset>
 
 #include "shard/core/error.h"
@@ -34,7 +35,28 @@ struct UsedDevices {
 };
 thread_local UsedDevices used_devices;
 
+/// The streams for communication of a thread, by device.
+struct CommunicationStreams {
+  std::array<cudaStream_t, 256> of = {};
+  ~CommunicationStreams() {
+    for (size_t index = 0; index < of.size(); ++index) {
+      if (of[index] == nullptr || cudaSetDevice(static_cast<int>(index)) != cudaSuccess) continue;
+      cudaStreamSynchronize(of[index]);
+      cudaStreamDestroy(of[index]);
+    }
+  }
+};
+
 }  // namespace
+
+cudaStream_t communication_stream() {
+  thread_local CommunicationStreams streams;
+  int index = 0;
+  check(cudaGetDevice(&index), "cudaGetDevice");
+  cudaStream_t& own = streams.of[static_cast<size_t>(index)];
+  if (own == nullptr) check(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return own;
+}
 
 DeviceScope::DeviceScope(int index) {
   used_devices.used.set(static_cast<size_t>(index));

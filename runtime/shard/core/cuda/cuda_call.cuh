@@ -17,8 +17,14 @@ void check(cudaError_t status, const char* call);
 /// Throws Error(device) if the preceding launch of a kernel of `op` failed.
 void check_launch(const char* op);
 
+/// Whether this thread issues work to its streams for communication.
+inline thread_local bool communicates = false;
+
+/// The stream for communication of this thread on the current device. It waits for no other stream by itself.
+cudaStream_t communication_stream();
+
 /// The stream of this thread on the current device.
-inline cudaStream_t stream() { return cudaStreamPerThread; }
+inline cudaStream_t stream() { return communicates ? communication_stream() : cudaStreamPerThread; }
 
 /// Makes a device current for a scope, and restores the previous one.
 class DeviceScope {
@@ -31,6 +37,24 @@ class DeviceScope {
  private:
   int before_ = 0;
   bool changed_ = false;
+};
+
+/// A place in the work of a stream of this thread, on the device that is current when it is made.
+class Event {
+ public:
+  Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate"); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event() { cudaEventDestroy(event_); }  // at the end of a thread the driver may have been shut down
+
+  /// Behind what this thread has issued to the stream so far.
+  void record() const { check(cudaEventRecord(event_, stream()), "cudaEventRecord"); }
+  /// What this thread issues to its stream of the current device from here on begins after the event.
+  void precede() const { check(cudaStreamWaitEvent(stream(), event_, 0), "cudaStreamWaitEvent"); }
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
 };
 
 /// Memory of the current device that belongs to the work issued during a scope.

@@ -73,6 +73,12 @@ void throw_data_error() {
   } catch (const CheckError& refusal) { throw Error(refusal.code(), refusal.what()); }
 }
 
+void check_wait(cudaError_t status, const char* call) {
+  // In a recording nobody has waited, and what throws here would be taken for what cannot be recorded.
+  if (status != cudaErrorStreamCaptureUnsupported && status != cudaErrorStreamCaptureInvalidated) throw_data_error();
+  check(status, call);
+}
+
 bool waits_for_checks() {
   const char* const value = std::getenv("SHARD_CUDA_SYNC_CHECKS");
   return value != nullptr && std::string_view(value) != "0" && std::string_view(value) != "";
@@ -91,12 +97,8 @@ uint64_t next_check() {
   return ++number;
 }
 
-void wait_for_stream() {
-  const cudaError_t status = cudaStreamSynchronize(stream());
-  // In a recording nobody has waited, and what throws here would be taken for what cannot be recorded.
-  if (status != cudaErrorStreamCaptureUnsupported && status != cudaErrorStreamCaptureInvalidated) throw_data_error();
-  check(status, "cudaStreamSynchronize");
-}
+void wait_for_stream() { check_wait(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
+void wait_for_event(cudaEvent_t event) { check_wait(cudaEventSynchronize(event), "cudaEventSynchronize"); }
 
 void checked_launch() {
   if (!waits_for_checks()) return;

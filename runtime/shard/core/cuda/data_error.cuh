@@ -32,6 +32,8 @@ uint64_t next_check();
 /// Waits for the stream of this thread on the current device. Throws what its kernels found in their data, as an Error that is
 /// no CheckError, because results were written; else Error(device) for failed work.
 void wait_for_stream();
+/// The same for an event of the current device.
+void wait_for_event(cudaEvent_t event);
 
 /// Called after each launch of a kernel with a check. With SHARD_CUDA_SYNC_CHECKS=1 in the environment it waits for the
 /// stream, so that the call itself throws that has the wrong data; not in a recording.

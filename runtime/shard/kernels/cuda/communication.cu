@@ -1,5 +1,6 @@
 // What collectives and reshards need of CUDA devices: copies of boxes, conversions, reductions and marks (kernels/device_work.h).
 #include <limits>
+#include <memory>
 
 #include "shard/core/box_copy.h"
 #include "shard/core/error.h"
@@ -117,21 +118,40 @@ void fill_identity_on_device(int index, void* data, int64_t count, DType dtype, 
 
 void* make_mark(int index) {
   const DeviceScope scope(index);
-  cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
-  const cudaError_t status = cudaEventRecord(event, stream());
-  if (status != cudaSuccess) cudaEventDestroy(event);
-  check(status, "cudaEventRecord");
-  return event;
+  auto event = std::make_unique<Event>();
+  event->record();
+  return event.release();
 }
 
 void wait_for_mark(int index, void* mark) {
   const DeviceScope scope(index);
-  check(cudaStreamWaitEvent(stream(), static_cast<cudaEvent_t>(mark), 0), "cudaStreamWaitEvent");
+  static_cast<const Event*>(mark)->precede();
 }
 
 /// Called from destructors, even after the driver was shut down at exit.
-void free_mark(void* mark) { cudaEventDestroy(static_cast<cudaEvent_t>(mark)); }
+void free_mark(void* mark) { delete static_cast<Event*>(mark); }
+
+/// A recording has one stream, whose order is that of its work.
+bool begin_communication(int index) {
+  const DeviceScope scope(index);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream(), &status), "cudaStreamIsCapturing");
+  if (status != cudaStreamCaptureStatusNone) return false;
+  communication_stream();  // where it cannot be made, nothing has begun
+  return communicates = true;
+}
+
+void end_communication(int index) {
+  try {
+    const DeviceScope scope(index);
+    const Event done;
+    done.record();
+    communicates = false;
+    done.precede();
+  } catch (const Error&) {  // of a device that has failed, which the next call reports
+    communicates = false;
+  }
+}
 
 }  // namespace
 
@@ -142,7 +162,9 @@ void register_communication(int backend) {
                                  .fill_identity = fill_identity_on_device,
                                  .make_mark = make_mark,
                                  .wait_for_mark = wait_for_mark,
-                                 .free_mark = free_mark});
+                                 .free_mark = free_mark,
+                                 .begin_communication = begin_communication,
+                                 .end_communication = end_communication});
 }
 
 }  // namespace shard::cuda

@@ -1,0 +1,38 @@
+// The order between streams, by what the model has run when somebody waits.
+#include <cuda_runtime_api.h>
+
+#include "../cuda_case.h"
+#include "shard/comm/communicator.h"
+#include "shard/core/cuda/cuda_call.cuh"
+#include "shard/shard.h"
+#include "support/mesh_run.h"
+
+using namespace shard;
+using namespace shard::test;
+
+TEST_CASE("a collective waits for what was issued before it began, and not for later kernels") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
+  run_ranks(2, [&](Rank& rank) {
+    const DefaultDevice use(*device);
+    const Tensor ones = full({100}, 1.0);
+    const Tensor sums = add(ones, ones);
+    Work work = rank.communicator(mesh, 0).all_reduce({"test", "sum"}, sums.impl()->value.raw(), 100, DType::float32,
+                                                      ReduceType::sum, *device);
+    const Tensor later = add(ones, ones);
+    work.wait();
+
+    const cuda::DeviceScope scope(device->index);
+    std::vector<float> values(100);
+    cuda::check(cudaMemcpyAsync(values.data(), sums.impl()->value.raw(), 400, cudaMemcpyDeviceToHost,
+                                cuda::communication_stream()),
+                "cudaMemcpyAsync");
+    cuda::check(cudaStreamSynchronize(cuda::communication_stream()), "cudaStreamSynchronize");
+    check(values == std::vector<float>(100, 4.0f), "the collective has run, with what was issued before it");
+    check(cudaStreamQuery(cudaStreamPerThread) == cudaErrorNotReady, "the later kernel has not run");
+    check(later.to(kCpu).to_vector<float>() == std::vector<float>(100, 2.0f), "the later kernel");
+    check(add(sums, ones).to(kCpu).to_vector<float>() == std::vector<float>(100, 5.0f),
+          "kernels after the wait see the result");
+  });
+}
