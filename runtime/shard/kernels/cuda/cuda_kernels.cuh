@@ -6,6 +6,7 @@ namespace shard::cuda {
 void register_elementwise(int backend);
 void register_transcendental(int backend);
 void register_activation(int backend);
+void register_attention(int backend);
 void register_fill(int backend);
 void register_gates(int backend);
 void register_lamb(int backend);

@@ -11,6 +11,7 @@ void register_cuda_kernels() {
   cuda::register_elementwise(backend);
   cuda::register_transcendental(backend);
   cuda::register_activation(backend);
+  cuda::register_attention(backend);
   cuda::register_fill(backend);
   cuda::register_gates(backend);
   cuda::register_lamb(backend);
