@@ -216,6 +216,8 @@ void for_products(const DenseTensor& x, const DenseTensor& y, const DenseTensor&
   }
 }
 
+}  // namespace
+
 void matmul(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bool transpose_x, bool transpose_y,
             DenseTensor& out) {
   if (out.numel() == 0) return;
@@ -231,6 +233,8 @@ void matmul(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bo
     }
   });
 }
+
+namespace {
 
 void matmul_integers(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bool transpose_x,
                      bool transpose_y, DenseTensor& out) {

@@ -74,6 +74,10 @@ inline void take_innermost(Product& p, std::vector<Leading>& dims) {
   p.y_step = dim.y * p.k * p.n;
 }
 
+/// The kernel of the op for floats.
+void matmul(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bool transpose_x, bool transpose_y,
+            DenseTensor& out);
+
 /// out = x * y modulo 2^bits, for integers of `bytes` bytes.
 void multiply_integers(const OpContext& ctx, const Product& p, size_t bytes, const void* x, const void* y, void* out);
 

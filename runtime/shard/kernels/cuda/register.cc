@@ -15,8 +15,11 @@ void register_cuda_kernels() {
   cuda::register_fill(backend);
   cuda::register_gates(backend);
   cuda::register_lamb(backend);
+  cuda::register_linalg(backend);
+  cuda::register_linalg_factor(backend);
   cuda::register_loss(backend);
   cuda::register_loss_scaling(backend);
+  cuda::register_lstsq(backend);
   cuda::register_mixed(backend);
   cuda::register_optim(backend);
   cuda::register_scalar(backend);
