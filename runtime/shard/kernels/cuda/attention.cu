@@ -7,14 +7,6 @@
 namespace shard::cuda {
 namespace {
 
-/// The larger number; NaN if there is one.
-struct Larger {
-  template <class C>
-  __device__ C operator()(C a, C b) const {
-    return a > b || a != a ? a : b;
-  }
-};
-
 /// Where results go. `lse` and `softmax` are of all heads and queries; the latter may have no data.
 template <class T>
 struct Results {
@@ -159,6 +151,7 @@ void attend_of(const OpContext& ctx, const AttentionCall& call, const AttentionR
 }  // namespace
 
 void attend(const OpContext& ctx, const AttentionCall& call, const AttentionResults& results) {
+  if (attend_by_tensor_cores(ctx, call, results)) return;
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     if (call.q.dtype() == dtype_of<T>) attend_of<device_t<T>>(ctx, call, results);
   });

@@ -53,6 +53,9 @@ struct AttentionResults {
 };
 void attend(const OpContext& ctx, const AttentionCall& call, const AttentionResults& results);
 
+/// The same where the tensor cores can; returns whether they did.
+bool attend_by_tensor_cores(const OpContext& ctx, const AttentionCall& call, const AttentionResults& results);
+
 /// The gradients, of which some may be absent; that of the bias has four dims.
 struct AttentionGrads {
   const DenseTensor &q, &k, &v, &bias;

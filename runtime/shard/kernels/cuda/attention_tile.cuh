@@ -159,6 +159,14 @@ __device__ void store_by_row(Weights<C>& to, const C (&values)[kEach<C>][kEach<C
   }
 }
 
+/// The larger number; NaN if there is one.
+struct Larger {
+  template <class C>
+  __device__ C operator()(C a, C b) const {
+    return a > b || a != a ? a : b;
+  }
+};
+
 /// Combines the values of the threads that share rows; all of them get the result.
 template <class C, class F>
 __device__ C reduce_row(C value, F combine) {
