@@ -1,25 +1,12 @@
 // The gradients of attention on CUDA. Scores and weights are computed again, tile by tile; a block owns what it adds up, so that
 // sums have one order.
-#include "shard/kernels/cuda/attention.cuh"
 #include "shard/kernels/cuda/attention_tile.cuh"
+#include "shard/kernels/cuda/attention_weigh.cuh"
 #include "shard/kernels/cuda/lines.cuh"
 #include "shard/kernels/cuda/words.cuh"
 
 namespace shard::cuda {
 namespace {
-
-/// Which gradient a kernel computes.
-enum class Of { query, key, value };
-
-/// The forward op, its results and their gradients.
-template <class T>
-struct AttentionGrad {
-  using C = math_t<T>;
-  Attention<T> a;
-  HeadRows<const T> out, out_grad;
-  PerQuery<const C> lse;
-  C* means;  // of each row of out: of the gradients of weights, which is subtracted from each of them
-};
 
 /// The mean of each row of out, [batch, sequence, heads]: a warp for each.
 template <class T>
@@ -32,35 +19,6 @@ __global__ void means_kernel(AttentionGrad<T> g, int64_t rows) {
       sum += load(g.out_grad.data[row * width + d]) * load(g.out.data[row * width + d]);
     sum = warp_reduce(sum, Plus{});
     if (threadIdx.x == 0) g.means[row] = sum;
-  }
-}
-
-/// What the gradients of a row of scores are made of.
-template <class C>
-struct RowTerms {
-  C lse, mean;
-};
-
-template <class C, class T>
-__device__ RowTerms<C> row_terms(const AttentionGrad<T>& g, const Head<T>& head, int64_t i) {
-  if (i >= head.s.queries) return {static_cast<C>(-INFINITY), C(0)};
-  const int64_t row = (head.s.batch * g.a.q.rows + head.s.first_query + i) * g.a.q.heads + head.number;
-  return {*g.lse.at(head.sequence, head.number, i), g.means[row]};
-}
-
-/// Makes a score and the gradient of its weight the weight, with dropout, and the gradient of the score. Both are 0 where the
-/// weight is.
-template <class C>
-__device__ void weigh(const RowTerms<C>& row, C kept, C& score, C& slope) {
-  const C hidden = -INFINITY;
-  if (row.lse == hidden || score == hidden) {
-    score = slope = 0;
-  } else if (row.lse != row.lse) {  // the query sees what is not finite
-    score = slope = row.lse;
-  } else {
-    const C weight = exp(score - row.lse);
-    slope = weight == C(0) ? C(0) : weight * (kept * slope - row.mean);
-    score = weight * kept;
   }
 }
 
@@ -114,12 +72,11 @@ __device__ void key_grads(const AttentionGrad<T>& g, const TileJob& job, const H
                           Weights<C>& factors) {
   const Attention<T>& a = g.a;
   const int64_t start = job.tile * kTile<C>, column = job.slice * Groups * kTile<C>;
-  const int64_t from = (a.first_kv_head + job.head) * a.group - a.first_head, end = from + a.group;
-  const int64_t first_head = from < 0 ? 0 : from, last_head = end < a.q.heads ? end : a.q.heads;
+  const HeadGroup heads(a, job.head);
   const Sequence s = a.sequences[job.sequence];
   if (start >= s.keys) return;
   C sums[kEach<C>][Groups * kEach<C>] = {};
-  for (int64_t h = first_head; h < last_head; ++h) {
+  for (int64_t h = heads.first; h < heads.last; ++h) {
     const Head<T> head(a, job.sequence, h);
     for (int64_t first = head.first_query(start) / kTile<C> * kTile<C>; first < s.queries; first += kTile<C>) {
       C weights[kEach<C>][kEach<C>] = {}, slopes[kEach<C>][kEach<C>] = {};
@@ -129,9 +86,7 @@ __device__ void key_grads(const AttentionGrad<T>& g, const TileJob& job, const H
       add_weighted(stage, factors, head.of_queries(terms, first, kTile<C>), column, sums);
     }
   }
-  const int64_t left = s.keys - start;
-  const TileRows<T> rows{to.at(s.batch, s.first_key + start, job.head), to.step(),
-                         left < kTile<C> ? static_cast<int>(left) : kTile<C>, to.width};
+  const TileRows<T> rows = key_rows(to, s, start, job.head, kTile<C>);
   store_sums<Groups>(sums, rows, column, [&](C sum, int) { return of == Of::value ? sum : sum * a.scale; });
 }
 
@@ -148,9 +103,13 @@ __global__ void __launch_bounds__(kTileThreads, 2) grads_kernel(AttentionGrad<T>
 }
 
 template <Of of, class T>
-void launch_grads(const OpContext& ctx, const AttentionGrad<T>& g, int64_t rows, const DenseTensor& grad) {
+void launch_grads(const OpContext& ctx, const AttentionCall& call, const AttentionGrad<T>& g, int64_t rows,
+                  const DenseTensor& grad) {
   using C = math_t<T>;
   if (!grad.defined() || grad.numel() == 0) return;
+  if constexpr (sizeof(T) == 2) {
+    if (grads_by_tensor_cores(ctx, call, g, of, rows, grad)) return;
+  }
   with_groups<C>(grad.dims()[3], [&]<int Groups>(std::integral_constant<int, Groups>, int64_t slices) {
     const TileJobs jobs{divided_up(rows, kTile<C>), slices, grad.dims()[2], g.a.sequences.count};
     if (jobs.count() > 0) {
@@ -238,9 +197,9 @@ void grads_of(const OpContext& ctx, const AttentionCall& call, const DenseTensor
   const AttentionGrad<T> g{Attention<T>(call), HeadRows<const T>(out), HeadRows<const T>(out_grad),
                            PerQuery<const C>(lse), static_cast<C*>(means.data())};
   if (rows > 0) launch(ctx, means_kernel<T>, grid_for(rows * kWarp, 4 * kWarp), dim3(kWarp, 4), g, rows);
-  launch_grads<Of::query>(ctx, g, call.sequences.longest, grads.q);
-  launch_grads<Of::key>(ctx, g, call.sequences.longest_keys, grads.k);
-  launch_grads<Of::value>(ctx, g, call.sequences.longest_keys, grads.v);
+  launch_grads<Of::query>(ctx, call, g, call.sequences.longest, grads.q);
+  launch_grads<Of::key>(ctx, call, g, call.sequences.longest_keys, grads.k);
+  launch_grads<Of::value>(ctx, call, g, call.sequences.longest_keys, grads.v);
   launch_bias_grads(ctx, g, grads.bias);
 }
 

@@ -6,10 +6,12 @@
 
 namespace shard::cuda {
 
-/// Two neighbouring elements in a register.
+/// Two numbers as neighbouring elements in a register; what rounding has left of them stays.
 template <class T>
-__device__ __forceinline__ unsigned pack_pair(math_t<T> low, math_t<T> high) {
+__device__ __forceinline__ unsigned take_pair(float& low, float& high) {
   const T pair[2] = {store<T>(low), store<T>(high)};
+  low -= load(pair[0]);
+  high -= load(pair[1]);
   unsigned word = 0;
   memcpy(&word, pair, sizeof(word));
   return word;
@@ -54,6 +56,28 @@ __device__ __forceinline__ void multiply_add(float (&d)[4], const unsigned (&a)[
       d[2] += multiply_pairs<T>(y, left);
       d[3] += multiply_pairs<T>(y, right);
     }
+  }
+#endif
+}
+
+/// Two neighbouring elements of a line in shared memory, as bits.
+__device__ __forceinline__ unsigned read_pair(const uint16_t* at) { return *reinterpret_cast<const unsigned*>(at); }
+
+/// Factor b of multiply_add whose rows are 16 lines in shared memory, `step` apart, and whose columns are 8 elements of them from
+/// `at` on, at a multiple of 16 bytes. All lanes call it.
+__device__ __forceinline__ void read_lines(const uint16_t* at, int step, unsigned (&b)[2]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750
+  const unsigned line = static_cast<unsigned>(__cvta_generic_to_shared(at + lane % 16 * step));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(b[0]), "=r"(b[1])
+               : "r"(line)
+               : "memory");
+#else
+  const int row = lane % 4 * 2, column = lane / 4;
+  for (int half = 0; half < 2; ++half) {
+    const uint16_t* const from = at + (row + half * 8) * step + column;
+    b[half] = unsigned{from[0]} | unsigned{from[step]} << 16;
   }
 #endif
 }
