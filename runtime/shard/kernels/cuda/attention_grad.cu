@@ -162,8 +162,8 @@ __device__ void bias_grads(const AttentionGrad<T>& g, const TileJob& job, const 
   for (int i = static_cast<int>(threadIdx.x); i < kTile<C> * kTile<C>; i += kTileThreads) {
     const int line = i / kTile<C>, column = i % kTile<C>;
     if (start + column >= to.keys || row + line >= to.queries) continue;
-    C sum = of_rows[line][column];
-    for (int other = 1; one_row && other < kTile<C>; ++other) sum += of_rows[other][column];
+    C sum = of_rows.lines[line][column];
+    for (int other = 1; one_row && other < kTile<C>; ++other) sum += of_rows.lines[other][column];
     to.at(job, row + line)[start + column] = store<T>(sum);
   }
 }

@@ -106,7 +106,7 @@ struct TableSource {
   __device__ int64_t keys_of(int64_t s) const {
     return k_offsets == nullptr ? all_keys : k_offsets[s + 1] - k_offsets[s];
   }
-  __device__ Sequence at(int64_t s) const {
+  __device__ __forceinline__ Sequence at(int64_t s) const {
     Sequence found{s, 0, queries, 0, keys, diagonal};
     if (q_offsets != nullptr) {
       found = {0, q_offsets[s], q_offsets[s + 1] - q_offsets[s], k_offsets[s], keys_of(s), diagonal};

@@ -32,7 +32,9 @@ __device__ __forceinline__ Run<C> read_run(const C* from) {
 
 /// Weights of a tile, or gradients of its scores: [term][row], where a term is a key or a query, and a row what sums are made for.
 template <class C>
-using Weights = C[kTile<C>][kTile<C> + kEach<C>];
+struct alignas(16) Weights {
+  C lines[kTile<C>][kTile<C> + kEach<C>];
+};
 
 /// Rows in shared memory: of two factors of scores [depth][row], or what is added up with weights [term][column]. A thread has
 /// Groups * kEach columns.
@@ -108,7 +110,7 @@ __device__ void add_columns(const Stage<C, Groups>& stage, const Weights<C>& wei
   const int row = tile_row() * kEach<C>, column = tile_column() * kEach<C>;
 #pragma unroll 4
   for (int k = 0; k < kDepth; ++k) {
-    const Run<C> weight = read_run(&weights[begin + k][row]);
+    const Run<C> weight = read_run(&weights.lines[begin + k][row]);
 #pragma unroll
     for (int g = 0; g < Groups; ++g) {
       const Run<C> value = read_run(&stage.columns[k][g * kTile<C> + column]);
@@ -143,7 +145,7 @@ __device__ void store_by_column(Weights<C>& to, const C (&values)[kEach<C>][kEac
   const int row = tile_row() * kEach<C>, column = tile_column() * kEach<C>;
 #pragma unroll
   for (int j = 0; j < kEach<C>; ++j) {
-    Run<C>& run = *reinterpret_cast<Run<C>*>(&to[column + j][row]);
+    Run<C>& run = *reinterpret_cast<Run<C>*>(&to.lines[column + j][row]);
 #pragma unroll
     for (int i = 0; i < kEach<C>; ++i) run.values[i] = values[i][j];
   }
@@ -153,7 +155,7 @@ __device__ void store_by_row(Weights<C>& to, const C (&values)[kEach<C>][kEach<C
   const int row = tile_row() * kEach<C>, column = tile_column() * kEach<C>;
 #pragma unroll
   for (int i = 0; i < kEach<C>; ++i) {
-    Run<C>& run = *reinterpret_cast<Run<C>*>(&to[row + i][column]);
+    Run<C>& run = *reinterpret_cast<Run<C>*>(&to.lines[row + i][column]);
 #pragma unroll
     for (int j = 0; j < kEach<C>; ++j) run.values[j] = values[i][j];
   }

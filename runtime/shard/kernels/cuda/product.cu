@@ -30,6 +30,12 @@ __device__ __forceinline__ Run<C> read_run(const C* from) {
   return run;
 }
 
+/// A part of a factor in shared memory, [term][row].
+template <class C>
+struct alignas(16) FactorTile {
+  C lines[kDepth][kTile + kEach];
+};
+
 /// A matrix whose element (i, j) is at i * row + j * column.
 template <class T>
 struct Steps {
@@ -40,14 +46,14 @@ struct Steps {
 /// Copies rows [first, first + kTile) and terms [begin, begin + kDepth) of x, whose terms are its columns. Neighbouring threads
 /// read neighbouring elements along the dim without gaps.
 template <class C, class T>
-__device__ void load_tile(C (&to)[kDepth][kTile + kEach], const Steps<T>& x, int64_t first, int64_t rows, int64_t begin,
+__device__ void load_tile(FactorTile<C>& to, const Steps<T>& x, int64_t first, int64_t rows, int64_t begin,
                           int64_t end) {
   const bool along_terms = x.column == 1;
 #pragma unroll
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kDepth; i += kThreads) {
     const int row = along_terms ? i / kDepth : i % kTile, term = along_terms ? i % kDepth : i / kTile;
     const bool is_inside = first + row < rows && begin + term < end;
-    to[term][row] = is_inside ? static_cast<C>(x.data[(first + row) * x.row + (begin + term) * x.column]) : C(0);
+    to.lines[term][row] = is_inside ? static_cast<C>(x.data[(first + row) * x.row + (begin + term) * x.column]) : C(0);
   }
 }
 
@@ -59,8 +65,8 @@ struct ProductPart {
 /// The sums of one tile of the result over the terms [begin, end), in registers.
 template <class C, class T>
 __device__ void multiply_tile(const Steps<T>& x, const Steps<T>& y, const ProductPart& part, C (&sums)[kEach][kEach]) {
-  SHARD_SHARED(rows, C[kDepth][kTile + kEach]);
-  SHARD_SHARED(columns, C[kDepth][kTile + kEach]);
+  SHARD_SHARED(rows, FactorTile<C>);
+  SHARD_SHARED(columns, FactorTile<C>);
   const int row = static_cast<int>(threadIdx.x) / kSide * kEach, column = static_cast<int>(threadIdx.x) % kSide * kEach;
   for (int64_t begin = part.begin; begin < part.end; begin += kDepth) {
     __syncthreads();  // the last terms have been read
@@ -69,8 +75,8 @@ __device__ void multiply_tile(const Steps<T>& x, const Steps<T>& y, const Produc
     __syncthreads();
 #pragma unroll
     for (int term = 0; term < kDepth; ++term) {
-      const Run<C> a = read_run(&rows[term][row]);
-      const Run<C> b = read_run(&columns[term][column]);
+      const Run<C> a = read_run(&rows.lines[term][row]);
+      const Run<C> b = read_run(&columns.lines[term][column]);
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
 #pragma unroll
