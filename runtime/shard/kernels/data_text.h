@@ -41,6 +41,28 @@ inline std::string outside_text(const char* op, const std::string& name, const A
                      place.index_text(i), low, high - 1, name, place.global_text());
 }
 
+/// The offset `value` of packed sequences at element `i` of argument `name`.
+inline std::string offset_text(const char* op, const char* name, int64_t i, int64_t value, const char* rows_name,
+                               int64_t rows, const char* longest_name, int64_t longest) {
+  return fmt::format(
+      "[{}] {} is {} at element {}, but must rise from 0 to {}, the rows of {}, in steps of at most {} = {}", op, name,
+      value, i, rows, rows_name, longest_name, longest);
+}
+
+/// The length `value` of a sequence at an element of seqlen_k, where there are `most` keys.
+inline std::string length_text(const char* op, const ArgumentPlace& place, int64_t i, int64_t value, int64_t most) {
+  return fmt::format("[{}] seqlen_k is {} at element {}, but must be from 0 to {}, the keys there", op, value,
+                     place.index_text(i), most);
+}
+
+/// What is wrong with matrix `i` of x, a tensor of matrices.
+inline std::string matrix_text(const char* op, const char* problem, const ArgumentPlace& x, int64_t i) {
+  Dims at;
+  for (int d = x.local.rank() - 3; d >= 0; i /= x.local[d--]) at.insert(0, x.begin[d] + i % x.local[d]);
+  return fmt::format("[{}] {} (x is {}{})", op, problem, x.global_text(),
+                     at.rank() > 0 ? ", the matrix is at " + to_string(at) : "");
+}
+
 /// An index `value` at element `i` of the argument index [.., k] of an op that selects slices of x, whose shape is `x`.
 inline std::string row_outside_text(const char* op, const ArgumentPlace& index, const Dims& x, int64_t k, int64_t i,
                                     int64_t value) {

@@ -89,6 +89,7 @@ void multiply(const Call& call) {
   const cuda_host::DeviceAccess access;
   check_range(call.a, call.of_a, "A");
   check_range(call.b, call.of_b, "B");
+  if (call.beta != 0) check_range(call.c, call.of_c, "C");
   check_range(call.d, call.of_d, "D");
   const bool a_turned = call.operation.transpose_a == CUBLAS_OP_T, b_turned = call.operation.transpose_b == CUBLAS_OP_T;
   const int64_t terms = a_turned ? call.of_a.rows : call.of_a.cols;

@@ -10,8 +10,8 @@
 #include "shard/kernels/cpu/attention.h"
 #include "shard/kernels/cpu/attention_grad.h"
 #include "shard/kernels/cpu/attention_parts.h"
-#include "shard/kernels/cpu/data_check.h"
 #include "shard/kernels/cpu/register.h"
+#include "shard/kernels/data_text.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
@@ -47,9 +47,9 @@ void check_offsets(const OpContext& ctx, const Offsets& offsets) {
     const int64_t at = offsets[s], least = s == 0 ? 0 : offsets[s - 1];
     const int64_t most = s == 0 ? 0 : std::min(offsets.rows, least + offsets.longest);
     if (at >= least && at <= most && (s < offsets.count() || at == offsets.rows)) continue;
-    fail_check(ErrorCode::out_of_range,
-               "[{}] {} is {} at element {}, but must rise from 0 to {}, the rows of {}, in steps of at most {} = {}",
-               ctx.op, offsets.name, at, s, offsets.rows, offsets.rows_name, offsets.longest_name, offsets.longest);
+    fail_check(ErrorCode::out_of_range, "{}",
+               offset_text(ctx.op, offsets.name, s, at, offsets.rows_name, offsets.rows, offsets.longest_name,
+                           offsets.longest));
   }
 }
 
@@ -157,8 +157,8 @@ std::vector<Sequence> visible_sequences(const OpContext& ctx, const DenseTensor&
     const int64_t length = by.seqlen_k.data<int32_t>()[s],
                   most = by.cu_seqlens_k.defined() ? all[s].keys : keys.global[1];
     if (length < 0 || length > most) {
-      fail_check(ErrorCode::out_of_range, "[{}] seqlen_k is {} at element {}, but must be from 0 to {}, the keys there",
-                 ctx.op, length, index_text(ctx, 7, by.seqlen_k, static_cast<int64_t>(s)), most);
+      fail_check(ErrorCode::out_of_range, "{}",
+                 length_text(ctx.op, ArgumentPlace(ctx, 7, by.seqlen_k), static_cast<int64_t>(s), length, most));
     }
     all[s].keys = std::clamp<int64_t>(length - first_key, 0, all[s].keys);
   }

@@ -33,18 +33,6 @@ void cholesky(const OpContext& ctx, const DenseTensor& x, bool upper, DenseTenso
   check_matrices(ctx, x, failure, "a matrix of x is not positive definite; add a small multiple of the identity");
 }
 
-/// The numbers of the matrices in a tensor of leading dims `from` that broadcast to those of `to`.
-std::vector<int64_t> broadcast_numbers(const Dims& from, const Dims& to) {
-  std::vector<int64_t> numbers(static_cast<size_t>(to.numel()));
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    auto rest = static_cast<int64_t>(i);
-    int64_t stride = 1;
-    for (int d = to.rank() - 1, f = from.rank() - 1; f >= 0; rest /= to[d--], stride *= from[f--])
-      numbers[i] += from[f] == 1 ? 0 : rest % to[d] * stride;
-  }
-  return numbers;
-}
-
 template <class T>
 void triangular_solve(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bool upper, bool transpose,
                       bool unitriangular, DenseTensor& out) {

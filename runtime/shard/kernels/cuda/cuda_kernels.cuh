@@ -6,11 +6,15 @@ namespace shard::cuda {
 void register_elementwise(int backend);
 void register_transcendental(int backend);
 void register_activation(int backend);
+void register_attention(int backend);
 void register_fill(int backend);
 void register_gates(int backend);
 void register_lamb(int backend);
+void register_linalg(int backend);
+void register_linalg_factor(int backend);
 void register_loss(int backend);
 void register_loss_scaling(int backend);
+void register_lstsq(int backend);
 void register_mixed(int backend);
 void register_optim(int backend);
 void register_scalar(int backend);

@@ -1,4 +1,5 @@
-// matmul on CUDA through cuBLASLt, for the float dtypes: batches with broadcast leading dims, transpose flags, vectors.
+// matmul and the gradient of a linear layer on CUDA: floats through cuBLASLt, integers by a kernel; batches with broadcast leading
+// dims, transpose flags, vectors.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "shard/core/cuda/cuda_call.cuh"
 #include "shard/core/op_context.h"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
+#include "shard/kernels/cuda/product.cuh"
 #include "shard/kernels/registry.h"
 
 namespace shard::cuda {
@@ -23,15 +25,15 @@ void check_blas(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS) fail(ErrorCode::device, "{} failed: {}", call, cublasLtGetStatusString(status));
 }
 
-/// The two multiplied dims, and one leading dim: out[b] = x[b * x_step] * y[b * y_step], row-major.
-struct Product {
-  int64_t m = 1, n = 1, k = 1;
-  bool transpose_x = false, transpose_y = false;
-  int64_t batch = 1, x_step = 0, y_step = 0;
-  DType dtype = DType::float32;
-  int x_align = 256, y_align = 256, out_align = 256;
+/// What is multiplied, as far as algorithms depend on it. The result has another dtype where it is not rounded to that of x and
+/// y; `adds` to a matrix of the same dtype.
+struct Shape {
+  Product product;
+  DType dtype = DType::float32, result = DType::float32;
+  bool adds = false;
+  int x_align = 256, y_align = 256, added_align = 256, out_align = 256;
 
-  auto operator<=>(const Product&) const = default;
+  auto operator<=>(const Shape&) const = default;
 };
 
 /// The dtypes that are multiplied, and what cuBLAS calls them.
@@ -78,8 +80,9 @@ struct Plan {
   cublasLtMatmulHeuristicResult_t choice{};
 };
 
-Operation make_operation(const Product& p) {
-  const bool is_double = p.dtype == DType::float64;
+Operation make_operation(const Shape& shape) {
+  const Product& p = shape.product;
+  const bool is_double = shape.dtype == DType::float64;
   cublasLtMatmulDesc_t raw = nullptr;
   check_blas(cublasLtMatmulDescCreate(&raw, is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
                                       is_double ? CUDA_R_64F : CUDA_R_32F),
@@ -94,7 +97,7 @@ Operation make_operation(const Product& p) {
   return operation;
 }
 
-Preference make_preference(const Product& p) {
+Preference make_preference(const Shape& shape) {
   cublasLtMatmulPreference_t raw = nullptr;
   check_blas(cublasLtMatmulPreferenceCreate(&raw), "cublasLtMatmulPreferenceCreate");
   Preference preference(raw);
@@ -103,20 +106,21 @@ Preference make_preference(const Product& p) {
                "cublasLtMatmulPreferenceSetAttribute");
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(p.y_align));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(p.x_align));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(p.out_align));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(p.out_align));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(shape.y_align));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(shape.x_align));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(shape.added_align));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(shape.out_align));
   return preference;
 }
 
-Plan make_plan(cublasLtHandle_t handle, const Product& p) {
+Plan make_plan(cublasLtHandle_t handle, const Shape& shape) {
+  const Product& p = shape.product;
   Plan plan;
-  plan.operation = make_operation(p);
-  plan.x = make_layout(p.dtype, p.transpose_x ? p.k : p.m, p.transpose_x ? p.m : p.k, p.batch, p.x_step);
-  plan.y = make_layout(p.dtype, p.transpose_y ? p.n : p.k, p.transpose_y ? p.k : p.n, p.batch, p.y_step);
-  plan.out = make_layout(p.dtype, p.m, p.n, p.batch, p.m * p.n);
-  const Preference preference = make_preference(p);
+  plan.operation = make_operation(shape);
+  plan.x = make_layout(shape.dtype, p.transpose_x ? p.k : p.m, p.transpose_x ? p.m : p.k, p.batch, p.x_step);
+  plan.y = make_layout(shape.dtype, p.transpose_y ? p.n : p.k, p.transpose_y ? p.k : p.n, p.batch, p.y_step);
+  plan.out = make_layout(shape.result, p.m, p.n, p.batch, p.m * p.n);
+  const Preference preference = make_preference(shape);
   int found = 0;
   check_blas(cublasLtMatmulAlgoGetHeuristic(handle, plan.operation.get(), plan.y.get(), plan.x.get(), plan.out.get(),
                                             plan.out.get(), preference.get(), 1, &plan.choice, &found),
@@ -128,7 +132,7 @@ Plan make_plan(cublasLtHandle_t handle, const Product& p) {
 /// The handle of this thread for one device, and the plans it has made.
 struct Blas {
   Handle handle;
-  std::map<Product, Plan> plans;
+  std::map<Shape, Plan> plans;
 
   Blas() {
     const std::lock_guard lock(recording_mutex());
@@ -141,10 +145,10 @@ struct Blas {
     plans.clear();
     handle.reset();
   }
-  const Plan& plan(const Product& product) {
-    if (const auto found = plans.find(product); found != plans.end()) return found->second;
+  const Plan& plan(const Shape& shape) {
+    if (const auto found = plans.find(shape); found != plans.end()) return found->second;
     if (plans.size() == kCachedPlans) plans.clear();
-    return plans.emplace(product, make_plan(handle.get(), product)).first->second;
+    return plans.emplace(shape, make_plan(handle.get(), shape)).first->second;
   }
 };
 
@@ -158,89 +162,42 @@ int alignment(const void* data) {
   return static_cast<int>(address & (~address + 1));
 }
 
-void multiply(int device, Product product, const char* x, const char* y, char* out) {
-  product.x_align = alignment(x);
-  product.y_align = alignment(y);
-  product.out_align = alignment(out);
+void fill_with_zeros(const DenseTensor& out) {
+  check(cudaMemsetAsync(out.raw(), 0, out.meta().bytes(), stream()), "cudaMemsetAsync");
+}
+
+/// The matrices of a product; `added` is null where nothing is added.
+struct Operands {
+  const void *x, *y, *added;
+  void* out;
+};
+
+void multiply(int device, Shape shape, const Operands& data) {
+  shape.adds = data.added != nullptr;
+  const void* const added = shape.adds ? data.added : data.out;
+  shape.x_align = alignment(data.x);
+  shape.y_align = alignment(data.y);
+  shape.added_align = alignment(added);
+  shape.out_align = alignment(data.out);
   Blas& library = blas(device);
-  const Plan& plan = library.plan(product);
+  const Plan& plan = library.plan(shape);
   const Scratch workspace(plan.choice.workspaceSize);
-  const float one = 1, zero = 0;
-  const double double_one = 1, double_zero = 0;
-  const bool is_double = product.dtype == DType::float64;
+  const float one = 1, factor = shape.adds ? 1 : 0;
+  const double double_one = 1, double_factor = shape.adds ? 1 : 0;
+  const bool is_double = shape.dtype == DType::float64;
   const void* alpha = is_double ? static_cast<const void*>(&double_one) : &one;
-  const void* beta = is_double ? static_cast<const void*>(&double_zero) : &zero;
-  check_blas(cublasLtMatmul(library.handle.get(), plan.operation.get(), alpha, y, plan.y.get(), x, plan.x.get(), beta,
-                            out, plan.out.get(), out, plan.out.get(), &plan.choice.algo, workspace.data(),
-                            plan.choice.workspaceSize, stream()),
+  const void* beta = is_double ? static_cast<const void*>(&double_factor) : &factor;
+  check_blas(cublasLtMatmul(library.handle.get(), plan.operation.get(), alpha, data.y, plan.y.get(), data.x,
+                            plan.x.get(), beta, added, plan.out.get(), data.out, plan.out.get(), &plan.choice.algo,
+                            workspace.data(), plan.choice.workspaceSize, stream()),
              "cublasLtMatmul");
 }
 
-/// One leading dim: its size, and how many matrices each operand advances (0: broadcast).
-struct Leading {
-  int64_t size, x, y;
-};
-
-/// The leading dims without those of size 1; neighbours are merged where both operands traverse
-/// them uniformly.
-std::vector<Leading> leading_dims(const Dims& x, const Dims& y) {
-  const int x_rank = std::max(x.rank() - 2, 0);
-  const int y_rank = std::max(y.rank() - 2, 0);
-  std::vector<Leading> joined;  // innermost first
-  int64_t x_step = 1, y_step = 1;
-  for (int back = 1; back <= std::max(x_rank, y_rank); ++back) {
-    const int64_t x_size = back <= x_rank ? x[x_rank - back] : 1;
-    const int64_t y_size = back <= y_rank ? y[y_rank - back] : 1;
-    const Leading dim{std::max(x_size, y_size), x_size == 1 ? 0 : x_step, y_size == 1 ? 0 : y_step};
-    x_step *= x_size;
-    y_step *= y_size;
-    if (dim.size == 1) continue;
-    if (!joined.empty() && dim.x == joined.back().x * joined.back().size &&
-        dim.y == joined.back().y * joined.back().size) {
-      joined.back().size *= dim.size;
-    } else {
-      joined.push_back(dim);
-    }
-  }
-  return joined;
-}
-
-Product product_of(const Meta& x, const Meta& y, bool transpose_x, bool transpose_y) {
-  Product p;
-  p.dtype = x.dtype;
-  p.transpose_x = transpose_x && x.dims.rank() > 1;
-  p.transpose_y = transpose_y && y.dims.rank() > 1;
-  const auto size = [](const Dims& dims, int from_end) { return dims[dims.rank() - from_end]; };
-  p.k = x.dims.rank() == 1 ? x.dims[0] : size(x.dims, p.transpose_x ? 2 : 1);
-  p.m = x.dims.rank() == 1 ? 1 : size(x.dims, p.transpose_x ? 1 : 2);
-  p.n = y.dims.rank() == 1 ? 1 : size(y.dims, p.transpose_y ? 2 : 1);
-  return p;
-}
-
-/// Moves the innermost leading dim into the product: as more rows where all share one y, else as
-/// its batch.
-void take_innermost(Product& p, std::vector<Leading>& dims) {
-  if (dims.empty()) return;
-  const Leading dim = dims.front();
-  dims.erase(dims.begin());
-  if (dim.y == 0 && dim.x == 1 && !p.transpose_x) {
-    p.m *= dim.size;
-    return;
-  }
-  p.batch = dim.size;
-  p.x_step = dim.x * p.m * p.k;
-  p.y_step = dim.y * p.k * p.n;
-}
-
-void matmul(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bool transpose_x, bool transpose_y,
-            DenseTensor& out) {
-  if (out.numel() == 0) return;
-  const int device = out.device().index;
-  const DeviceScope scope(device);
-  Product p = product_of(x.meta(), y.meta(), transpose_x, transpose_y);
-  if (p.k == 0) return check(cudaMemsetAsync(out.raw(), 0, out.meta().bytes(), stream()), "cudaMemsetAsync");
+/// Calls body(x, y, out) with the places of the matrices of each product that remains when the innermost leading dim is in `p`.
+template <class Body>
+void for_products(const DenseTensor& x, const DenseTensor& y, const DenseTensor& out, Product& p, const Body& body) {
   std::vector<Leading> dims = leading_dims(x.dims(), y.dims());
-  const size_t element = size_of(p.dtype);
+  const size_t element = size_of(x.dtype());
   const size_t x_bytes = static_cast<size_t>(p.m * p.k) * element;
   const size_t y_bytes = static_cast<size_t>(p.k * p.n) * element;
   take_innermost(p, dims);
@@ -253,20 +210,77 @@ void matmul(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bo
       y_at += rest % dim.size * dim.y;
       rest /= dim.size;
     }
-    try {
-      multiply(device, p, static_cast<char*>(x.raw()) + static_cast<size_t>(x_at) * x_bytes,
-               static_cast<char*>(y.raw()) + static_cast<size_t>(y_at) * y_bytes,
-               static_cast<char*>(out.raw()) + static_cast<size_t>(call) * out_bytes);
-    } catch (const Error& error) {
-      fail(error.code(), "[{}] {} times {}: {}", ctx.op, to_string(x.meta()), to_string(y.meta()), error.what());
-    }
+    body(static_cast<const char*>(x.raw()) + static_cast<size_t>(x_at) * x_bytes,
+         static_cast<const char*>(y.raw()) + static_cast<size_t>(y_at) * y_bytes,
+         static_cast<char*>(out.raw()) + static_cast<size_t>(call) * out_bytes);
   }
 }
 
 }  // namespace
 
+void matmul(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bool transpose_x, bool transpose_y,
+            DenseTensor& out) {
+  if (out.numel() == 0) return;
+  const int device = out.device().index;
+  const DeviceScope scope(device);
+  Product p = product_of(x.dims(), y.dims(), transpose_x, transpose_y);
+  if (p.k == 0) return fill_with_zeros(out);
+  for_products(x, y, out, p, [&](const char* x_of, const char* y_of, char* out_of) {
+    try {
+      multiply(device, {p, x.dtype(), x.dtype()}, {x_of, y_of, nullptr, out_of});
+    } catch (const Error& error) {
+      fail(error.code(), "[{}] {} times {}: {}", ctx.op, to_string(x.meta()), to_string(y.meta()), error.what());
+    }
+  });
+}
+
+namespace {
+
+void matmul_integers(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bool transpose_x,
+                     bool transpose_y, DenseTensor& out) {
+  if (out.numel() == 0) return;
+  const DeviceScope scope(out.device().index);
+  Product p = product_of(x.dims(), y.dims(), transpose_x, transpose_y);
+  if (p.k == 0) return fill_with_zeros(out);
+  for_products(x, y, out, p, [&](const char* x_of, const char* y_of, char* out_of) {
+    multiply_integers(ctx, p, size_of(x.dtype()), x_of, y_of, out_of);
+  });
+}
+
+/// Leading dims of x and dout count as one: the gradient of a weight is one product.
+void linear_param_grad_add(const OpContext& ctx, const DenseTensor& x, const DenseTensor& dout,
+                           const DenseTensor& dweight, const DenseTensor& dbias, bool, bool has_bias,
+                           DenseTensor& dweight_out, DenseTensor& dbias_out) {
+  const int last = x.dims().rank() - 1, device = dweight_out.device().index;
+  const DeviceScope scope(device);
+  Product p;
+  p.m = x.dims()[last];
+  p.n = dout.dims()[last];
+  p.k = x.dims().numel(0, last);
+  p.transpose_x = true;
+  if (p.m != 0 && p.n != 0) {
+    if (p.k != 0) {
+      multiply(device, {p, x.dtype(), dweight_out.dtype()},
+               {x.raw(), dout.raw(), dweight.defined() ? dweight.raw() : nullptr, dweight_out.raw()});
+    } else if (dweight.defined()) {
+      check(
+          cudaMemcpyAsync(dweight_out.raw(), dweight.raw(), dweight.meta().bytes(), cudaMemcpyDeviceToDevice, stream()),
+          "cudaMemcpyAsync");
+    } else {
+      fill_with_zeros(dweight_out);
+    }
+  }
+  if (has_bias) sum_columns(ctx, dout, dbias, dbias_out);
+}
+
+}  // namespace
+
 void register_matmul(int backend) {
-  for (const auto& row : kDataTypes) register_kernel("matmul", backend, row.first, matmul);
+  for (const auto& row : kDataTypes) {
+    register_kernel("matmul", backend, row.first, matmul);
+    register_kernel("fused_linear_param_grad_add", backend, row.first, linear_param_grad_add);
+  }
+  for_types(IntTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("matmul", backend, dtype_of<T>, matmul_integers); });
 }
 
 }  // namespace shard::cuda

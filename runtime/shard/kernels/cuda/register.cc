@@ -11,11 +11,15 @@ void register_cuda_kernels() {
   cuda::register_elementwise(backend);
   cuda::register_transcendental(backend);
   cuda::register_activation(backend);
+  cuda::register_attention(backend);
   cuda::register_fill(backend);
   cuda::register_gates(backend);
   cuda::register_lamb(backend);
+  cuda::register_linalg(backend);
+  cuda::register_linalg_factor(backend);
   cuda::register_loss(backend);
   cuda::register_loss_scaling(backend);
+  cuda::register_lstsq(backend);
   cuda::register_mixed(backend);
   cuda::register_optim(backend);
   cuda::register_scalar(backend);

@@ -1,0 +1,85 @@
+// Products of tiles of 16-bit floats by the tensor cores: mma.m16n8k16 with sums in float.
+#pragma once
+
+#include "shard/kernels/cuda/cuda_types.cuh"
+#include "shard/kernels/cuda/device.cuh"
+
+namespace shard::cuda {
+
+/// Two numbers as neighbouring elements in a register; what rounding has left of them stays.
+template <class T>
+__device__ __forceinline__ unsigned take_pair(float& low, float& high) {
+  const T pair[2] = {store<T>(low), store<T>(high)};
+  low -= load(pair[0]);
+  high -= load(pair[1]);
+  unsigned word = 0;
+  memcpy(&word, pair, sizeof(word));
+  return word;
+}
+
+/// x[0] * y[0] + x[1] * y[1] of two pairs.
+template <class T>
+__device__ inline float multiply_pairs(unsigned x, unsigned y) {
+  T a[2], b[2];
+  memcpy(a, &x, sizeof(x));
+  memcpy(b, &y, sizeof(y));
+  return load(a[0]) * load(b[0]) + load(a[1]) * load(b[1]);
+}
+
+/// d [16, 8] += a [16, 16] * b [16, 8], which a warp shares. With g = lane / 4 and t = lane % 4, a lane has of a the columns 2t and
+/// 2t + 1 of the rows g and g + 8, then 2t + 8 and 2t + 9 of them; of b the rows 2t and 2t + 1 of column g, then 2t + 8 and 2t + 9;
+/// and of d the columns 2t and 2t + 1 of row g, then of row g + 8. All lanes call it.
+template <class T>
+__device__ __forceinline__ void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+#else  // older devices, and the model
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, row = lane / 4 * 4, column = lane % 4 * 8;
+  for (int half = 0; half < 2; ++half) {
+    for (int t = 0; t < 4; ++t) {
+      const unsigned x = __shfl_sync(kAllLanes, a[2 * half], row + t);
+      const unsigned y = __shfl_sync(kAllLanes, a[2 * half + 1], row + t);
+      const unsigned left = __shfl_sync(kAllLanes, b[half], column + t);
+      const unsigned right = __shfl_sync(kAllLanes, b[half], column + 4 + t);
+      d[0] += multiply_pairs<T>(x, left);
+      d[1] += multiply_pairs<T>(x, right);
+      d[2] += multiply_pairs<T>(y, left);
+      d[3] += multiply_pairs<T>(y, right);
+    }
+  }
+#endif
+}
+
+/// Two neighbouring elements of a line in shared memory, as bits.
+__device__ __forceinline__ unsigned read_pair(const uint16_t* at) { return *reinterpret_cast<const unsigned*>(at); }
+
+/// Factor b of multiply_add whose rows are 16 lines in shared memory, `step` apart, and whose columns are 8 elements of them from
+/// `at` on, at a multiple of 16 bytes. All lanes call it.
+__device__ __forceinline__ void read_lines(const uint16_t* at, int step, unsigned (&b)[2]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750
+  const unsigned line = static_cast<unsigned>(__cvta_generic_to_shared(at + lane % 16 * step));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(b[0]), "=r"(b[1])
+               : "r"(line)
+               : "memory");
+#else
+  const int row = lane % 4 * 2, column = lane / 4;
+  for (int half = 0; half < 2; ++half) {
+    const uint16_t* const from = at + (row + half * 8) * step + column;
+    b[half] = unsigned{from[0]} | unsigned{from[step]} << 16;
+  }
+#endif
+}
+
+}  // namespace shard::cuda
