@@ -12,6 +12,7 @@
 #include "shard/ops/vision.h"
 #include "shard/ops/writing.h"
 #include "shard/shard.h"
+#include "support/mesh_run.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -249,7 +250,7 @@ TEST_CASE("wrong positions and divisors are the errors of the CPU") {
   for (int64_t i = 0; i < 12; ++i) divisor.data<int32_t>()[i] = static_cast<int32_t>(i % 5) - 3;
   for (const bool broadcasts : {false, true}) {
     const auto divide_all = [=](Tensors& t) {
-      const Tensor y = broadcasts ? slice(t[1], {0}, {1}, {2}) : t[1];
+      const Tensor y = broadcasts ? slice(t[1], {1}, {1}, {2}) : t[1];
       return Tensors{remainder(t[0], y)};
     };
     const std::string expected = error_on(kCpu, {x, divisor}, divide_all);
@@ -302,4 +303,49 @@ TEST_CASE("slices and diagonals are written backwards and with many numbers") {
                            fill_diagonal(t[0], 2, 1),
                            fill_diagonal(t[0], 2, 0, true)};
           });
+}
+
+TEST_CASE("ranks write what is in their shards on devices as on the host") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({2, 2}, {}, {"p", "q"});
+  const DenseTensor x = random_tensor({7, 11}, DType::float32, 1), rows = random_tensor({20, 11}, DType::float32, 2),
+                    square = random_tensor({20, 11}, DType::float32, 3),
+                    diagonal = random_tensor({7}, DType::float32, 4);
+  const DenseTensor index = numbers({20}, 0, 7, 5), of_each = numbers({20, 11}, -7, 7, 6);
+  for (const char* layout : {"p, q", "q, -", "-, p"}) {
+    INFO(layout);
+    run_ranks(4, [&](Rank&) {
+      const auto run = [&](Device at) {
+        const auto given = [&](const DenseTensor& value, const char* spec) {
+          return distribute(Tensor(copy_to(at, value)), DistSpec::parse(mesh, spec));
+        };
+        const Tensor to = given(x, layout), at_rows = given(index, "-"), added = given(rows, "-, -"),
+                     values = given(square, "-, -"), indices = given(of_each, "-, -");
+        Tensors results = {scatter(to, at_rows, added, true),
+                           scatter(to, at_rows, added, false),
+                           index_add(to, at_rows, added, 0),
+                           scatter_nd_add(to, reshape(at_rows, {20, 1}), added),
+                           index_put(to, {at_rows}, added),
+                           index_put(to, {at_rows}, added, true),
+                           put_along_axis(to, indices, values, 0, "assign"),
+                           put_along_axis(to, indices, values, 0, "mean"),
+                           set_value(to, {6, 10}, {-1, 0}, {-2, -3}, {0, 1}, {}, {}, {1}, {Scalar(5)}),
+                           set_value_with_tensor(to, slice(added, {0}, {0}, {3}), {1}, {7}, {2}, {0}, {}, {}),
+                           fill_diagonal(to, 3, 1),
+                           fill_diagonal(to, 3, 0, true),
+                           fill_diagonal_tensor(to, given(diagonal, "-"), 1, 0, 1)};
+        const auto [x_grad, updates_grad] = scatter_grad(at_rows, to, true);
+        results.push_back(x_grad);
+        results.push_back(updates_grad);
+        for (Tensor& result : results) result = Tensor(copy_to(kCpu, full_tensor(result).get().value));
+        return results;
+      };
+      const Tensors expected = run(kCpu), actual = run(*device);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        const std::string difference = testing::difference(actual[i].get().value, expected[i].get().value);
+        check(difference.empty(), "result " + std::to_string(i) + ": " + difference);
+      }
+    });
+  }
 }
