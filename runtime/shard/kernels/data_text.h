@@ -71,4 +71,24 @@ inline std::string row_outside_text(const char* op, const ArgumentPlace& index, 
                      value, index.index_text(i), -size, size - 1, i % k, to_string(x));
 }
 
+/// Element `i` of y, which is 0 where integers are divided by it.
+inline std::string zero_divisor_text(const char* op, const ArgumentPlace& y, int64_t i) {
+  return fmt::format("[{}] y is {} and its element {} is 0, and integers cannot be divided by 0; cast to a float dtype",
+                     op, y.global_text(), y.index_text(i));
+}
+
+/// A `value` at element `i` of the argument indices that is no place in an image.
+inline std::string image_place_text(const char* op, const ArgumentPlace& indices, int64_t i, int64_t value,
+                                    int64_t height, int64_t width) {
+  return fmt::format(
+      "[{}] indices is {} at element {}, but must be from 0 to {}, a place in an image of {} x {} elements", op, value,
+      indices.index_text(i), height * width - 1, height, width);
+}
+
+/// Element `i` of the argument segment_ids, which is below the one before it.
+inline std::string falling_text(const char* op, const ArgumentPlace& ids, int64_t i, int64_t value, int64_t before) {
+  return fmt::format("[{}] segment_ids is {} at element {}, after {}, but must be in rising order; sort the rows by it",
+                     op, value, ids.index_text(i), before);
+}
+
 }  // namespace shard

@@ -9,11 +9,11 @@
 
 #include "shard/core/independent.h"
 #include "shard/kernels/cpu/binary_row.h"
-#include "shard/kernels/cpu/data_check.h"
 #include "shard/kernels/cpu/fold.h"
 #include "shard/kernels/cpu/functions.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/vector_row.h"
+#include "shard/kernels/data_text.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
@@ -65,9 +65,7 @@ void divide_integers(const OpContext& ctx, const DenseTensor& x, const DenseTens
   const T* divisor = y.data<T>();
   for (int64_t i = 0, n = out.numel() == 0 ? 0 : y.numel(); i < n; ++i) {
     if (divisor[i] != 0) continue;
-    fail_check(ErrorCode::invalid_argument,
-               "[{}] y is {} and its element {} is 0, and integers cannot be divided by 0; cast to a float dtype",
-               ctx.op, global_text(ctx, 1, y), index_text(ctx, 1, y, i));
+    fail_check(ErrorCode::invalid_argument, "{}", zero_divisor_text(ctx.op, ArgumentPlace(ctx, 1, y), i));
   }
   run_binary(&binary_row<Op, T, T>, x, y, out);
 }

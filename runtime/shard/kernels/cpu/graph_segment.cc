@@ -14,9 +14,8 @@ void check_segments(const OpContext& ctx, const DenseTensor& ids, int64_t width,
   const int64_t at =
       first_where(ids.numel(), 2, [&](int64_t i) { return i > 0 && integer_at(ids, i) < integer_at(ids, i - 1); });
   if (at == ids.numel()) return;
-  fail_check(ErrorCode::invalid_argument,
-             "[{}] segment_ids is {} at element {}, after {}, but must be in rising order; sort the rows by it", ctx.op,
-             integer_at(ids, at), index_text(ctx, 1, ids, at), integer_at(ids, at - 1));
+  fail_check(ErrorCode::invalid_argument, "{}",
+             falling_text(ctx.op, ArgumentPlace(ctx, 1, ids), at, integer_at(ids, at), integer_at(ids, at - 1)));
 }
 
 template <class T>

@@ -8,6 +8,7 @@
 #include "shard/kernels/cpu/index.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
+#include "shard/kernels/put.h"
 
 namespace shard::cpu {
 namespace {
@@ -148,17 +149,6 @@ void take_along_axis(const OpContext& ctx, const DenseTensor& arr, const DenseTe
     case 4: return take_elements<uint32_t>(arr, indices, along, out);
     default: return take_elements<uint64_t>(arr, indices, along, out);
   }
-}
-
-enum class Put { assign, add, multiply, mean, amax, amin };
-
-Put put_named(const std::string& name) {
-  if (name == "add") return Put::add;
-  if (name == "multiply" || name == "mul") return Put::multiply;
-  if (name == "mean") return Put::mean;
-  if (name == "amax") return Put::amax;
-  if (name == "amin") return Put::amin;
-  return Put::assign;  // the names are checked by PutAlongAxisInferMeta
 }
 
 template <class C>

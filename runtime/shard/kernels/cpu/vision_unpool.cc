@@ -15,10 +15,9 @@ void unpool(const OpContext& ctx, const DenseTensor& x, const DenseTensor& indic
   const int64_t wrong =
       visit_index(indices, [&](const auto* places) { return first_outside(places, indices.numel(), 0, size); });
   if (wrong < indices.numel()) {
-    fail_check(ErrorCode::out_of_range,
-               "[{}] indices is {} at element {}, but must be from 0 to {}, a place in an image of {} x {} elements",
-               ctx.op, integer_at(indices, wrong), index_text(ctx, 1, indices, wrong), size - 1, out.dims()[2],
-               out.dims()[3]);
+    fail_check(ErrorCode::out_of_range, "{}",
+               image_place_text(ctx.op, ArgumentPlace(ctx, 1, indices), wrong, integer_at(indices, wrong),
+                                out.dims()[2], out.dims()[3]));
   }
   parallel_for(x.dims().numel(0, 2), size + 2 * count, [&](int64_t first, int64_t last) {
     for (int64_t image = first; image < last; ++image) {

@@ -32,5 +32,12 @@ void register_matmul(int backend);
 void register_gather(int backend);
 void register_moving(int backend);
 void register_running(int backend);
+void register_divide(int backend);
+void register_fold(int backend);
+void register_writing(int backend);
+void register_scatter(int backend);
+void register_put(int backend);
+void register_index_put(int backend);
+void register_graph(int backend);
 
 }  // namespace shard::cuda

@@ -22,7 +22,7 @@ class DataCheck {
   static_assert(sizeof(Description) % sizeof(uint64_t) == 0);
 
  public:
-  static constexpr bool kIsDataCheck = true;
+  using IsDataCheck = void;
 
   /// On the device of the DeviceScope.
   explicit DataCheck(const Description& description)

@@ -23,10 +23,10 @@
 
 namespace shard::cuda {
 
-/// Whether an argument of a kernel is a DataCheck (data_check.cuh).
+/// Whether an argument of a kernel is a DataCheck, or has one (data_check.cuh).
 template <class P>
 concept checks_data = requires {
-  P::kIsDataCheck;
+  typename P::IsDataCheck;
 };
 
 /// Issues a kernel of the op to the stream of this thread. Throws Error(device) where the launch fails.

@@ -37,6 +37,13 @@ void register_cuda_kernels() {
   cuda::register_gather(backend);
   cuda::register_moving(backend);
   cuda::register_running(backend);
+  cuda::register_divide(backend);
+  cuda::register_fold(backend);
+  cuda::register_writing(backend);
+  cuda::register_scatter(backend);
+  cuda::register_put(backend);
+  cuda::register_index_put(backend);
+  cuda::register_graph(backend);
 }
 
 }  // namespace shard

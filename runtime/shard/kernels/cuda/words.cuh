@@ -50,12 +50,13 @@ __device__ N grid_step() {
   return static_cast<N>(gridDim.x) * static_cast<N>(blockDim.x);
 }
 
-/// A tensor of int32 or int64.
+/// Integers of 32 or 64 bits: a tensor of int32 or int64.
 struct Indices {
   const void* data;
   bool wide;
 
-  explicit Indices(const DenseTensor& index) : data(index.raw()), wide(index.dtype() == DType::int64) {}
+  explicit Indices(const DenseTensor& index) : Indices(index.raw(), index.dtype() == DType::int64) {}
+  __host__ __device__ Indices(const void* numbers, bool is_wide) : data(numbers), wide(is_wide) {}
   __device__ int64_t operator[](int64_t i) const {
     return wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
   }
