@@ -28,5 +28,11 @@ void register_matmul(int backend);
 void register_gather(int backend);
 void register_moving(int backend);
 void register_running(int backend);
+void register_pool(int backend);
+void register_interpolate(int backend);
+void register_conv(int backend);
+void register_grid_sample(int backend);
+void register_roi(int backend);
+void register_box_coder(int backend);
 
 }  // namespace shard::cuda
