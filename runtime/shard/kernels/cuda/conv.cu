@@ -198,7 +198,6 @@ ConvSum<N> some_of(const Sums& sums, size_t first, size_t count, int64_t chunk, 
   to.a_along_depth = from.a_along_depth;
   to.image_along_depth = from.image_along_depth;
   to.rows_first = from.rows_first;
-  to.classes = static_cast<int>(count);
   for (size_t i = 0; i < count; ++i) {
     const ConvClass<int64_t>& one = sums.classes[first + i];
     to.of[i] = {narrowed<N>(one.columns),

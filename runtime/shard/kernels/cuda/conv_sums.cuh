@@ -85,7 +85,6 @@ struct ConvSum {
   bool columns_outer_first, depth_outer_first;
   bool a_along_depth, image_along_depth;  // along which neighbouring threads read
   bool rows_first;                        // neighbouring elements of the result are those of rows
-  int classes;
   ConvClass<N> of[kClasses];
   N chunk;           // of depth: the first chunk is in the first sums, and so on
   int64_t elements;  // of a result, and so from one sum to the next
