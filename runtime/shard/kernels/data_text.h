@@ -91,4 +91,28 @@ inline std::string falling_text(const char* op, const ArgumentPlace& ids, int64_
                      op, value, ids.index_text(i), before);
 }
 
+/// An element `i` of a mask of max_pool2d_with_index that is not in the window of its output; an image has `places`.
+inline std::string place_text(const char* op, const ArgumentPlace& mask, int64_t i, int64_t value, int64_t places) {
+  return fmt::format(
+      "[{}] mask is {} at element {}, but must be a place in the window of that element, and so from 0 to {} (mask is "
+      "{})",
+      op, value, mask.index_text(i), places - 1, mask.global_text());
+}
+
+/// A number of boxes of image `n` that is negative, or more than the `left` of `count` boxes.
+inline std::string boxes_left_text(const char* op, int64_t n, int64_t value, int64_t left, int64_t count) {
+  return fmt::format("[{}] boxes_num is {} for image {}, but {} of {} boxes are left", op, value, n, left, count);
+}
+
+/// Numbers of boxes of all images that add up to less than `count`.
+inline std::string boxes_sum_text(const char* op, int64_t sum, int64_t count) {
+  return fmt::format("[{}] boxes_num adds up to {}, but there are {} boxes", op, sum, count);
+}
+
+/// A coordinate of boxes that is too large, at element `i`.
+inline std::string box_text(const char* op, const ArgumentPlace& boxes, int64_t i, double value) {
+  return fmt::format("[{}] boxes is {} at element {}, but must be finite, and below 1e15 with spatial_scale too", op,
+                     value, boxes.index_text(i));
+}
+
 }  // namespace shard

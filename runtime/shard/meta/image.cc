@@ -60,13 +60,9 @@ void check_absent(const OpContext& ctx, std::string_view name, bool absent) {
        name);
 }
 
-/// The four weights of cubic convolution for a place `t` after the second of four elements.
-std::array<double, 4> cubic_weights(double t) {
-  constexpr double a = -0.75;
-  const auto near = [](double d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
-  const auto far = [](double d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };
-  return {far(t + 1), near(t), near(1 - t), far(2 - t)};
-}
+#define SHARD_FORMULA_INLINE inline
+#include "shard/kernels/formulas/interpolation.inc"
+#undef SHARD_FORMULA_INLINE
 
 Sampling sampling_of(const Interpolation& how, int64_t in, int64_t out, double factor) {
   using Method = Sampling::Method;
@@ -81,18 +77,6 @@ Sampling sampling_of(const Interpolation& how, int64_t in, int64_t out, double f
   sampling.elements = factor > 0 ? 1 : static_cast<double>(in);
   sampling.outputs = factor > 0 ? factor : static_cast<double>(out);
   return sampling;
-}
-
-/// The first output for which `reached` is true, which it is for those after it too, or their number.
-template <class Reached>
-int64_t first_output(const Sampling& sampling, const Reached& reached) {
-  int64_t begin = 0, end = sampling.out;
-  while (begin < end) {
-    const int64_t middle = begin + (end - begin) / 2;
-    if (reached(middle)) end = middle;
-    else begin = middle + 1;
-  }
-  return begin;
 }
 
 template <class Change>
@@ -110,23 +94,6 @@ ShardBox changed_box(const Interpolation& how, const Samplings& samplings, Shard
 
 }  // namespace
 
-double Sampling::at(int64_t o) const {
-  const auto number = static_cast<double>(o);
-  if (middles) return (number + 0.5) * elements / outputs - 0.5;
-  return number * elements / outputs;
-}
-
-int64_t Sampling::first(int64_t o) const {
-  switch (method) {
-    case Method::nearest: return static_cast<int64_t>(at(o) + (rounds ? 0.5 : 0));
-    case Method::linear: return static_cast<int64_t>(std::floor(std::max(at(o), 0.0)));
-    case Method::cubic: return static_cast<int64_t>(std::floor(at(o))) - 1;
-  }
-  __builtin_unreachable();
-}
-
-int64_t Sampling::place(int64_t o, int k) const { return std::clamp<int64_t>(first(o) + k, 0, in - 1); }
-
 Samplings samplings_of(const Interpolation& how, const Dims& in, const Dims& out) {
   Samplings samplings;
   const int space = in.rank() - 2;
@@ -138,17 +105,15 @@ Samplings samplings_of(const Interpolation& how, const Dims& in, const Dims& out
 
 Range elements_read(const Sampling& sampling, Range outputs) {
   if (outputs.size == 0) return {};
-  const int64_t begin = sampling.place(outputs.begin, 0),
-                last = sampling.place(outputs.begin + outputs.size - 1, sampling.count() - 1);
+  const int64_t begin = element_read(sampling, outputs.begin, 0),
+                last = element_read(sampling, outputs.begin + outputs.size - 1, sampling.count() - 1);
   return {begin, last + 1 - begin};
 }
 
 Range outputs_reading(const Sampling& sampling, Range elements) {
   if (elements.size == 0) return {};
-  const int64_t end = elements.begin + elements.size;
-  const int64_t first =
-      first_output(sampling, [&](int64_t o) { return sampling.place(o, sampling.count() - 1) >= elements.begin; });
-  const int64_t after = first_output(sampling, [&](int64_t o) { return sampling.place(o, 0) >= end; });
+  const int64_t first = first_output(sampling, elements.begin, sampling.count() - 1),
+                after = first_output(sampling, elements.begin + elements.size, 0);
   return first >= after ? Range() : Range{first, after - first};
 }
 
@@ -163,17 +128,10 @@ ShardBox box_reading(const Interpolation& how, const Samplings& samplings, Shard
 Taps taps_of(const Sampling& sampling, Range elements, Range outputs) {
   Taps taps{.in = elements.size, .out = outputs.size, .count = sampling.count()};
   for (int64_t o = outputs.begin; o < outputs.begin + outputs.size; ++o) {
-    const double at = sampling.at(o);
-    std::array<double, 4> weights = {1};
-    if (sampling.method == Sampling::Method::cubic) {
-      weights = cubic_weights(at - std::floor(at));
-    } else if (sampling.method == Sampling::Method::linear) {
-      const double after = std::max(at, 0.0) - static_cast<double>(sampling.first(o));
-      weights = {1 - after, after};
-    }
+    const TapWeights weights = tap_weights(sampling, o);
     for (int k = 0; k < taps.count; ++k) {
-      taps.places.push_back(sampling.place(o, k) - elements.begin);
-      taps.weights.push_back(weights[static_cast<size_t>(k)]);
+      taps.places.push_back(element_read(sampling, o, k) - elements.begin);
+      taps.weights.push_back(weights.of[k]);
     }
   }
   return taps;

@@ -23,8 +23,8 @@ struct Interpolation {
   int first() const { return channels_last() ? 1 : 2; }
 };
 
-/// Along one space dim: where its outputs read. Output o reads `count()` elements in a row, those outside of the dim being
-/// the nearest ones in it, and further outputs never read earlier elements.
+/// Along one space dim: where its outputs read (kernels/formulas/interpolation.inc). Output o reads `count()` elements in a
+/// row, those outside of the dim being the nearest ones in it, and further outputs never read earlier elements.
 struct Sampling {
   enum class Method : uint8_t { nearest, linear, cubic };
   Method method = Method::nearest;
@@ -34,12 +34,6 @@ struct Sampling {
   bool rounds = false;               // nearest: else the element before the place is taken
 
   int count() const { return method == Method::nearest ? 1 : method == Method::linear ? 2 : 4; }
-  /// The place of an output between elements, which is a whole number exactly where it should be.
-  double at(int64_t o) const;
-  /// The first element that an output reads, which may be outside of the dim.
-  int64_t first(int64_t o) const;
-  /// The element that is read for tap k of an output.
-  int64_t place(int64_t o, int k) const;
 };
 /// Of depth, height and width; those that images lack have one element and one output.
 using Samplings = std::array<Sampling, 3>;

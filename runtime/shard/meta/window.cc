@@ -7,6 +7,10 @@
 namespace shard::meta {
 namespace {
 
+#define SHARD_FORMULA_INLINE inline
+#include "shard/kernels/formulas/window.inc"
+#undef SHARD_FORMULA_INLINE
+
 constexpr int64_t kMost = std::numeric_limits<int32_t>::max();  // so that nothing below overflows
 
 /// Throws invalid_argument unless `values` has a number from `least` to kMost for each space dim.
@@ -225,17 +229,8 @@ Range elements_read(const Window& window, Range outputs) {
 
 Range outputs_reading(const Window& window, Range elements) {
   if (elements.size == 0) return {};
-  const int64_t end_element = elements.begin + elements.size;
-  int64_t begin, end;
-  if (window.size == 0) {  // adaptive
-    begin = elements.begin * window.out / window.in;
-    end = (end_element * window.out + window.in - 1) / window.in;
-  } else {
-    // The first output whose last element is not before the range, and the first one that begins after it.
-    const int64_t least = elements.begin + window.before - window.reach() + 1;
-    begin = std::min(least <= 0 ? 0 : (least + window.stride - 1) / window.stride, window.out);
-    end = std::clamp<int64_t>((end_element - 1 + window.before) / window.stride + 1, begin, window.out);
-  }
+  const int64_t begin = first_reading(window, elements.begin),
+                end = std::max(first_behind(window, elements.begin + elements.size - 1), begin);
   return begin == end ? Range() : Range{begin, end - begin};
 }
 

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "shard/kernels/cpu/interpolate.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/register_image.h"
 #include "shard/kernels/cpu/value.h"
-#include "shard/meta/image.h"
 
 namespace shard::cpu {
 namespace {
@@ -14,15 +14,6 @@ namespace {
 using meta::Interpolation;
 using meta::Samplings;
 using meta::Taps;
-
-/// The space dims of a box of images: depth, height and width.
-std::array<Range, 3> space_of(const Interpolation& how, const ShardBox& box) {
-  std::array<Range, 3> ranges = {Range{0, 1}, Range{0, 1}, Range{0, 1}};
-  const int space = box.dims.rank() - 2;
-  for (int i = 0; i < space; ++i)
-    ranges[static_cast<size_t>(3 - space + i)] = {box.begin[how.first() + i], box.dims[how.first() + i]};
-  return ranges;
-}
 
 /// Boxes of images as [outer, depth, height, width, inner]: inner elements belong together (the channels, where they are
 /// last).
@@ -90,66 +81,11 @@ void write_row(const RowTaps<C>& taps, const C* row, int64_t inner, T* out) {
   else along_row<4>(taps, row, inner, out);
 }
 
-/// What the outputs of a rank read of x.
-Fetched fetch_read(const OpContext& ctx, const Interpolation& how, const Samplings& samplings, const DenseTensor& x) {
-  return ctx.fetch(0, x,
-                   [&](const CallBoxes& boxes) { return box_read(how, samplings, boxes.inputs[0], boxes.outputs[0]); });
-}
-
-template <class T>
-void interpolate(const OpContext& ctx, const DenseTensor& x, const std::string& data_format,
-                 const std::vector<float>& scale, const std::string& method, bool align_corners, int align_mode,
-                 DenseTensor& output) {
-  using C = Compute<T>;
-  const Interpolation how{data_format, scale, method, align_corners, align_mode};
-  const Box box = ctx.output_box(0, output);
-  const Samplings samplings = meta::samplings_of(how, ctx.input_box(0, x).global, box.global);
-  const Fetched read = fetch_read(ctx, how, samplings, x);
-  if (output.numel() == 0) return;
-  const Grid grid(how, samplings, {read.begin, read.tensor.dims()}, {box.begin, output.dims()});
-  const RowTaps<C> along(grid.taps[2]);
-  const int64_t width = grid.in_row(), rows = grid.out_rows();
-  parallel_for(grid.outer * rows, width * grid.taps[0].count * grid.taps[1].count + 4 * grid.out_row(),
-               [&](int64_t first, int64_t last) {
-                 std::vector<C> row(static_cast<size_t>(width));
-                 for (int64_t r = first; r < last; ++r) {
-                   const T* const image = read.tensor.data<T>() + r / rows * grid.in_rows() * width;
-                   bool begun = false;
-                   grid.each_row(r % rows, [&](int64_t from, double weight) {
-                     const T* const line = image + from * width;
-                     const C w = static_cast<C>(weight);
-                     if (begun) {
-                       for (int64_t i = 0; i < width; ++i) row[static_cast<size_t>(i)] += w * static_cast<C>(line[i]);
-                     } else {
-                       for (int64_t i = 0; i < width; ++i) row[static_cast<size_t>(i)] = w * static_cast<C>(line[i]);
-                     }
-                     begun = true;
-                   });
-                   write_row(along, row.data(), grid.inner, output.data<T>() + r * grid.out_row());
-                 }
-               });
-}
-
 void interpolate_dry(const OpContext& ctx, const DenseTensor& x, const std::string& data_format,
                      const std::vector<float>& scale, const std::string& method, bool align_corners, int align_mode,
                      DenseTensor& output) {
   const Interpolation how{data_format, scale, method, align_corners, align_mode};
   fetch_read(ctx, how, meta::samplings_of(how, ctx.input_box(0, x).global, ctx.output_box(0, output).global), x);
-}
-
-/// The gradients of all outputs that read any of the shard of x. They are the last argument of the call.
-Fetched fetch_grads(const OpContext& ctx, const Interpolation& how, const Samplings& samplings,
-                    const DenseTensor& output_grad) {
-  const size_t last = ctx.local == nullptr ? 0 : ctx.local->inputs.size() - 1;
-  return ctx.fetch(last, output_grad, [&](const CallBoxes& boxes) {
-    return box_reading(how, samplings, boxes.inputs.back(), boxes.outputs[0]);
-  });
-}
-
-Samplings samplings_of_grad(const OpContext& ctx, const Interpolation& how, const DenseTensor& output_grad,
-                            const DenseTensor& x_grad) {
-  const Dims& outputs = ctx.local == nullptr ? output_grad.dims() : ctx.local->inputs.back().global;
-  return meta::samplings_of(how, ctx.output_box(0, x_grad).global, outputs);
 }
 
 /// The images `x`, and all other elements that the outputs read.
@@ -186,36 +122,60 @@ void add_grads(const Grid& grid, const T* grad, std::vector<double>& row, std::v
   }
 }
 
-/// One image at a time, in double.
+/// What InterpolateOps needs of a backend.
 template <class T>
-void interpolate_grad(const OpContext& ctx, const DenseTensor& output_grad, const std::string& data_format,
-                      const std::vector<float>& scale, const std::string& method, bool align_corners, int align_mode,
-                      DenseTensor& x_grad) {
-  const Interpolation how{data_format, scale, method, align_corners, align_mode};
-  const Samplings samplings = samplings_of_grad(ctx, how, output_grad, x_grad);
-  const Fetched grads = fetch_grads(ctx, how, samplings, output_grad);
-  if (x_grad.numel() == 0) return;
-  const ShardBox outputs = {grads.begin, grads.tensor.dims()}, x = {ctx.output_box(0, x_grad).begin, x_grad.dims()};
-  const ShardBox all = with_read(how, samplings, x, outputs);
-  const Grid grid(how, samplings, all, outputs);
-  const std::array<Range, 3> whole = space_of(how, all), part = space_of(how, x);
-  const int64_t width = grid.in_row(), count = part[2].size * grid.inner;
-  parallel_for(grid.outer, 4 * grid.out_rows() * (width + grid.out_row()), [&](int64_t first, int64_t last) {
-    std::vector<double> sums(static_cast<size_t>(grid.in_rows() * width)), row(static_cast<size_t>(width));
-    for (int64_t image = first; image < last; ++image) {
-      std::fill(sums.begin(), sums.end(), 0.0);
-      add_grads(grid, grads.tensor.data<T>() + image * grid.out_rows() * grid.out_row(), row, sums);
-      T* to = x_grad.data<T>() + image * part[0].size * part[1].size * count;
-      for (int64_t d = part[0].begin - whole[0].begin; d < part[0].begin - whole[0].begin + part[0].size; ++d) {
-        for (int64_t h = part[1].begin - whole[1].begin; h < part[1].begin - whole[1].begin + part[1].size; ++h) {
-          const double* const from =
-              sums.data() + (d * whole[1].size + h) * width + (part[2].begin - whole[2].begin) * grid.inner;
-          for (int64_t i = 0; i < count; ++i) *to++ = static_cast<T>(static_cast<Compute<T>>(from[i]));
+struct Work {
+  static void forward(const OpContext&, const Interpolation& how, const Samplings& samplings, const Fetched& read,
+                      const ShardBox& outputs, DenseTensor& output) {
+    using C = Compute<T>;
+    const Grid grid(how, samplings, {read.begin, read.tensor.dims()}, outputs);
+    const RowTaps<C> along(grid.taps[2]);
+    const int64_t width = grid.in_row(), rows = grid.out_rows();
+    parallel_for(grid.outer * rows, width * grid.taps[0].count * grid.taps[1].count + 4 * grid.out_row(),
+                 [&](int64_t first, int64_t last) {
+                   std::vector<C> row(static_cast<size_t>(width));
+                   for (int64_t r = first; r < last; ++r) {
+                     const T* const image = read.tensor.data<T>() + r / rows * grid.in_rows() * width;
+                     bool begun = false;
+                     grid.each_row(r % rows, [&](int64_t from, double weight) {
+                       const T* const line = image + from * width;
+                       const C w = static_cast<C>(weight);
+                       if (begun) {
+                         for (int64_t i = 0; i < width; ++i) row[static_cast<size_t>(i)] += w * static_cast<C>(line[i]);
+                       } else {
+                         for (int64_t i = 0; i < width; ++i) row[static_cast<size_t>(i)] = w * static_cast<C>(line[i]);
+                       }
+                       begun = true;
+                     });
+                     write_row(along, row.data(), grid.inner, output.data<T>() + r * grid.out_row());
+                   }
+                 });
+  }
+
+  /// One image at a time, in double.
+  static void backward(const OpContext&, const Interpolation& how, const Samplings& samplings, const Fetched& grads,
+                       const ShardBox& x, DenseTensor& x_grad) {
+    const ShardBox outputs = {grads.begin, grads.tensor.dims()}, all = with_read(how, samplings, x, outputs);
+    const Grid grid(how, samplings, all, outputs);
+    const std::array<Range, 3> whole = space_of(how, all), part = space_of(how, x);
+    const int64_t width = grid.in_row(), count = part[2].size * grid.inner;
+    parallel_for(grid.outer, 4 * grid.out_rows() * (width + grid.out_row()), [&](int64_t first, int64_t last) {
+      std::vector<double> sums(static_cast<size_t>(grid.in_rows() * width)), row(static_cast<size_t>(width));
+      for (int64_t image = first; image < last; ++image) {
+        std::fill(sums.begin(), sums.end(), 0.0);
+        add_grads(grid, grads.tensor.data<T>() + image * grid.out_rows() * grid.out_row(), row, sums);
+        T* to = x_grad.data<T>() + image * part[0].size * part[1].size * count;
+        for (int64_t d = part[0].begin - whole[0].begin; d < part[0].begin - whole[0].begin + part[0].size; ++d) {
+          for (int64_t h = part[1].begin - whole[1].begin; h < part[1].begin - whole[1].begin + part[1].size; ++h) {
+            const double* const from =
+                sums.data() + (d * whole[1].size + h) * width + (part[2].begin - whole[2].begin) * grid.inner;
+            for (int64_t i = 0; i < count; ++i) *to++ = static_cast<T>(static_cast<Compute<T>>(from[i]));
+          }
         }
       }
-    }
-  });
-}
+    });
+  }
+};
 
 void interpolate_grad_dry(const OpContext& ctx, const DenseTensor& output_grad, const std::string& data_format,
                           const std::vector<float>& scale, const std::string& method, bool align_corners,
@@ -227,10 +187,7 @@ void interpolate_grad_dry(const OpContext& ctx, const DenseTensor& output_grad, 
 }  // namespace
 
 void register_interpolate() {
-  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
-    register_kernel("interpolate", kBackend, dtype_of<T>, &interpolate<T>);
-    register_kernel("interpolate_grad", kBackend, dtype_of<T>, &interpolate_grad<T>);
-  });
+  for_types(FloatTypes{}, []<class T>(TypeTag<T>) { InterpolateOps<Work<T>>::register_for(kBackend, dtype_of<T>); });
   register_dry_kernel("interpolate", &interpolate_dry);
   register_dry_kernel("interpolate_grad", &interpolate_grad_dry);
 }

@@ -5,54 +5,37 @@
 #include <limits>
 #include <vector>
 
-#include "shard/kernels/cpu/data_check.h"
 #include "shard/kernels/cpu/index.h"
 #include "shard/kernels/cpu/order.h"
 #include "shard/kernels/cpu/parallel.h"
+#include "shard/kernels/cpu/pool.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/register_image.h"
 #include "shard/kernels/cpu/value.h"
-#include "shard/meta/window.h"
 
 namespace shard::cpu {
 namespace {
 
 using meta::Image;
 using meta::Window;
-using meta::Windows;
 
-/// The elements from begin to before end of one dim that an output reads, and how many places it counts.
-struct Span {
-  int64_t begin, end, counted;
-};
+#define SHARD_FORMULA_INLINE inline
+#include "shard/kernels/formulas/window.inc"
+#undef SHARD_FORMULA_INLINE
 
-/// The spans of a range of outputs of a dim, cut to the elements of `in` and counted from its first one. Where the padding
-/// counts, at most as much counts after x as before it, as in PaddlePaddle.
+using Span = SpanOf<int64_t>;
+
+/// The spans of a range of outputs of a dim, cut to the elements of `in` and counted from its first one.
 std::vector<Span> spans_of(const Window& window, bool exclusive, Range in, Range out) {
   std::vector<Span> spans;
   for (int64_t o = out.begin; o < out.begin + out.size; ++o) {
-    Span span{};
-    if (window.size == 0) {  // adaptive
-      span = {o * window.in / window.out, ((o + 1) * window.in + window.out - 1) / window.out, 0};
-      span.counted = span.end - span.begin;
-    } else {
-      const int64_t begin = window.first(o), end = std::min(begin + window.size, window.in + window.before);
-      span = {std::max<int64_t>(begin, 0), std::min(end, window.in), end - begin};
-      if (exclusive) span.counted = span.end - span.begin;
-    }
+    Span span = span_of(window, exclusive, o);
     span.begin = std::max(span.begin - in.begin, int64_t{0});
     span.end = std::min(span.end - in.begin, in.size);
     spans.push_back(span);
   }
   return spans;
 }
-
-/// The windows of a call over whole images [n, c, space..] or [n, space.., c], of which the ranks may have parts.
-struct Pooled {
-  Image image;
-  Windows windows;
-  bool exclusive;
-};
 
 /// Memory for a channel, which a thread keeps for the next one: fresh memory costs more than what is done in it.
 struct Scratch {
@@ -301,65 +284,67 @@ void pool_backward(const Pool& pool, bool max, const DenseTensor& x, const Dense
   });
 }
 
-Pooled pooled_of(const OpContext& ctx, const DenseTensor& x, const meta::Pooling& pooling, bool exclusive,
-                 const std::string& data_format) {
-  const Image image = meta::image_of(ctx, data_format, x.dims().rank() - 2);
-  return {image, meta::pool_windows(ctx, image, ctx.input_box(0, x).global, pooling), exclusive};
-}
-
-ShardBox box_of(const Fetched& fetched) { return {fetched.begin, fetched.tensor.dims()}; }
-Fetched shard_of(const OpContext& ctx, size_t i, const DenseTensor& tensor) {
-  return {tensor, ctx.input_box(i, tensor).begin};
-}
-
-/// What the outputs of a rank read of flat input `i`.
-Fetched fetch_read(const OpContext& ctx, const Pooled& pooled, size_t i, const DenseTensor& tensor) {
-  return ctx.fetch(i, tensor, [&pooled, i](const CallBoxes& boxes) {
-    return box_read(pooled.image, pooled.windows, boxes.inputs[i], boxes.outputs[0]);
-  });
-}
-
-/// Of flat input `i`, which is like the results, those that read any of the shard of x.
-ShardBox results_needed(const Pooled& pooled, size_t i, const CallBoxes& boxes) {
-  return box_reading(pooled.image, pooled.windows, boxes.inputs[i], boxes.inputs[0]);
-}
-Fetched fetch_reading(const OpContext& ctx, const Pooled& pooled, size_t i, const DenseTensor& tensor) {
-  return ctx.fetch(i, tensor, [&pooled, i](const CallBoxes& boxes) { return results_needed(pooled, i, boxes); });
-}
-
-/// The smallest box with the elements of both.
-ShardBox around(const ShardBox& a, const ShardBox& b) {
-  ShardBox box = a;
-  for (int d = 0; d < a.dims.rank(); ++d) {
-    if (b.dims[d] == 0) continue;
-    const int64_t end = std::max(a.dims[d] == 0 ? 0 : a.begin[d] + a.dims[d], b.begin[d] + b.dims[d]);
-    box.begin[d] = a.dims[d] == 0 ? b.begin[d] : std::min(a.begin[d], b.begin[d]);
-    box.dims[d] = end - box.begin[d];
-  }
-  return box;
-}
-
-/// The shard of x, and all that the outputs read which read any of it.
-Fetched fetch_compared(const OpContext& ctx, const Pooled& pooled, const DenseTensor& x) {
-  return ctx.fetch(0, x, [&](const CallBoxes& boxes) {
-    return around(boxes.inputs[0],
-                  box_read(pooled.image, pooled.windows, boxes.inputs[0], results_needed(pooled, 1, boxes)));
-  });
-}
-
+/// What PoolOps needs of a backend.
 template <class T>
-void pool(const OpContext& ctx, const DenseTensor& x, const IntArray& kernel_size, const IntArray& strides,
-          const IntArray& paddings, bool ceil_mode, bool exclusive, const std::string& data_format,
-          const std::string& pooling_type, bool global_pooling, bool adaptive, const std::string& padding_algorithm,
-          DenseTensor& out) {
-  const Pooled pooled =
-      pooled_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
-                exclusive, data_format);
-  const Fetched read = fetch_read(ctx, pooled, 0, x);
-  if (out.numel() == 0) return;  // of however many windows
-  const Pool pool(pooled, box_of(read), {ctx.output_box(0, out).begin, out.dims()});
-  pool_forward<T>(pool, pooling_type == "max", read.tensor, read.tensor, out);
-}
+struct Work {
+  static void forward(const OpContext&, const Pooled& pooled, bool max, const DenseTensor& compared,
+                      const Fetched& values, const ShardBox& outputs, DenseTensor& out) {
+    pool_forward<T>(Pool(pooled, box_of(values), outputs), max, compared, values.tensor, out);
+  }
+
+  static void backward(const OpContext&, const Pooled& pooled, bool max, const Fetched& compared, const Fetched& grads,
+                       const Dims& begin, DenseTensor& x_grad) {
+    pool_backward<T>(Pool(pooled, box_of(compared), box_of(grads)), max, compared.tensor, grads.tensor, begin, x_grad);
+  }
+
+  static void with_index(const OpContext&, const Pooled& pooled, const Fetched& read, const ShardBox& outputs,
+                         DenseTensor& out, DenseTensor& mask) {
+    const Pool pool(pooled, box_of(read), outputs);
+    pool.each_channel([&](int64_t channel, Scratch& scratch) {
+      const T* const from = read.tensor.data<T>() + pool.first_in(channel);
+      const int64_t out_first = pool.first_out(channel);
+      each_max(pool, from, scratch, [&](int64_t o, int64_t place) {
+        out.data<T>()[out_first + o] = from[place];
+        mask.data<int32_t>()[out_first + o] = static_cast<int32_t>(pool.whole_place(place));
+      });
+    });
+  }
+
+  /// Throws unless the shard of mask, input 1, has a place of its window for each output: those are what ranks fetch.
+  static void check_places(const OpContext& ctx, const Pooled& pooled, const DenseTensor& mask) {
+    const ShardBox shard = {ctx.input_box(1, mask).begin, mask.dims()};
+    const Pool pool(pooled, whole_images(pooled, shard), shard);
+    const int32_t* const places = mask.data<int32_t>();
+    const int64_t wrong =
+        first_where(mask.numel(), 16, [&](int64_t i) { return !pool.reads(i % pool.out(), places[i]); });
+    if (wrong == mask.numel()) return;
+    fail_check(ErrorCode::out_of_range, "{}",
+               place_text(ctx.op, ArgumentPlace(ctx, 1, mask), wrong, places[wrong], pool.in()));
+  }
+
+  static void index_backward(const OpContext&, const Pooled& pooled, const ShardBox& x, const DenseTensor& places,
+                             const Fetched& grads, DenseTensor& x_grad) {
+    const Pool pool(pooled, x, box_of(grads));
+    write_sums<T>(pool, Dims::filled(x_grad.dims().rank(), 0), x_grad, [&](Scratch& scratch, int64_t channel) {
+      const int64_t out_first = pool.first_out(channel);
+      for (int64_t o = out_first; o < out_first + pool.out(); ++o) {
+        const int64_t place = pool.place_of(places.data<int32_t>()[o]);
+        if (place >= 0) scratch.sums[static_cast<size_t>(place)] += number(grads.tensor.data<T>()[o]);
+      }
+    });
+  }
+
+  static void index_double(const OpContext&, const Pooled& pooled, const DenseTensor& mask, const Fetched& values,
+                           const ShardBox& outputs, DenseTensor& grad_out_grad) {
+    const Pool pool(pooled, box_of(values), outputs);
+    pool.each_channel([&](int64_t channel, Scratch&) {
+      const T* const from = values.tensor.data<T>() + pool.first_in(channel);
+      const int64_t out_first = pool.first_out(channel);
+      for (int64_t o = out_first; o < out_first + pool.out(); ++o)
+        grad_out_grad.data<T>()[o] = from[pool.place_of(mask.data<int32_t>()[o])];
+    });
+  }
+};
 
 void pool_dry(const OpContext& ctx, const DenseTensor& x, const IntArray& kernel_size, const IntArray& strides,
               const IntArray& paddings, bool ceil_mode, bool exclusive, const std::string& data_format,
@@ -369,23 +354,6 @@ void pool_dry(const OpContext& ctx, const DenseTensor& x, const IntArray& kernel
       pooled_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
                 exclusive, data_format);
   fetch_read(ctx, pooled, 0, x);
-}
-
-template <class T>
-void pool_double_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& grad_x_grad,
-                      const IntArray& kernel_size, const IntArray& strides, const IntArray& paddings, bool ceil_mode,
-                      bool exclusive, const std::string& data_format, const std::string& pooling_type,
-                      bool global_pooling, bool adaptive, const std::string& padding_algorithm,
-                      DenseTensor& grad_out_grad) {
-  const Pooled pooled =
-      pooled_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
-                exclusive, data_format);
-  const bool max = pooling_type == "max";
-  const Fetched compared = max ? fetch_read(ctx, pooled, 0, x) : shard_of(ctx, 0, x),
-                values = fetch_read(ctx, pooled, 1, grad_x_grad);
-  if (grad_out_grad.numel() == 0) return;
-  const Pool pool(pooled, box_of(values), {ctx.output_box(0, grad_out_grad).begin, grad_out_grad.dims()});
-  pool_forward<T>(pool, max, compared.tensor, values.tensor, grad_out_grad);
 }
 
 void pool_double_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor& grad_x_grad,
@@ -400,24 +368,6 @@ void pool_double_grad_dry(const OpContext& ctx, const DenseTensor& x, const Dens
   fetch_read(ctx, pooled, 1, grad_x_grad);
 }
 
-template <class T>
-void pool_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad, const IntArray& kernel_size,
-               const IntArray& strides, const IntArray& paddings, bool ceil_mode, bool exclusive,
-               const std::string& data_format, const std::string& pooling_type, bool global_pooling, bool adaptive,
-               const std::string& padding_algorithm, DenseTensor& x_grad) {
-  const Pooled pooled =
-      pooled_of(ctx, x, {kernel_size, strides, paddings, ceil_mode, global_pooling, adaptive, padding_algorithm},
-                exclusive, data_format);
-  const bool max = pooling_type == "max";
-  const Fetched grads = fetch_reading(ctx, pooled, 1, out_grad), shard = shard_of(ctx, 0, x),
-                compared = max ? fetch_compared(ctx, pooled, x) : shard;
-  if (x_grad.numel() == 0) return;
-  const Pool pool(pooled, box_of(compared), box_of(grads));
-  Dims begin;
-  for (int d = 0; d < x.dims().rank(); ++d) begin.push_back(shard.begin[d] - compared.begin[d]);
-  pool_backward<T>(pool, max, compared.tensor, grads.tensor, begin, x_grad);
-}
-
 void pool_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad, const IntArray& kernel_size,
                    const IntArray& strides, const IntArray& paddings, bool ceil_mode, bool exclusive,
                    const std::string& data_format, const std::string& pooling_type, bool global_pooling, bool adaptive,
@@ -429,73 +379,10 @@ void pool_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor
   if (pooling_type == "max") fetch_compared(ctx, pooled, x);
 }
 
-Pooled index_pooled(const OpContext& ctx, const DenseTensor& x, const IntArray& kernel_size, const IntArray& strides,
-                    const IntArray& paddings, bool global_pooling, bool adaptive) {
-  const Image image{x.dims().rank() - 2, false};
-  const meta::Pooling pooling{kernel_size, strides, paddings, false, global_pooling, adaptive};
-  return {image, meta::pool_windows(ctx, image, ctx.input_box(0, x).global, pooling), true};
-}
-
-template <class T>
-void max_pool_with_index(const OpContext& ctx, const DenseTensor& x, const IntArray& kernel_size,
-                         const IntArray& strides, const IntArray& paddings, bool global_pooling, bool adaptive,
-                         DenseTensor& out, DenseTensor& mask) {
-  const Pooled pooled = index_pooled(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
-  const Fetched read = fetch_read(ctx, pooled, 0, x);
-  if (out.numel() == 0) return;  // of however many windows
-  const Pool pool(pooled, box_of(read), {ctx.output_box(0, out).begin, out.dims()});
-  pool.each_channel([&](int64_t channel, Scratch& scratch) {
-    const T* const from = read.tensor.data<T>() + pool.first_in(channel);
-    const int64_t out_first = pool.first_out(channel);
-    each_max(pool, from, scratch, [&](int64_t o, int64_t place) {
-      out.data<T>()[out_first + o] = from[place];
-      mask.data<int32_t>()[out_first + o] = static_cast<int32_t>(pool.whole_place(place));
-    });
-  });
-}
-
 void max_pool_with_index_dry(const OpContext& ctx, const DenseTensor& x, const IntArray& kernel_size,
                              const IntArray& strides, const IntArray& paddings, bool global_pooling, bool adaptive,
                              DenseTensor&, DenseTensor&) {
   fetch_read(ctx, index_pooled(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive), 0, x);
-}
-
-/// Throws unless the shard of mask, input 1, has a place of its window for each output: those are what ranks fetch.
-void check_places(const OpContext& ctx, const Pooled& pooled, const DenseTensor& mask) {
-  if (mask.numel() == 0) return;
-  const ShardBox shard = {ctx.input_box(1, mask).begin, mask.dims()};
-  ShardBox whole = shard;
-  for (int d = 0; d < pooled.image.space; ++d) {
-    whole.begin[2 + d] = 0;
-    whole.dims[2 + d] = pooled.windows[static_cast<size_t>(3 - pooled.image.space + d)].in;
-  }
-  const Pool pool(pooled, whole, shard);
-  const int32_t* const places = mask.data<int32_t>();
-  const int64_t wrong =
-      first_where(mask.numel(), 16, [&](int64_t i) { return !pool.reads(i % pool.out(), places[i]); });
-  if (wrong == mask.numel()) return;
-  fail_check(ErrorCode::out_of_range,
-             "[{}] mask is {} at element {}, but must be a place in the window of that element, and so from 0 to {} "
-             "(mask is {})",
-             ctx.op, places[wrong], index_text(ctx, 1, mask, wrong), pool.in() - 1, global_text(ctx, 1, mask));
-}
-
-template <class T>
-void max_pool_with_index_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& mask,
-                              const DenseTensor& out_grad, const IntArray& kernel_size, const IntArray& strides,
-                              const IntArray& paddings, bool global_pooling, bool adaptive, DenseTensor& x_grad) {
-  const Pooled pooled = index_pooled(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
-  check_places(ctx, pooled, mask);
-  const Fetched places = fetch_reading(ctx, pooled, 1, mask), grads = fetch_reading(ctx, pooled, 2, out_grad);
-  if (x_grad.numel() == 0) return;
-  const Pool pool(pooled, {ctx.input_box(0, x).begin, x.dims()}, box_of(grads));
-  write_sums<T>(pool, Dims::filled(x_grad.dims().rank(), 0), x_grad, [&](Scratch& scratch, int64_t channel) {
-    const int64_t out_first = pool.first_out(channel);
-    for (int64_t o = out_first; o < out_first + pool.out(); ++o) {
-      const int64_t place = pool.place_of(places.tensor.data<int32_t>()[o]);
-      if (place >= 0) scratch.sums[static_cast<size_t>(place)] += number(grads.tensor.data<T>()[o]);
-    }
-  });
 }
 
 void max_pool_with_index_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor& mask,
@@ -504,24 +391,6 @@ void max_pool_with_index_grad_dry(const OpContext& ctx, const DenseTensor& x, co
   const Pooled pooled = index_pooled(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
   fetch_reading(ctx, pooled, 1, mask);
   fetch_reading(ctx, pooled, 2, out_grad);
-}
-
-template <class T>
-void max_pool_with_index_double_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& mask,
-                                     const DenseTensor& grad_x_grad, const IntArray& kernel_size,
-                                     const IntArray& strides, const IntArray& paddings, bool global_pooling,
-                                     bool adaptive, DenseTensor& grad_out_grad) {
-  const Pooled pooled = index_pooled(ctx, x, kernel_size, strides, paddings, global_pooling, adaptive);
-  check_places(ctx, pooled, mask);
-  const Fetched values = fetch_read(ctx, pooled, 2, grad_x_grad);
-  if (grad_out_grad.numel() == 0) return;
-  const Pool pool(pooled, box_of(values), {ctx.output_box(0, grad_out_grad).begin, grad_out_grad.dims()});
-  pool.each_channel([&](int64_t channel, Scratch&) {
-    const T* const from = values.tensor.data<T>() + pool.first_in(channel);
-    const int64_t out_first = pool.first_out(channel);
-    for (int64_t o = out_first; o < out_first + pool.out(); ++o)
-      grad_out_grad.data<T>()[o] = from[pool.place_of(mask.data<int32_t>()[o])];
-  });
 }
 
 void max_pool_with_index_double_grad_dry(const OpContext& ctx, const DenseTensor& x, const DenseTensor&,
@@ -534,18 +403,7 @@ void max_pool_with_index_double_grad_dry(const OpContext& ctx, const DenseTensor
 }  // namespace
 
 void register_pool() {
-  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
-    for (const char* name : {"pool2d", "pool3d"}) register_kernel(name, kBackend, dtype_of<T>, &pool<T>);
-    for (const char* name : {"pool2d_grad", "pool3d_grad"}) register_kernel(name, kBackend, dtype_of<T>, &pool_grad<T>);
-    for (const char* name : {"max_pool2d_with_index", "max_pool3d_with_index"})
-      register_kernel(name, kBackend, dtype_of<T>, &max_pool_with_index<T>);
-    for (const char* name : {"max_pool2d_with_index_grad", "max_pool3d_with_index_grad"})
-      register_kernel(name, kBackend, dtype_of<T>, &max_pool_with_index_grad<T>);
-    for (const char* name : {"pool2d_double_grad", "pool3d_double_grad"})
-      register_kernel(name, kBackend, dtype_of<T>, &pool_double_grad<T>);
-    for (const char* name : {"max_pool2d_with_index_double_grad", "max_pool3d_with_index_double_grad"})
-      register_kernel(name, kBackend, dtype_of<T>, &max_pool_with_index_double_grad<T>);
-  });
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { PoolOps<Work<T>>::register_for(kBackend, dtype_of<T>); });
   for (const char* name : {"pool2d", "pool3d"}) register_dry_kernel(name, &pool_dry);
   for (const char* name : {"pool2d_grad", "pool3d_grad"}) register_dry_kernel(name, &pool_grad_dry);
   for (const char* name : {"pool2d_double_grad", "pool3d_double_grad"})

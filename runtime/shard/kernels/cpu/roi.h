@@ -6,6 +6,7 @@
 
 #include "shard/kernels/cpu/lengths.h"
 #include "shard/kernels/cpu/value.h"
+#include "shard/kernels/data_text.h"
 
 namespace shard::cpu {
 
@@ -20,21 +21,18 @@ std::vector<int64_t> images_of_boxes(const OpContext& ctx, const DenseTensor& bo
   for (int64_t n = 0; n < boxes_num.numel(); ++n) {
     const int64_t here = integer_at(boxes_num, n);
     if (here < 0 || here > count - static_cast<int64_t>(images.size())) {
-      fail_check(ErrorCode::out_of_range, "[{}] boxes_num is {} for image {}, but {} of {} boxes are left", ctx.op,
-                 here, n, count - static_cast<int64_t>(images.size()), count);
+      fail_check(ErrorCode::out_of_range, "{}",
+                 boxes_left_text(ctx.op, n, here, count - static_cast<int64_t>(images.size()), count));
     }
     images.insert(images.end(), static_cast<size_t>(here), n);
   }
   if (static_cast<int64_t>(images.size()) != count) {
-    fail_check(ErrorCode::out_of_range, "[{}] boxes_num adds up to {}, but there are {} boxes", ctx.op, images.size(),
-               count);
+    fail_check(ErrorCode::out_of_range, "{}", boxes_sum_text(ctx.op, static_cast<int64_t>(images.size()), count));
   }
   for (int64_t i = 0; i < boxes.numel(); ++i) {
     const auto value = static_cast<double>(static_cast<Compute<T>>(boxes.data<T>()[i]));
     if (std::fabs(value) < 1e15 && std::fabs(value * static_cast<double>(scale)) < 1e15) continue;
-    fail_check(ErrorCode::invalid_argument,
-               "[{}] boxes is {} at element {}, but must be finite, and below 1e15 with spatial_scale too", ctx.op,
-               value, index_text(ctx, 1, boxes, i));
+    fail_check(ErrorCode::invalid_argument, "{}", box_text(ctx.op, ArgumentPlace(ctx, 1, boxes), i, value));
   }
   return images;
 }

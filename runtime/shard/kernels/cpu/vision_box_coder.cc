@@ -1,6 +1,6 @@
 // The CPU kernel of box_coder, which writes boxes relative to prior boxes, or decodes them.
-#include <array>
-#include <cmath>
+#include <math.h>
+
 #include <string>
 #include <vector>
 
@@ -13,45 +13,14 @@
 namespace shard::cpu {
 namespace {
 
-/// Four numbers of a box: x before y, those of a corner or the center before those of the other corner or the size.
-template <class C>
-using Four = std::array<C, 4>;
+#define SHARD_FORMULA_INLINE inline
+#include "shard/kernels/formulas/box_coder.inc"
+#undef SHARD_FORMULA_INLINE
 
 template <class T>
 Four<Compute<T>> four(const T* x) {
   using C = Compute<T>;
-  return {static_cast<C>(x[0]), static_cast<C>(x[1]), static_cast<C>(x[2]), static_cast<C>(x[3])};
-}
-
-/// The center and the size of a prior box; `unit` is by how much a size is more than the difference of the corners.
-template <class C>
-Four<C> centered(const Four<C>& box, C unit) {
-  const C width = box[2] - box[0] + unit, height = box[3] - box[1] + unit;
-  return {box[0] + width / 2, box[1] + height / 2, width, height};
-}
-
-template <class C>
-Four<C> encoded(const Four<C>& prior, const Four<C>& variance, const Four<C>& box, C unit) {
-  Four<C> result;
-  for (size_t d = 0; d < 2; ++d) {
-    const C size = box[d + 2] - box[d] + unit;
-    // Unlike that of a prior box, the center of a target box has no unit in PaddlePaddle.
-    result[d] = ((box[d + 2] + box[d]) / 2 - prior[d]) / prior[d + 2] / variance[d];
-    result[d + 2] = std::log(std::abs(size / prior[d + 2])) / variance[d + 2];
-  }
-  return result;
-}
-
-template <class C>
-Four<C> decoded(const Four<C>& prior, const Four<C>& variance, const Four<C>& code, C unit) {
-  Four<C> result;
-  for (size_t d = 0; d < 2; ++d) {
-    const C center = variance[d] * code[d] * prior[d + 2] + prior[d];
-    const C half = std::exp(variance[d + 2] * code[d + 2]) * prior[d + 2] / 2;
-    result[d] = center - half;
-    result[d + 2] = center + half - unit;
-  }
-  return result;
+  return {{static_cast<C>(x[0]), static_cast<C>(x[1]), static_cast<C>(x[2]), static_cast<C>(x[3])}};
 }
 
 template <class T>
@@ -62,7 +31,7 @@ void box_coder(const OpContext& ctx, const DenseTensor& prior_box, const DenseTe
   const bool encode = meta::encodes(ctx.op, code_type), by_row = !encode && axis == 1;
   const C unit = box_normalized ? C(0) : C(1);
   const Four<C> of_all =
-      variance.empty() ? Four<C>{1, 1, 1, 1} : Four<C>{variance[0], variance[1], variance[2], variance[3]};
+      variance.empty() ? Four<C>{{1, 1, 1, 1}} : Four<C>{{variance[0], variance[1], variance[2], variance[3]}};
   const int64_t columns = output_box.dims()[1];
   constexpr int64_t kCost = 64;  // of two logarithms or powers, and divisions
   parallel_for(output_box.dims()[0] * columns, kCost, [&](int64_t begin, int64_t end) {
@@ -72,7 +41,7 @@ void box_coder(const OpContext& ctx, const DenseTensor& prior_box, const DenseTe
       const Four<C> variances = prior_box_var.defined() ? four(prior_box_var.data<T>() + 4 * prior) : of_all;
       const Four<C> target = four(target_box.data<T>() + 4 * (encode ? row : i));
       const Four<C> result = encode ? encoded(box, variances, target, unit) : decoded(box, variances, target, unit);
-      for (int64_t d = 0; d < 4; ++d) output_box.data<T>()[4 * i + d] = static_cast<T>(result[static_cast<size_t>(d)]);
+      for (int64_t d = 0; d < 4; ++d) output_box.data<T>()[4 * i + d] = static_cast<T>(result.of[d]);
     }
   });
 }

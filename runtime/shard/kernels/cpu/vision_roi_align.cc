@@ -1,6 +1,7 @@
 // CPU kernels of roi_align and its gradient: means of samples in the parts of boxes.
+#include <math.h>
+
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "shard/kernels/cpu/parallel.h"
@@ -20,15 +21,9 @@ struct Tap {
 /// The elements that each part of a box samples along a dim.
 using Taps = std::vector<std::vector<Tap>>;
 
-/// The two elements around a place that is not more than one element outside.
-void add_taps(std::vector<Tap>& taps, double place, int64_t size, double weight) {
-  if (!(place >= -1 && place <= static_cast<double>(size))) return;
-  const double at = std::clamp(place, 0.0, static_cast<double>(size - 1));
-  const auto first = static_cast<int64_t>(at);
-  const double part = at - static_cast<double>(first);
-  taps.push_back({first, weight * (1 - part)});
-  if (part > 0) taps.push_back({first + 1, weight * part});
-}
+#define SHARD_FORMULA_INLINE inline
+#include "shard/kernels/formulas/roi.inc"
+#undef SHARD_FORMULA_INLINE
 
 struct Sampling {
   double scale;
@@ -38,22 +33,16 @@ struct Sampling {
 
 /// Samples of a box from `begin` to `end` in `parts` parts of a dim of `size` elements.
 Taps taps_of(const Sampling& how, double begin, double end, int64_t parts, int64_t size) {
-  const double offset = how.aligned ? 0.5 : 0, start = begin * how.scale - offset;
-  double length = end * how.scale - offset - start;
-  if (!how.aligned) length = std::max(length, 1.0);
-  const double step = length / static_cast<double>(parts), count = how.ratio > 0 ? how.ratio : std::ceil(step);
   Taps taps(static_cast<size_t>(parts));
-  for (int64_t p = 0; p < parts && count > 0; ++p) {
-    const double from = start + static_cast<double>(p) * step;
-    const auto place = [&](double k) { return from + (k + 0.5) * step / count; };
-    // Samples far outside are not visited: a box may be very long. A negative step counts from the other end.
-    double first = 0, last = count;
-    if (step != 0) {
-      const double one = (-2 - from) / step * count, other = (static_cast<double>(size) + 1 - from) / step * count;
-      first = std::clamp(std::floor(std::min(one, other)) - 1, 0.0, count);
-      last = std::clamp(std::ceil(std::max(one, other)) + 1, 0.0, count);
+  for (int64_t p = 0; p < parts; ++p) {
+    std::vector<Tap>& of_part = taps[static_cast<size_t>(p)];
+    const Samples samples = samples_of(begin, end, how.scale, how.ratio, how.aligned, p, parts, size);
+    for (double k = samples.first; k < samples.last; ++k) {
+      const Between between = elements_around(samples.place(k), size);
+      if (!between.inside) continue;
+      of_part.push_back({between.at, 1 / samples.count * (1 - between.part)});
+      if (between.part > 0) of_part.push_back({between.at + 1, 1 / samples.count * between.part});
     }
-    for (double k = first; k < last; ++k) add_taps(taps[static_cast<size_t>(p)], place(k), size, 1 / count);
   }
   return taps;
 }

@@ -1,6 +1,6 @@
 // The CPU kernel of roi_pool: the largest elements in the parts of boxes.
-#include <algorithm>
-#include <cmath>
+#include <math.h>
+
 #include <vector>
 
 #include "shard/kernels/cpu/parallel.h"
@@ -12,19 +12,9 @@
 namespace shard::cpu {
 namespace {
 
-/// Elements from `first` to before `end` along a dim.
-struct Range {
-  int64_t first, end;
-};
-
-/// The elements of part `p` of `parts` of a box, both ends included, in a dim of `size` elements.
-Range part_of(double begin, double end, float scale, int64_t p, int64_t parts, int64_t size) {
-  const auto whole = [&](double at) { return static_cast<int64_t>(std::round(at * static_cast<double>(scale))); };
-  const int64_t start = whole(begin), length = std::max<int64_t>(whole(end) - start + 1, 1);
-  const int64_t first = length / parts * p + length % parts * p / parts;
-  const int64_t rest = length % parts * (p + 1), last = length / parts * (p + 1) + (rest + parts - 1) / parts;
-  return {std::clamp<int64_t>(start + first, 0, size), std::clamp<int64_t>(start + last, 0, size)};
-}
+#define SHARD_FORMULA_INLINE inline
+#include "shard/kernels/formulas/roi.inc"
+#undef SHARD_FORMULA_INLINE
 
 template <class T>
 void roi_pool(const OpContext& ctx, const DenseTensor& x, const DenseTensor& boxes, const DenseTensor& boxes_num,
@@ -32,6 +22,7 @@ void roi_pool(const OpContext& ctx, const DenseTensor& x, const DenseTensor& box
   using C = Compute<T>;
   const std::vector<int64_t> image = images_of_boxes<T>(ctx, boxes, boxes_num, spatial_scale);
   const int64_t channels = x.dims()[1], height = x.dims()[2], width = x.dims()[3];
+  const auto scale = static_cast<double>(spatial_scale);
   const int64_t down = out.dims()[2], across = out.dims()[3], parts = down * across;
   parallel_for(boxes.dims()[0] * channels, height * width + 8 * parts, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -39,8 +30,8 @@ void roi_pool(const OpContext& ctx, const DenseTensor& x, const DenseTensor& box
       const auto corner = [&](int64_t k) { return static_cast<double>(static_cast<C>(boxes.data<T>()[4 * box + k])); };
       const T* const from = x.data<T>() + (image[static_cast<size_t>(box)] * channels + i % channels) * height * width;
       for (int64_t p = 0; p < parts; ++p) {
-        const Range rows = part_of(corner(1), corner(3), spatial_scale, p / across, down, height),
-                    columns = part_of(corner(0), corner(2), spatial_scale, p % across, across, width);
+        const Elements rows = elements_of(corner(1), corner(3), scale, p / across, down, height),
+                       columns = elements_of(corner(0), corner(2), scale, p % across, across, width);
         int64_t best = -1;
         for (int64_t h = rows.first; h < rows.end; ++h) {
           for (int64_t at = h * width + columns.first; at < h * width + columns.end; ++at) {

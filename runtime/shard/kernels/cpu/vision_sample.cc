@@ -19,48 +19,28 @@ using meta::Sampling;
 
 constexpr int64_t kBlock = 256;  // places whose elements are found together, for all channels
 
-/// A place along a dim of elements, and how fast it moves with the coordinate.
-struct Place {
-  double at, slope;
-};
-
-/// Turns a place back at 0 and at `size` elements, counted from `from` before the first.
-void reflect(Place& place, double size, double from) {
-  const double there = std::fabs(place.at + from), back = there - std::floor(there / (2 * size)) * 2 * size;
-  if (place.at + from < 0) place.slope = -place.slope;
-  if (back > 2 * size - back) place.slope = -place.slope;
-  place.at = std::min(back, 2 * size - back) - from;
-}
-
-Place place_of(const Sampling& how, double coordinate, int64_t size) {
-  const double last = static_cast<double>(size - 1), span = how.align_corners ? last : static_cast<double>(size);
-  Place place{(coordinate + 1) * span / 2 - (how.align_corners ? 0 : 0.5), span / 2};
-  if (how.padding == Padding::reflection && span > 0) reflect(place, span, how.align_corners ? 0 : 0.5);
-  if (std::isnan(place.at)) place = {how.padding == Padding::zeros ? -2.0 : 0.0, 0};
-  // Beyond these bounds all elements around a place are outside.
-  const double first = how.padding == Padding::zeros ? -2 : 0, end = how.padding == Padding::zeros ? last + 2 : last;
-  if (place.at >= first && place.at < end)
-    return place;  // at the last element none follows, towards which it could move
-  return {std::clamp(place.at, first, end), 0};
-}
+#define SHARD_FORMULA_INLINE inline
+#include "shard/kernels/formulas/grid_sample.inc"
+#undef SHARD_FORMULA_INLINE
 
 /// Images and the places in them; coordinates count dims from the last one.
 struct Images {
   Images(const Sampling& how, const DenseTensor& x, const DenseTensor& grid)
-      : how(how), space(x.dims().rank() - 2), corners(how.nearest ? 1 : 1 << space), channels(x.dims()[1]) {
+      : how(how), dims{x.dims().rank() - 2, {}, {}}, space(dims.space), corners(how.nearest ? 1 : 1 << space),
+        channels(x.dims()[1]) {
     for (int i = 0; i < space; ++i) {
-      sizes[static_cast<size_t>(i)] = x.dims()[x.dims().rank() - 1 - i];
-      strides[static_cast<size_t>(i)] = elements;
-      elements *= sizes[static_cast<size_t>(i)];
+      dims.sizes[i] = x.dims()[x.dims().rank() - 1 - i];
+      dims.strides[i] = elements;
+      elements *= dims.sizes[i];
     }
     places = grid.dims().numel(1, grid.dims().rank() - 1);
     blocks = (places + kBlock - 1) / kBlock;
   }
 
   Sampling how;
+  ImageDims dims;
   int space, corners;
   int64_t channels, elements = 1, places = 0, blocks = 0;
-  std::array<int64_t, 3> sizes{}, strides{};
 };
 
 /// The elements around one place.
@@ -74,35 +54,18 @@ struct Around : Elements {
 
 template <class T>
 Around around(const Images& images, const T* coordinates) {
-  std::array<int64_t, 3> first{};
-  std::array<double, 3> part{}, slope{};
-  for (size_t i = 0; i < static_cast<size_t>(images.space); ++i) {
-    const Place place =
-        place_of(images.how, static_cast<double>(static_cast<Compute<T>>(coordinates[i])), images.sizes[i]);
-    const double below = images.how.nearest ? std::nearbyint(place.at) : std::floor(place.at);
-    first[i] = static_cast<int64_t>(below);
-    part[i] = images.how.nearest ? 0 : place.at - below;
-    slope[i] = images.how.nearest ? 0 : place.slope;
+  Neighbours neighbours[3]{};
+  for (int i = 0; i < images.space; ++i) {
+    neighbours[i] =
+        neighbours_of(images.how, static_cast<double>(static_cast<Compute<T>>(coordinates[i])), images.dims.sizes[i]);
   }
   Around found;
   for (int k = 0; k < images.corners; ++k) {
-    const auto corner = static_cast<size_t>(k);
-    int64_t from = 0;
-    bool inside = true;
-    double weight = 1;
-    std::array<double, 3> slopes{slope};
-    for (size_t i = 0; i < static_cast<size_t>(images.space); ++i) {
-      const bool next = ((k >> i) & 1) != 0;
-      const int64_t index = first[i] + (next ? 1 : 0);
-      inside = inside && index >= 0 && index < images.sizes[i];
-      from += index * images.strides[i];
-      const double factor = next ? part[i] : 1 - part[i];
-      weight *= factor;
-      for (size_t j = 0; j < slopes.size(); ++j) slopes[j] *= j != i ? factor : next ? 1 : -1;
-    }
-    found.from[corner] = inside ? from : -1;
-    found.weight[corner] = weight;
-    found.slope[corner] = slopes;
+    const Corner corner = corner_of(images.dims, neighbours, k);
+    const auto at = static_cast<size_t>(k);
+    found.from[at] = corner.from;
+    found.weight[at] = corner.weight;
+    std::copy_n(corner.slope, 3, found.slope[at].begin());
   }
   return found;
 }

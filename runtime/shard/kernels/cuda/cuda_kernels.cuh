@@ -39,5 +39,11 @@ void register_scatter(int backend);
 void register_put(int backend);
 void register_index_put(int backend);
 void register_graph(int backend);
+void register_pool(int backend);
+void register_interpolate(int backend);
+void register_conv(int backend);
+void register_grid_sample(int backend);
+void register_roi(int backend);
+void register_box_coder(int backend);
 
 }  // namespace shard::cuda

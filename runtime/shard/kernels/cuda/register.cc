@@ -44,6 +44,12 @@ void register_cuda_kernels() {
   cuda::register_put(backend);
   cuda::register_index_put(backend);
   cuda::register_graph(backend);
+  cuda::register_pool(backend);
+  cuda::register_interpolate(backend);
+  cuda::register_conv(backend);
+  cuda::register_grid_sample(backend);
+  cuda::register_roi(backend);
+  cuda::register_box_coder(backend);
 }
 
 }  // namespace shard

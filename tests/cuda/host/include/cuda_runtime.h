@@ -18,6 +18,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __restrict__
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define CUDA_HOST_UNCHECKED __attribute__((no_sanitize("thread")))
 
 #define threadIdx (::cuda_host::position.thread)
