@@ -28,5 +28,15 @@ void register_matmul(int backend);
 void register_gather(int backend);
 void register_moving(int backend);
 void register_running(int backend);
+void register_sort(int backend);
+void register_index_of_best(int backend);
+void register_dynamic(int backend);
+void register_counting(int backend);
+void register_search(int backend);
+void register_nanmedian(int backend);
+void register_sequence(int backend);
+void register_nms(int backend);
+void register_top_p(int backend);
+void register_auc(int backend);
 
 }  // namespace shard::cuda

@@ -33,6 +33,16 @@ void register_cuda_kernels() {
   cuda::register_gather(backend);
   cuda::register_moving(backend);
   cuda::register_running(backend);
+  cuda::register_sort(backend);
+  cuda::register_index_of_best(backend);
+  cuda::register_dynamic(backend);
+  cuda::register_counting(backend);
+  cuda::register_search(backend);
+  cuda::register_nanmedian(backend);
+  cuda::register_sequence(backend);
+  cuda::register_nms(backend);
+  cuda::register_top_p(backend);
+  cuda::register_auc(backend);
 }
 
 }  // namespace shard
