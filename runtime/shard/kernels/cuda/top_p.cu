@@ -58,14 +58,24 @@ struct alignas(8) NothingToDraw {
   }
 };
 
+/// One warp for each row.
+template <class D>
+__global__ void check_chances_kernel(const D* x, int64_t rows, int64_t categories, DataCheck<NothingToDraw> check) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int64_t row = grid_first<int64_t>() / kWarp; row < rows; row += grid_step<int64_t>() / kWarp) {
+    bool has_one = false;
+    for (int64_t k = lane; !has_one && k < categories; k += kWarp) has_one = load(x[row * categories + k]) > 0;
+    has_one = __any_sync(kAllLanes, has_one);
+    if (lane == 0 && !has_one) check.report(row * categories, 0);
+  }
+}
+
 template <class D>
 struct Draw {
-  static constexpr bool kIsDataCheck = true;
   const D *x, *ps, *threshold;  // the last one may be null
   int64_t categories;
   RandomKey key;
   int64_t first_row;  // of the whole tensor
-  DataCheck<NothingToDraw> check;
   D* out;
   int64_t* ids;
 
@@ -98,7 +108,6 @@ struct Draw {
     }
     if (lane != 0) return;
     const int64_t id = taken == 0 ? 0 : place_at(taken - 1);
-    if (categories == 0 || !(probability(row, id) > 0)) check.report(row * categories, 0);
     ids[row] = id;
     out[row] = categories == 0 ? store<D>(math_t<D>(0)) : x[row * categories + id];
   }
@@ -139,13 +148,14 @@ void top_p_sampling(const OpContext& ctx, const DenseTensor& x, const DenseTenso
   check_elements<D>(ctx, 0, "x", x, false);
   check_elements<D>(ctx, 1, "ps", ps, false);
   if (threshold.defined()) check_elements<D>(ctx, 2, "threshold", threshold, true);
+  launch(ctx, check_chances_kernel<D>, grid_for(rows.count() * kWarp, kThreads), kThreads, elements<const D>(x),
+         rows.count(), rows.size, DataCheck<NothingToDraw>(NothingToDraw{ctx.op, ArgumentPlace(ctx, 0, x)}));
   const Draw<D> call{elements<const D>(x),
                      elements<const D>(ps),
                      threshold.defined() ? elements<const D>(threshold) : nullptr,
                      rows.size,
                      seed < 0 ? drawn : RandomKey{static_cast<uint64_t>(seed), 0},
                      ctx.input_box(0, x).begin[0],
-                     DataCheck<NothingToDraw>(NothingToDraw{ctx.op, ArgumentPlace(ctx, 0, x)}),
                      elements<D>(out),
                      elements<int64_t>(ids)};
   if (rows.size <= kTile) return sort_tiles(ctx, call.x, rows, true, call);
