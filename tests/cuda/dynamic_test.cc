@@ -236,37 +236,6 @@ TEST_CASE("sequences of many tags and beams are decoded as on the CPU") {
   });
 }
 
-TEST_CASE("top_p_sampling draws the categories of the CPU from short and long rows, and has its errors") {
-  const auto device = cuda_device();
-  if (!device) return;
-  const auto sample = [](Device on, const DenseTensor& x, const DenseTensor& ps) {
-    const int64_t rows = x.dims()[0];
-    DenseTensor out = empty(on, {rows, 1}, x.dtype()), ids = empty(on, {rows, 1}, DType::int64);
-    call_kernel<In, In, In, int, RandomKey, Out, Out>("top_p_sampling", on, x.dtype(), copy_to(on, x), copy_to(on, ps),
-                                                      DenseTensor(), -1, RandomKey{42, 7}, out, ids);
-    return std::vector{out, ids};
-  };
-  for (const int64_t categories : {40, 1024, 1500}) {
-    const DenseTensor x = random_tensor({20, categories}, DType::float32, 14),
-                      ps = random_tensor({20}, DType::float32, 15);
-    for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = std::abs(x.data<float>()[i]);
-    for (int64_t i = 0; i < 20; ++i) ps.data<float>()[i] = static_cast<float>(categories) * static_cast<float>(i) / 19;
-    compare(*device, [&](Device on) { return sample(on, x, ps); });
-  }
-  const DenseTensor zeros = of<float>({1, 2, 0, 0}, {2, 2}), ps = of<float>({1, 1}, {2});
-  compare_errors(
-      *device,
-      "[top_p_sampling] the row of x that begins at element [1, 0] of f32[2, 2] has no probability above 0, so "
-      "nothing can be drawn",
-      [&](Device on) { return sample(on, zeros, ps); });
-  const DenseTensor negative = of<float>({1, -2, 0, 0}, {2, 2});
-  compare_errors(
-      *device,
-      "[top_p_sampling] argument 'x' has the element -2, which must be finite and 0 or more (element [0, 1] of "
-      "f32[2, 2])",
-      [&](Device on) { return sample(on, negative, ps); });
-}
-
 TEST_CASE("the area under a curve of many buckets is that of the CPU, with and without steps") {
   const auto device = cuda_device();
   if (!device) return;

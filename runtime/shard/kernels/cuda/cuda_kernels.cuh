@@ -36,7 +36,6 @@ void register_search(int backend);
 void register_nanmedian(int backend);
 void register_sequence(int backend);
 void register_nms(int backend);
-void register_top_p(int backend);
 void register_auc(int backend);
 
 }  // namespace shard::cuda

@@ -41,7 +41,6 @@ void register_cuda_kernels() {
   cuda::register_nanmedian(backend);
   cuda::register_sequence(backend);
   cuda::register_nms(backend);
-  cuda::register_top_p(backend);
   cuda::register_auc(backend);
 }
 
