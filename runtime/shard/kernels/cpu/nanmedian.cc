@@ -1,7 +1,7 @@
 // The CPU kernel of nanmedian: the elements in the middle of those that are numbers.
 #include <algorithm>
 #include <limits>
-#include <numeric>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -44,17 +44,9 @@ SplitDims split_dims(const OpContext& ctx, const Dims& dims, const IntArray& axi
   return split;
 }
 
-/// The mean of two elements, of which `low` is not larger; that of integers is rounded towards zero.
-template <class T>
-T mean_of(T low, T high) {
-  if constexpr (std::is_integral_v<T>) {
-    const T down = std::midpoint(low, high);
-    const bool is_whole = ((low ^ high) & 1) == 0;
-    return down < T(0) && !is_whole ? static_cast<T>(down + 1) : down;
-  } else {
-    return static_cast<T>(std::midpoint(static_cast<Compute<T>>(low), static_cast<Compute<T>>(high)));
-  }
-}
+#define SHARD_FORMULA_INLINE inline
+#include "shard/kernels/formulas/median.inc"
+#undef SHARD_FORMULA_INLINE
 
 template <class T>
 void nanmedian(const OpContext& ctx, const DenseTensor& x, const IntArray& axis, const std::string& mode,
@@ -93,7 +85,8 @@ void nanmedian(const OpContext& ctx, const DenseTensor& x, const IntArray& axis,
         write(i, middle->first, middle->second, middle->second);
       } else {
         const auto next = std::min_element(middle + 1, line.end(), before);
-        write(i, mean_of(middle->first, next->first), middle->second, next->second);
+        const C mean = mean_of(static_cast<C>(middle->first), static_cast<C>(next->first));
+        write(i, static_cast<T>(mean), middle->second, next->second);
       }
     }
   });

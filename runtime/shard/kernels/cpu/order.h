@@ -8,6 +8,10 @@
 
 namespace shard::cpu {
 
+#define SHARD_FORMULA_INLINE inline
+#include "shard/kernels/formulas/order.inc"
+#undef SHARD_FORMULA_INLINE
+
 /// A strict weak order of all values: NaNs are equal to each other and larger than other values.
 template <class T>
 bool is_less(T a, T b) {
@@ -20,15 +24,12 @@ bool is_less(T a, T b) {
   }
 }
 
-/// An integer in whose order numbers of at most 32 bits are sorted: NaN is last, and zeros of both signs are equal.
-/// Without branches, which signs of random numbers would mispredict.
+/// An integer in whose order numbers of at most 32 bits are sorted.
 template <class T>
 uint32_t rank_of(T value) {
   if constexpr (is_float<T>) {
     const float number = static_cast<float>(static_cast<Compute<T>>(value)) + 0.0f;  // -0 becomes 0
-    const auto bits = std::bit_cast<uint32_t>(number);
-    const uint32_t turned = (0u - (bits >> 31)) | 0x80000000u, nan = 0u - static_cast<uint32_t>(number != number);
-    return (bits ^ turned) | nan;
+    return rank_of_bits(std::bit_cast<uint32_t>(number), number != number);
   } else {
     return static_cast<uint32_t>(static_cast<int32_t>(value)) ^ 0x80000000u;
   }

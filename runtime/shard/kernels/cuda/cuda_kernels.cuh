@@ -45,5 +45,14 @@ void register_conv(int backend);
 void register_grid_sample(int backend);
 void register_roi(int backend);
 void register_box_coder(int backend);
+void register_sort(int backend);
+void register_index_of_best(int backend);
+void register_dynamic(int backend);
+void register_counting(int backend);
+void register_search(int backend);
+void register_nanmedian(int backend);
+void register_sequence(int backend);
+void register_nms(int backend);
+void register_auc(int backend);
 
 }  // namespace shard::cuda

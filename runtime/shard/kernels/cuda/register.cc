@@ -50,6 +50,15 @@ void register_cuda_kernels() {
   cuda::register_grid_sample(backend);
   cuda::register_roi(backend);
   cuda::register_box_coder(backend);
+  cuda::register_sort(backend);
+  cuda::register_index_of_best(backend);
+  cuda::register_dynamic(backend);
+  cuda::register_counting(backend);
+  cuda::register_search(backend);
+  cuda::register_nanmedian(backend);
+  cuda::register_sequence(backend);
+  cuda::register_nms(backend);
+  cuda::register_auc(backend);
 }
 
 }  // namespace shard

@@ -15,13 +15,10 @@ __device__ T comparable(const T& value) {
 #include "shard/kernels/formulas/running.inc"
 #undef SHARD_FORMULA_INLINE
 
-Lines lines_of(const OpContext& ctx, const DenseTensor& x, int64_t axis_given, bool flatten = false,
-               bool reverse = false) {
-  const Dims& dims = x.dims();
-  if (flatten) return {1, x.numel(), 1, reverse};
-  const int axis = normalize_axis(ctx.op, "axis", axis_given, dims.rank());
-  if (dims.rank() == 0) return {1, 1, 1, reverse};
-  return {dims.numel(0, axis), dims[axis], dims.numel(axis + 1, dims.rank()), reverse};
+Lines lines_of(const OpContext& ctx, const DenseTensor& x, int64_t axis, bool flatten = false, bool reverse = false) {
+  Lines lines = flatten ? Lines{1, x.numel(), 1} : lines_along(ctx, x.dims(), axis);
+  lines.reverse = reverse;
+  return lines;
 }
 
 /// The type of running values: double for floats, so that long lines keep their accuracy, and the unsigned type of integers,

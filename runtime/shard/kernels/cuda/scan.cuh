@@ -58,6 +58,13 @@ struct Lines {
   }
 };
 
+/// The lines of a tensor along a dim; a 0-d tensor is one line of one element.
+inline Lines lines_along(const OpContext& ctx, const Dims& dims, int64_t axis) {
+  const int along = normalize_axis(ctx.op, "axis", axis, dims.rank());
+  if (dims.rank() == 0) return {1, 1, 1};
+  return {dims.numel(0, along), dims[along], dims.numel(along + 1, dims.rank())};
+}
+
 // A scan is a struct with a type State, and functions
 //   State nothing() const;                            the state before the first element
 //   State element(int64_t place, int64_t k) const;    that of one element, the k-th of its line
@@ -183,27 +190,37 @@ void launch_scan(const OpContext& ctx, const Scan& scan, const Lines& lines, con
   }
 }
 
-/// Scans all lines. Where they are few and long they are split into parts, of which the totals are scanned first. The results may
-/// replace the elements.
+/// Splits lines into parts where they are few and long.
+inline void split_lines(Lines& lines) {
+  const int64_t wanted = int64_t{multiprocessors()} * (lines.inner > 1 ? 1024 : 4),
+                shortest = lines.inner > 1 ? 64 : 4096;
+  const int64_t parts = std::clamp<int64_t>(wanted / lines.count(), 1, std::max<int64_t>(lines.size / shortest, 1));
+  lines.chunk = (lines.size + parts - 1) / parts;
+  lines.parts = (lines.size + lines.chunk - 1) / lines.chunk;
+}
+
+/// Replaces the totals of the `parts` parts of `count` lines by the states before each.
+template <class Scan>
+void scan_totals(const OpContext& ctx, const Scan& scan, int64_t count, int64_t parts, typename Scan::State* totals) {
+  Lines of_parts{count, parts, 1};
+  of_parts.chunk = parts;
+  using Parts = OverParts<Scan>;
+  launch(ctx, scan_rows<kScanThreads, true, Parts>, grid_for(count * kScanThreads, kScanThreads), kScanThreads,
+         Parts{scan, totals}, of_parts, nullptr, nullptr);
+}
+
+/// Scans all lines. Of those that are split into parts, the totals of these are scanned first. The results may replace the elements.
 template <class Scan>
 void run_scan(const OpContext& ctx, const Scan& scan, Lines lines) {
   const int64_t count = lines.count();
   if (count == 0 || lines.size == 0) return;
-  const int64_t wanted = int64_t{multiprocessors()} * (lines.inner > 1 ? 1024 : 4),
-                shortest = lines.inner > 1 ? 64 : 4096;
-  const int64_t parts = std::clamp<int64_t>(wanted / count, 1, std::max<int64_t>(lines.size / shortest, 1));
-  lines.chunk = (lines.size + parts - 1) / parts;
-  lines.parts = (lines.size + lines.chunk - 1) / lines.chunk;
+  split_lines(lines);
   if (lines.parts == 1) return launch_scan<true, Scan>(ctx, scan, lines, nullptr, nullptr);
   using State = typename Scan::State;
   const Scratch memory(static_cast<size_t>(count * lines.parts) * sizeof(State));
   State* const totals = static_cast<State*>(memory.data());
   launch_scan<false, Scan>(ctx, scan, lines, nullptr, totals);
-  Lines of_parts{count, lines.parts, 1};
-  of_parts.chunk = lines.parts;
-  using Parts = OverParts<Scan>;
-  launch(ctx, scan_rows<kScanThreads, true, Parts>, grid_for(count * kScanThreads, kScanThreads), kScanThreads,
-         Parts{scan, totals}, of_parts, nullptr, nullptr);
+  scan_totals(ctx, scan, count, lines.parts, totals);
   launch_scan<true, Scan>(ctx, scan, lines, totals, nullptr);
 }
 

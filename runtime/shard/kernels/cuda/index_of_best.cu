@@ -1,0 +1,163 @@
+// Where the largest or smallest element of lines is on CUDA: argmax, argmin. The first of equal ones is; NaN is better than numbers.
+#include <algorithm>
+
+#include "shard/kernels/cuda/cuda_kernels.cuh"
+#include "shard/kernels/cuda/order.cuh"
+#include "shard/kernels/cuda/scan.cuh"
+#include "shard/kernels/registry.h"
+
+namespace shard::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kColumns = 32;  // a block of the column kernel: neighbouring lines x slices of their elements
+constexpr int kSlices = 8;
+
+/// An element's key, in rising order of how good it is, and its place in its line; nothing, where the place is the last number.
+template <class K>
+struct Best {
+  K key = 0;
+  int64_t place = INT64_MAX;
+
+  __device__ Best better(const Best& other) const {
+    return other.key > key || (other.key == key && other.place < place) ? other : *this;
+  }
+};
+
+template <class K>
+struct Better {
+  __device__ Best<K> operator()(const Best<K>& a, const Best<K>& b) const { return a.better(b); }
+};
+
+/// Element k of a line.
+template <class D>
+__device__ Best<Key<D>> best_of_one(const D* x, const Lines& lines, bool largest, int64_t line, int64_t k) {
+  const D value = x[lines.place(line, k)];
+  return {is_nan(value) ? kLastKey<D> : key_of(value, !largest), k};
+}
+
+/// Where results go: places of elements, or the best ones of parts of lines, of which part p of line i is p * lines + i.
+template <class K>
+struct BestResult {
+  int64_t* places;
+  int32_t* short_places;
+  Best<K>* parts;
+
+  __device__ void write(int64_t i, const Best<K>& best) const {
+    if (parts != nullptr) {
+      parts[i].key = best.key;
+      parts[i].place = best.place;
+    } else if (places != nullptr) {
+      places[i] = best.place;
+    } else {
+      short_places[i] = static_cast<int32_t>(best.place);
+    }
+  }
+};
+
+/// A block of `Threads` threads for each part of a line.
+template <int Threads, class D>
+__global__ void best_of_rows(const D* x, Lines lines, bool largest, BestResult<Key<D>> out) {
+  using K = Key<D>;
+  const int64_t count = lines.count();
+  for (int64_t part = blockIdx.x; part < count * lines.parts; part += gridDim.x) {
+    const int64_t line = part % count, first = part / count * lines.chunk;
+    const int64_t last = min(first + lines.chunk, lines.size);
+    Best<K> mine;
+    for (int64_t k = first + threadIdx.x; k < last; k += Threads)
+      mine = mine.better(best_of_one(x, lines, largest, line, k));
+    mine = block_reduce<Threads>(mine, Better<K>());
+    if (threadIdx.x == 0) out.write(part, mine);
+  }
+}
+
+/// Neighbouring threads have neighbouring lines.
+template <class D>
+__global__ void best_of_columns(const D* x, Lines lines, bool largest, BestResult<Key<D>> out) {
+  using K = Key<D>;
+  SHARD_SHARED(keys, K[kSlices][kColumns]);
+  SHARD_SHARED(places, int64_t[kSlices][kColumns]);
+  const int64_t count = lines.count(), groups = (count + kColumns - 1) / kColumns;
+  for (int64_t part = blockIdx.x; part < groups * lines.parts; part += gridDim.x) {
+    const int64_t line = part % groups * kColumns + threadIdx.x, first = part / groups * lines.chunk;
+    const int64_t last = min(first + lines.chunk, lines.size);
+    Best<K> mine;
+    if (line < count) {
+      for (int64_t k = first + threadIdx.y; k < last; k += kSlices)
+        mine = mine.better(best_of_one(x, lines, largest, line, k));
+    }
+    keys[threadIdx.y][threadIdx.x] = mine.key;
+    places[threadIdx.y][threadIdx.x] = mine.place;
+    __syncthreads();
+    if (threadIdx.y == 0 && line < count) {
+      for (int s = 1; s < kSlices; ++s) mine = mine.better({keys[s][threadIdx.x], places[s][threadIdx.x]});
+      out.write(part / groups * count + line, mine);
+    }
+    __syncthreads();
+  }
+}
+
+/// One warp for each line.
+template <class K>
+__global__ void best_of_parts(const Best<K>* from, int64_t count, int64_t parts, BestResult<K> out) {
+  for (int64_t line = blockIdx.x; line < count; line += gridDim.x) {
+    Best<K> mine;
+    for (int64_t part = threadIdx.x; part < parts; part += kWarp) mine = mine.better(from[part * count + line]);
+    mine = warp_reduce(mine, Better<K>());
+    if (threadIdx.x == 0) out.write(line, mine);
+  }
+}
+
+/// Long lines are split into parts where there are too few `blocks` to fill the device.
+void split(Lines& lines, int64_t blocks, int64_t smallest) {
+  const int64_t wanted = int64_t{multiprocessors()} * 8 / blocks;
+  const int64_t parts = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(lines.size / smallest, 1));
+  lines.chunk = (lines.size + parts - 1) / parts;
+  lines.parts = (lines.size + lines.chunk - 1) / lines.chunk;
+}
+
+template <class D>
+void launch_best(const OpContext& ctx, const D* x, const Lines& lines, bool largest, const BestResult<Key<D>>& out) {
+  const int64_t parts = lines.count() * lines.parts;
+  if (lines.inner > 1) {
+    const int64_t groups = (lines.count() + kColumns - 1) / kColumns * lines.parts;
+    launch(ctx, best_of_columns<D>, grid_for(groups * kThreads, kThreads), dim3(kColumns, kSlices), x, lines, largest,
+           out);
+  } else if (lines.chunk <= kThreads) {
+    launch(ctx, best_of_rows<kWarp, D>, grid_for(parts * kWarp, kWarp), kWarp, x, lines, largest, out);
+  } else {
+    launch(ctx, best_of_rows<kThreads, D>, grid_for(parts * kThreads, kThreads), kThreads, x, lines, largest, out);
+  }
+}
+
+template <class T, bool largest>
+void index_of_best(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten, DenseTensor& out) {
+  using D = sortable_t<T>;
+  using K = Key<D>;
+  refuse_reducer(ctx, "x");
+  Lines lines = flatten ? Lines{1, x.numel(), 1} : lines_along(ctx, x.dims(), axis.to<int64_t>());
+  if (x.numel() == 0) return;
+  const DeviceScope scope(out.device().index);
+  const bool is_long = out.dtype() == DType::int64;
+  const BestResult<K> result{is_long ? elements<int64_t>(out) : nullptr, is_long ? nullptr : elements<int32_t>(out),
+                             nullptr};
+  if (lines.inner > 1) split(lines, (lines.count() + kColumns - 1) / kColumns, 256);
+  else split(lines, lines.count(), 4096);
+  if (lines.parts == 1) return launch_best(ctx, elements<const D>(x), lines, largest, result);
+  const Scratch memory(static_cast<size_t>(lines.count() * lines.parts) * sizeof(Best<K>));
+  auto* const parts = static_cast<Best<K>*>(memory.data());
+  launch_best(ctx, elements<const D>(x), lines, largest, BestResult<K>{nullptr, nullptr, parts});
+  launch(ctx, best_of_parts<K>, grid_for(lines.count() * kWarp, kWarp), kWarp, parts, lines.count(), lines.parts,
+         result);
+}
+
+}  // namespace
+
+void register_index_of_best(int backend) {
+  for_types(AllTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("argmax", backend, dtype_of<T>, &index_of_best<T, true>);
+    register_kernel("argmin", backend, dtype_of<T>, &index_of_best<T, false>);
+  });
+}
+
+}  // namespace shard::cuda

@@ -1,0 +1,250 @@
+// Sorts and selections along one dim on CUDA: argsort, topk, kthvalue, mode. A block sorts short lines in shared memory; it selects
+// from long ones, or the device sorts them.
+#include <algorithm>
+
+#include "shard/kernels/cuda/cuda_kernels.cuh"
+#include "shard/kernels/cuda/device_sort.cuh"
+#include "shard/kernels/cuda/select.cuh"
+#include "shard/kernels/registry.h"
+
+namespace shard::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+/// Writes the first elements of lines in order, and their places in these: lines of `kept` elements with `inner` lines beside each
+/// other.
+template <class D>
+struct FirstInOrder {
+  const D* x;
+  const int64_t* names;  // of the elements of x, where they are not those of their places in their lines
+  int64_t kept, inner;
+  D* out;
+  int64_t* indices;
+
+  /// Element `rank` of line `to_line` is element k of a line.
+  __device__ void write(const Lines& lines, int64_t line, int64_t k, int64_t to_line, int64_t rank) const {
+    const int64_t from = lines.place(line, k);
+    const int64_t to = inner == 1 ? to_line * kept + rank : (to_line / inner * kept + rank) * inner + to_line % inner;
+    out[to] = x[from];
+    indices[to] = names == nullptr ? k : names[from];
+  }
+  __device__ void operator()(const Lines& lines, const SortedTile<Key<D>>& tile) const {
+    const int each = static_cast<int>(kept), all = tile.lines * each;
+    for (int e = static_cast<int>(threadIdx.x); e < all; e += kTileThreads) {
+      const int line = inner == 1 ? e / each : e % tile.lines, rank = inner == 1 ? e % each : e / tile.lines;
+      if (tile.first + line >= lines.count()) continue;
+      write(lines, tile.first + line, tile.places[line * tile.width + rank], tile.first + line, rank);
+    }
+  }
+};
+
+template <class D>
+__global__ void write_sorted_kernel(Lines lines, Places places, FirstInOrder<D> finish) {
+  const int64_t count = lines.count() * finish.kept;
+  for (int64_t i = grid_first<int64_t>(); i < count; i += grid_step<int64_t>()) {
+    const int64_t line = i / finish.kept, rank = i - line * finish.kept, begin = line * lines.size;
+    finish.write(lines, line, places[begin + rank] - begin, line, rank);
+  }
+}
+
+/// Into how many parts lines are split, from which blocks select `kept` elements each: enough of them to fill the device, and of so
+/// many elements that few are left.
+int64_t parts_of(const Lines& lines, int64_t kept) {
+  const int64_t wanted = 2 * int64_t{multiprocessors()} / lines.count();
+  return std::clamp<int64_t>(lines.size / std::max<int64_t>(8 * kept, 8 * kTile), 1, std::max<int64_t>(wanted, 1));
+}
+
+template <class D>
+void select(const OpContext& ctx, const Lines& lines, int64_t parts, bool descending, const FirstInOrder<D>& finish) {
+  const int kept = static_cast<int>(finish.kept);
+  launch(ctx, select_kernel<D, Lines, FirstInOrder<D>>, grid_for(lines.count() * parts * kTileThreads, kTileThreads),
+         kTileThreads, finish.x, lines, descending, parts, kept, tile_width(kept), finish);
+}
+
+/// The first `finish.kept` elements of each line in order.
+template <class D>
+void first_in_order(const OpContext& ctx, const Lines& lines, bool descending, const FirstInOrder<D>& finish) {
+  if (lines.count() == 0 || finish.kept == 0) return;
+  if (lines.size <= kTile) return sort_tiles(ctx, finish.x, lines, descending, finish);
+  if (finish.kept > kTile) {
+    const DeviceSort<D, Lines> sorted(ctx, finish.x, lines, descending);
+    launch(ctx, write_sorted_kernel<D>, grid_for(lines.count() * finish.kept, kThreads), kThreads, lines,
+           sorted.places(), finish);
+    return;
+  }
+  const int64_t parts = parts_of(lines, finish.kept);
+  if (parts == 1) return select(ctx, lines, 1, descending, finish);
+  // of parts of lines first, in their order, so that equal elements stay in theirs
+  const int64_t left = lines.count() * parts * finish.kept;
+  const Scratch values(static_cast<size_t>(left) * sizeof(D)), names(static_cast<size_t>(left) * sizeof(int64_t));
+  D* const candidates = static_cast<D*>(values.data());
+  int64_t* const places = static_cast<int64_t*>(names.data());
+  select(ctx, lines, parts, descending, FirstInOrder<D>{finish.x, nullptr, finish.kept, 1, candidates, places});
+  FirstInOrder<D> last = finish;
+  last.x = candidates;
+  last.names = places;
+  first_in_order(ctx, {lines.count(), parts * finish.kept, 1}, descending, last);
+}
+
+template <class T>
+void sort_first(const OpContext& ctx, const DenseTensor& x, const Lines& lines, int64_t kept, bool descending,
+                DenseTensor& out, DenseTensor& indices) {
+  using D = sortable_t<T>;
+  const DeviceScope scope(out.device().index);
+  first_in_order(
+      ctx, lines, descending,
+      FirstInOrder<D>{elements<const D>(x), nullptr, kept, lines.inner, elements<D>(out), elements<int64_t>(indices)});
+}
+
+template <class T>
+void argsort(const OpContext& ctx, const DenseTensor& x, int axis, bool descending, DenseTensor& out,
+             DenseTensor& indices) {
+  const Lines lines = lines_along(ctx, x.dims(), axis);
+  sort_first<T>(ctx, x, lines, lines.size, descending, out, indices);
+}
+
+template <class T>
+void topk(const OpContext& ctx, const DenseTensor& x, int axis, bool largest, DenseTensor& out, DenseTensor& indices) {
+  refuse_reducer(ctx, "x");
+  sort_first<T>(ctx, x, lines_along(ctx, x.dims(), axis), lines_along(ctx, out.dims(), axis).size, largest, out,
+                indices);
+}
+
+/// Writes one element of each line.
+template <class D>
+struct WriteOne {
+  const D* x;
+  D* out;
+  int64_t* indices;
+
+  __device__ void write(const Lines& lines, int64_t line, int64_t k) const {
+    out[line] = x[lines.place(line, k)];
+    indices[line] = k;
+  }
+};
+
+template <class D>
+struct WriteRank {
+  WriteOne<D> one;
+  int64_t rank;
+
+  __device__ void operator()(const Lines& lines, const SortedTile<Key<D>>& tile) const {
+    for (int i = static_cast<int>(threadIdx.x); i < tile.lines && tile.first + i < lines.count(); i += kTileThreads)
+      one.write(lines, tile.first + i, tile.places[i * tile.width + rank]);
+  }
+};
+
+/// Of lines that a block reads, or that were sorted.
+template <class D>
+__global__ void __launch_bounds__(kTileThreads) find_rank_kernel(Lines lines, WriteRank<D> finish) {
+  for (int64_t line = blockIdx.x; line < lines.count(); line += gridDim.x) {
+    const Ranked<Key<D>> found = find_rank(finish.one.x, lines, line, 0, lines.size, false, finish.rank);
+    const int64_t k = find_equal(finish.one.x, lines, line, found.key, finish.rank - found.before);
+    if (threadIdx.x == 0) finish.one.write(lines, line, k);
+  }
+}
+template <class D>
+__global__ void write_rank_kernel(Lines lines, Places places, WriteRank<D> finish) {
+  for (int64_t line = grid_first<int64_t>(); line < lines.count(); line += grid_step<int64_t>())
+    finish.one.write(lines, line, places[line * lines.size + finish.rank] - line * lines.size);
+}
+
+template <class T>
+void kthvalue(const OpContext& ctx, const DenseTensor& x, int k, int axis, DenseTensor& out, DenseTensor& indices) {
+  using D = sortable_t<T>;
+  const Lines lines = lines_along(ctx, x.dims(), axis);
+  if (x.numel() == 0) return;
+  const DeviceScope scope(out.device().index);
+  const WriteRank<D> finish{{elements<const D>(x), elements<D>(out), elements<int64_t>(indices)}, k - 1};
+  if (lines.size <= kTile) return sort_tiles(ctx, finish.one.x, lines, false, finish);
+  if (blocks_select(lines)) {
+    launch(ctx, find_rank_kernel<D>, grid_for(lines.count() * kTileThreads, kTileThreads), kTileThreads, lines, finish);
+    return;
+  }
+  const DeviceSort<D, Lines> sorted(ctx, finish.one.x, lines, false);
+  launch(ctx, write_rank_kernel<D>, grid_for(lines.count(), kThreads), kThreads, lines, sorted.places(), finish);
+}
+
+/// A run of equal elements in a sorted line, of which the last is at `end`.
+struct Run {
+  int64_t length = 0, end = 0;
+
+  /// The longer one, or else the first.
+  __device__ Run best(const Run& other) const {
+    return other.length > length || (other.length == length && other.end < end) ? other : *this;
+  }
+};
+
+/// The run that ends at entry `end` of a sorted line; none where the next entry is equal. key_at(i) is the key of entry i.
+template <class KeyAt>
+__device__ Run run_ending_at(const KeyAt& key_at, int64_t size, int64_t end) {
+  const auto key = key_at(end);
+  if (end + 1 < size && key_at(end + 1) == key) return {};
+  int64_t low = 0, high = end;  // the first entry with this key is in [low, high]
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (key_at(middle) < key) low = middle + 1;
+    else high = middle;
+  }
+  return {end + 1 - low, end};
+}
+
+/// One warp for each line of a tile.
+template <class D>
+struct WriteMode {
+  WriteOne<D> one;
+
+  __device__ void operator()(const Lines& lines, const SortedTile<Key<D>>& tile) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    for (int i = static_cast<int>(threadIdx.x) / kWarp; i < tile.lines && tile.first + i < lines.count();
+         i += kTileThreads / kWarp) {
+      const Key<D>* const keys = tile.keys + i * tile.width;
+      Run mine;
+      for (int64_t end = lane; end < lines.size; end += kWarp)
+        mine = mine.best(run_ending_at([=](int64_t k) { return keys[k]; }, lines.size, end));
+      mine = warp_reduce(mine, [](const Run& a, const Run& b) { return a.best(b); });
+      if (lane == 0) one.write(lines, tile.first + i, tile.places[i * tile.width + mine.end]);
+    }
+  }
+};
+
+/// One block for each line that was sorted.
+template <class D>
+__global__ void write_mode_kernel(Lines lines, Places places, WriteOne<D> one) {
+  for (int64_t line = blockIdx.x; line < lines.count(); line += gridDim.x) {
+    const int64_t begin = line * lines.size;
+    const auto key_at = [=](int64_t k) { return key_of(one.x[lines.place(line, places[begin + k] - begin)], false); };
+    Run mine;
+    for (int64_t end = threadIdx.x; end < lines.size; end += kThreads)
+      mine = mine.best(run_ending_at(key_at, lines.size, end));
+    mine = block_reduce<kThreads>(mine, [](const Run& a, const Run& b) { return a.best(b); });
+    if (threadIdx.x == 0) one.write(lines, line, places[begin + mine.end] - begin);
+  }
+}
+
+template <class T>
+void mode(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out, DenseTensor& indices) {
+  using D = sortable_t<T>;
+  const Lines lines = lines_along(ctx, x.dims(), axis);
+  if (x.numel() == 0) return;
+  const DeviceScope scope(out.device().index);
+  const WriteOne<D> one{elements<const D>(x), elements<D>(out), elements<int64_t>(indices)};
+  if (lines.size <= kTile) return sort_tiles(ctx, one.x, lines, false, WriteMode<D>{one});
+  const DeviceSort<D, Lines> sorted(ctx, one.x, lines, false);
+  launch(ctx, write_mode_kernel<D>, grid_for(lines.count() * kThreads, kThreads), kThreads, lines, sorted.places(),
+         one);
+}
+
+}  // namespace
+
+void register_sort(int backend) {
+  for_types(AllTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("argsort", backend, dtype_of<T>, &argsort<T>);
+    register_kernel("topk", backend, dtype_of<T>, &topk<T>);
+    register_kernel("kthvalue", backend, dtype_of<T>, &kthvalue<T>);
+    register_kernel("mode", backend, dtype_of<T>, &mode<T>);
+  });
+}
+
+}  // namespace shard::cuda
