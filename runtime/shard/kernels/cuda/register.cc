@@ -24,12 +24,15 @@ void register_cuda_kernels() {
   cuda::register_cast(backend);
   cuda::register_communication(backend);
   cuda::register_creation(backend);
+  cuda::register_cross_entropy(backend);
   cuda::register_random(backend);
   cuda::register_logic(backend);
   cuda::register_reduce(backend);
+  cuda::register_rope(backend);
   cuda::register_softmax(backend);
   cuda::register_transpose(backend);
   cuda::register_matmul(backend);
+  cuda::register_norm(backend);
   cuda::register_gather(backend);
   cuda::register_moving(backend);
   cuda::register_running(backend);
