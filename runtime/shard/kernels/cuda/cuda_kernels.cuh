@@ -4,6 +4,7 @@
 namespace shard::cuda {
 
 void register_elementwise(int backend);
+void register_embedding(int backend);
 void register_transcendental(int backend);
 void register_activation(int backend);
 void register_fill(int backend);
@@ -27,6 +28,7 @@ void register_rope(int backend);
 void register_softmax(int backend);
 void register_transpose(int backend);
 void register_matmul(int backend);
+void register_nll_loss(int backend);
 void register_norm(int backend);
 void register_gather(int backend);
 void register_moving(int backend);

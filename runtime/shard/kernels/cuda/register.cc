@@ -9,6 +9,7 @@ void register_cuda_kernels() {
   const int backend = find_backend("cuda");
   if (backend < 0) return;
   cuda::register_elementwise(backend);
+  cuda::register_embedding(backend);
   cuda::register_transcendental(backend);
   cuda::register_activation(backend);
   cuda::register_fill(backend);
@@ -32,6 +33,7 @@ void register_cuda_kernels() {
   cuda::register_softmax(backend);
   cuda::register_transpose(backend);
   cuda::register_matmul(backend);
+  cuda::register_nll_loss(backend);
   cuda::register_norm(backend);
   cuda::register_gather(backend);
   cuda::register_moving(backend);
