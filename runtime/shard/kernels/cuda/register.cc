@@ -22,6 +22,7 @@ void register_cuda_kernels() {
   cuda::register_scalar(backend);
   cuda::register_special(backend);
   cuda::register_unary_grad(backend);
+  cuda::register_batch_norm(backend);
   cuda::register_cast(backend);
   cuda::register_communication(backend);
   cuda::register_creation(backend);
@@ -33,6 +34,7 @@ void register_cuda_kernels() {
   cuda::register_softmax(backend);
   cuda::register_transpose(backend);
   cuda::register_matmul(backend);
+  cuda::register_image_norm(backend);
   cuda::register_nll_loss(backend);
   cuda::register_norm(backend);
   cuda::register_gather(backend);
