@@ -115,4 +115,26 @@ inline std::string box_text(const char* op, const ArgumentPlace& boxes, int64_t 
                      value, boxes.index_text(i));
 }
 
+/// A label `value` at element `i` of a cross entropy that is none of `classes` and not ignore_index.
+inline std::string class_outside_text(const char* op, const ArgumentPlace& label, int64_t i, int64_t value,
+                                      int64_t classes, int64_t ignore_index) {
+  return fmt::format(
+      "[{}] label has the class {} at element {}, but there are {} classes and ignore_index is {} (label is {})", op,
+      value, label.index_text(i), classes, ignore_index, label.global_text());
+}
+
+/// The same in nll_loss.
+inline std::string label_outside_text(const char* op, const ArgumentPlace& label, int64_t i, int64_t value,
+                                      int64_t classes, int64_t ignore_index) {
+  return fmt::format("[{}] label is {} at element {}, but must be from 0 to {}, or ignore_index, {} (label is {})", op,
+                     value, label.index_text(i), classes - 1, ignore_index, label.global_text());
+}
+
+/// A position id `value` at element `i` of rotary embeddings whose tables have `positions` positions.
+inline std::string position_outside_text(const char* op, const ArgumentPlace& ids, int64_t i, int64_t value,
+                                         int64_t positions) {
+  return fmt::format("[{}] position_ids has {}, but sin and cos have the positions 0 to {} (element {} of {})", op,
+                     value, positions - 1, ids.index_text(i), ids.global_text());
+}
+
 }  // namespace shard

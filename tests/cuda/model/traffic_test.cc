@@ -4,7 +4,7 @@
 #include <regex>
 #include <sstream>
 
-#include "../cuda_case.h"
+#include "../kernel_call.h"
 #include "access.h"
 #include "support/source_dir.h"
 
@@ -53,20 +53,10 @@ std::vector<Formula> formulas_of(const std::string& file) {
   return found;
 }
 
-using In = const DenseTensor&;
-
-/// Calls kernel `name`, whose parameters are P.
-template <class... P>
-void run_kernel(const char* name, Device device, DType dtype, std::type_identity_t<P>... arguments) {
-  const OpContext ctx{name};
-  kernel_table(name).find<void(const OpContext&, P...)>(ctx, device, dtype).function(ctx, arguments...);
-}
-
 /// Calls a formula on `x`, which is each of its inputs.
 void run_formula(const Formula& f, Device device, In x, DenseTensor& out) {
   const char* const name = f.name.c_str();
   const DType t = x.dtype();
-  using Out = DenseTensor&;
   switch (f.inputs * 10 + f.numbers) {
     case 10: return run_kernel<In, Out>(name, device, t, x, out);
     case 11: return run_kernel<In, float, Out>(name, device, t, x, 0.5f, out);
@@ -135,7 +125,6 @@ TEST_CASE("kernels of formulas read and write each byte once, in accesses withou
 TEST_CASE("kernels of several dtypes or outputs read and write each byte once, in accesses without gaps") {
   if (!is_logged()) return;
   const Device device = *cuda_device();
-  using Out = DenseTensor&;
   const Dims dims{kCount};
   for (const DType t : {DType::float32, DType::bfloat16, DType::float64}) {
     INFO(to_string(t));
@@ -201,5 +190,33 @@ TEST_CASE("steps of optimisers read and write each byte once, many parameters in
     step();
     wait_for(device);
     CHECK(cuda_host::end_log().size() == 1);
+  }
+}
+
+TEST_CASE("normalisations and cross entropies of rows read and write each byte once") {
+  if (!is_logged()) return;
+  const Device device = *cuda_device();
+  for (const DType t : {DType::float32, DType::bfloat16}) {
+    for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{3000, 512}, {700, 1024}, {500, 4096}}) {
+      INFO(rows << " rows of " << width << " in " << to_string(t));
+      const int64_t bytes = rows * width * static_cast<int64_t>(size_of(t));
+      const DenseTensor x = on(device, {rows, width}, t), weight = on(device, {width}, t);
+      const DenseTensor label = on(device, {rows, 1}, DType::int64);
+      DenseTensor out = DenseTensor::allocate(device, {{rows, width}, t}),
+                  loss = DenseTensor::allocate(device, {{rows, 1}, t});
+      DenseTensor mean = DenseTensor::allocate(device, {{rows}, DType::float32}),
+                  variance = DenseTensor::allocate(device, {{rows}, DType::float32});
+      check_traffic(device, bytes, bytes + rows * 8, [&] {
+        run_kernel<In, In, In, float, int, Out, Out, Out>("layer_norm", device, t, x, weight, weight, 1e-5f, 1, out,
+                                                          mean, variance);
+      });
+      check_traffic(device, bytes, bytes + rows * 4, [&] {
+        run_kernel<In, In, float, Out, Out>("rms_norm", device, t, x, weight, 1e-5f, out, variance);
+      });
+      check_traffic(device, bytes + rows * 8, bytes, [&] {
+        run_kernel<In, In, bool, bool, bool, int, int, Out, Out>("cross_entropy_with_softmax", device, t, x, label,
+                                                                 false, true, true, -100, 1, out, loss);
+      });
+    }
   }
 }

@@ -98,10 +98,9 @@ void check_labels(const OpContext& ctx, const DenseTensor& label, int64_t classe
     return value != ignore_index && (value < 0 || value >= classes);
   });
   if (wrong == label.numel()) return;
-  fail_check(ErrorCode::out_of_range,
-             "[{}] label is {} at element {}, but must be from 0 to {}, or ignore_index, {} (label is {})", ctx.op,
-             integer_at(label, wrong), index_text(ctx, 1, label, wrong), classes - 1, ignore_index,
-             global_text(ctx, 1, label));
+  fail_check(
+      ErrorCode::out_of_range, "{}",
+      label_outside_text(ctx.op, ArgumentPlace(ctx, 1, label), wrong, integer_at(label, wrong), classes, ignore_index));
 }
 
 /// Element i of the label, whose batch index is i / places, belongs to element `at` of the input.

@@ -1,5 +1,4 @@
-// Helpers of normalisations and their gradients: elements in double, scale and bias, and the modes
-// of batch_norm.
+// Helpers of normalisations and their gradients: elements in double, rows, scale and bias.
 #pragma once
 
 #include <string>
@@ -8,6 +7,7 @@
 #include "shard/core/dense_tensor.h"
 #include "shard/core/op_context.h"
 #include "shard/kernels/cpu/axis.h"
+#include "shard/kernels/cpu/channels.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/value.h"
 
@@ -76,15 +76,5 @@ struct NormRows {
     return all;
   }
 };
-
-/// The channel dim of x.
-inline int channel_axis(const DenseTensor& x, const std::string& data_format) {
-  return data_format[1] == 'C' ? 1 : x.dims().rank() - 1;
-}
-
-/// True where batch_norm normalises with the running statistics, which are then constants.
-inline bool takes_given_statistics(bool is_test, bool use_global_stats, bool trainable_statistics) {
-  return use_global_stats || (is_test && !trainable_statistics);
-}
 
 }  // namespace shard::cpu

@@ -2,10 +2,10 @@
 // itself is in attention.cc.
 #include <vector>
 
-#include "shard/kernels/cpu/data_check.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
+#include "shard/kernels/data_text.h"
 
 namespace shard::cpu {
 namespace {
@@ -89,9 +89,8 @@ void check_positions(const OpContext& ctx, size_t input, const DenseTensor& ids,
   for (int64_t i = 0; i < ids.numel(); ++i) {
     const int64_t id = ids.data<int64_t>()[i];
     if (id >= 0 && id < positions) continue;
-    fail_check(ErrorCode::out_of_range,
-               "[{}] position_ids has {}, but sin and cos have the positions 0 to {} (element {} of {})", ctx.op, id,
-               positions - 1, index_text(ctx, input, ids, i), global_text(ctx, input, ids));
+    fail_check(ErrorCode::out_of_range, "{}",
+               position_outside_text(ctx.op, ArgumentPlace(ctx, input, ids), i, id, positions));
   }
 }
 

@@ -15,7 +15,6 @@
 
 #include "shard/core/independent.h"
 #include "shard/kernels/cpu/axis.h"
-#include "shard/kernels/cpu/data_check.h"
 #include "shard/kernels/cpu/fold.h"
 #include "shard/kernels/cpu/functions.h"
 #include "shard/kernels/cpu/index.h"
@@ -274,10 +273,8 @@ void check_labels(const OpContext& ctx, size_t input, const DenseTensor& label, 
   for (int64_t i = 0; i < label.numel(); ++i) {
     const int64_t value = integer_at(label, i);
     if (value == ignore_index || (value >= 0 && value < classes)) continue;
-    fail_check(
-        ErrorCode::out_of_range,
-        "[{}] label has the class {} at element {}, but there are {} classes and ignore_index is {} (label is {})",
-        ctx.op, value, index_text(ctx, input, label, i), classes, ignore_index, global_text(ctx, input, label));
+    fail_check(ErrorCode::out_of_range, "{}",
+               class_outside_text(ctx.op, ArgumentPlace(ctx, input, label), i, value, classes, ignore_index));
   }
 }
 

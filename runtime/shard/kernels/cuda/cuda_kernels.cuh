@@ -4,6 +4,7 @@
 namespace shard::cuda {
 
 void register_elementwise(int backend);
+void register_embedding(int backend);
 void register_transcendental(int backend);
 void register_activation(int backend);
 void register_attention(int backend);
@@ -21,14 +22,20 @@ void register_scalar(int backend);
 void register_special(int backend);
 void register_unary_grad(int backend);
 void register_logic(int backend);
+void register_batch_norm(int backend);
 void register_cast(int backend);
 void register_communication(int backend);
 void register_creation(int backend);
+void register_cross_entropy(int backend);
 void register_random(int backend);
 void register_reduce(int backend);
+void register_rope(int backend);
 void register_softmax(int backend);
 void register_transpose(int backend);
 void register_matmul(int backend);
+void register_image_norm(int backend);
+void register_nll_loss(int backend);
+void register_norm(int backend);
 void register_gather(int backend);
 void register_moving(int backend);
 void register_running(int backend);

@@ -7,7 +7,7 @@
 //   template <class Line> __device__ void operator()(const Line& line) const;
 // A Line has `size` elements and is number `index` of all lines. line.each(f) calls f(i, values) for elements of this thread,
 // whose N values are in the type of arithmetic; line.write(out, f) stores f(i, values) there; line.reduce combines what all threads of the
-// line have; line.leads() is true in one of them.
+// line have; line.leads() is true in one of them, and line.element(n, k) reads element k of input n again.
 #pragma once
 
 #include "shard/kernels/cuda/cuda_types.cuh"
@@ -57,22 +57,43 @@ class Row {
   }
   __device__ bool leads() const { return threadIdx.x == 0; }
 
+  __device__ Math element(int n, int64_t k) const { return load(from_[n][k]); }
+
   template <class F>
   __device__ void each(F f) const {
-    visit([&](int64_t at, const T(&pieces)[N][Width]) {
+    each_piece([&](int64_t at, int, const Math(&values)[N][Width]) {
 #pragma unroll
-      for (int w = 0; w < Width; ++w) call(f, at, pieces, w);
+      for (int w = 0; w < Width; ++w) call(f, at, values, w);
     });
   }
   template <class F>
   __device__ void write(T* out, F f) const {
-    T* const to = out + index * size;
-    visit([&](int64_t at, const T(&pieces)[N][Width]) {
-      T results[Width];
+    each_piece([&](int64_t at, int, const Math(&values)[N][Width]) {
+      Math results[Width];
 #pragma unroll
-      for (int w = 0; w < Width; ++w) results[w] = store<T>(call(f, at, pieces, w));
-      store_elements(to, at / Width, results);
+      for (int w = 0; w < Width; ++w) results[w] = call(f, at, values, w);
+      write_piece(out, at, results);
     });
+  }
+  /// Calls f(at, chunk, values) for the pieces of this thread: Width neighbours of each input from element `at` on. The chunks of a
+  /// cached line are numbered, so that arrays of the caller that have an element for each stay in registers.
+  template <class F>
+  __device__ void each_piece(F f) const {
+    visit([&](int64_t at, int chunk, const T(&pieces)[N][Width]) {
+      Math values[N][Width];
+#pragma unroll
+      for (int n = 0; n < N; ++n) {
+#pragma unroll
+        for (int w = 0; w < Width; ++w) values[n][w] = load(pieces[n][w]);
+      }
+      f(at, chunk, values);
+    });
+  }
+  __device__ void write_piece(T* out, int64_t at, const Math (&numbers)[Width]) const {
+    T results[Width];
+#pragma unroll
+    for (int w = 0; w < Width; ++w) results[w] = store<T>(numbers[w]);
+    store_elements(out + index * size, at / Width, results);
   }
   template <class A, class F>
   __device__ A reduce(A value, F combine) const {
@@ -90,10 +111,10 @@ class Row {
     }
   }
   template <class F>
-  static __device__ auto call(F& f, int64_t at, const T (&pieces)[N][Width], int w) {
+  static __device__ auto call(F& f, int64_t at, const Math (&pieces)[N][Width], int w) {
     Math values[N];
 #pragma unroll
-    for (int n = 0; n < N; ++n) values[n] = load(pieces[n][w]);
+    for (int n = 0; n < N; ++n) values[n] = pieces[n][w];
     return f(at + w, values);
   }
   template <class F>
@@ -102,14 +123,14 @@ class Row {
 #pragma unroll
       for (int c = 0; c < Chunks; ++c) {
         const int64_t at = (int64_t{c} * Threads + threadIdx.x) * Width;
-        if (at < size) f(at, kept_[c]);
+        if (at < size) f(at, c, kept_[c]);
       }
     } else {
       for (int64_t at = int64_t{threadIdx.x} * Width; at < size; at += int64_t{Threads} * Width) {
         T pieces[N][Width];
 #pragma unroll
         for (int n = 0; n < N; ++n) read(from_[n] + at, pieces[n]);
-        f(at, pieces);
+        f(at, 0, pieces);
       }
     }
   }
@@ -131,6 +152,7 @@ class Column {
     for (int n = 0; n < N; ++n) from_[n] = from[n] + base_;
   }
   __device__ bool leads() const { return true; }
+  __device__ Math element(int n, int64_t k) const { return load(from_[n][k * inner_]); }
 
   template <class F>
   __device__ void each(F f) const {

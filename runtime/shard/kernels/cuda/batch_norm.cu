@@ -1,0 +1,189 @@
+// batch_norm and its gradient on CUDA: sums of channels, then what they do to each element.
+#include "shard/kernels/cpu/channels.h"
+#include "shard/kernels/cuda/channels.cuh"
+#include "shard/kernels/cuda/cuda_kernels.cuh"
+#include "shard/kernels/registry.h"
+
+namespace shard::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+/// x as images by channel; where channels are neighbours all places are those of one image.
+ChannelShape batch_shape(const DenseTensor& x, int axis) {
+  const Dims& dims = x.dims();
+  ChannelShape shape{dims.numel(0, axis), dims[axis], dims.numel(axis + 1, dims.rank()), false};
+  if (shape.places == 1) shape = {1, shape.channels, shape.images, true};
+  split_places(shape);
+  return shape;
+}
+
+/// What is done with the statistics of a channel: all of [channels].
+template <class T>
+struct BatchStatistics {
+  using M = math_t<T>;
+  const M* parts;  // of Moments; null where the given statistics are used
+  PartsOfUnit of_channel;
+  const M *mean, *variance;
+  M *mean_out, *variance_out, *saved_mean, *saved_variance;
+  ColumnNumbers<T> scale, bias;
+  M momentum, epsilon;
+  bool learns;
+  ChannelAffine<T> affine;
+};
+
+/// A warp for each channel.
+template <class T>
+__global__ void use_statistics(BatchStatistics<T> s, int64_t channels) {
+  using M = math_t<T>;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x / kWarp;
+  for (int64_t c = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; c < channels; c += step) {
+    Moments<M> all{0, 0, 0};
+    if (s.parts != nullptr) all = s.of_channel.sum(MomentSums<T>{}, s.parts, c * s.of_channel.inner);
+    if (threadIdx.x % kWarp != 0) continue;
+    const M old_mean = s.mean[c], old_variance = s.variance[c];
+    M mean = old_mean, variance = old_variance;
+    if (s.parts != nullptr) {
+      mean = all.count == 0 ? M(NAN) : all.mean;
+      variance = all.squares / all.count;
+    }
+    s.mean_out[c] = s.learns ? old_mean * s.momentum + mean * (M(1) - s.momentum) : old_mean;
+    s.variance_out[c] = s.learns ? old_variance * s.momentum + variance * (M(1) - s.momentum) : old_variance;
+    const M inverse = M(1) / ::sqrt(variance + s.epsilon);
+    s.saved_mean[c] = mean;
+    s.saved_variance[c] = inverse;
+    M factor[1], offset[1];
+    s.scale.read(c, factor);
+    s.bias.read(c, offset);
+    M* const table = s.affine.table + c;
+    table[0] = mean;
+    table[s.affine.count] = inverse * factor[0];
+    table[2 * s.affine.count] = offset[0];
+  }
+}
+
+unsigned blocks_of_warps(int64_t warps) { return grid_for(warps * kWarp, kThreads); }
+
+template <class T>
+void batch_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& mean, const DenseTensor& variance,
+                const DenseTensor& scale, const DenseTensor& bias, bool is_test, float momentum, float epsilon,
+                const std::string& data_format, bool use_global_stats, bool trainable_statistics, DenseTensor& out,
+                DenseTensor& mean_out, DenseTensor& variance_out, DenseTensor& saved_mean,
+                DenseTensor& saved_variance) {
+  using D = device_t<T>;
+  using M = math_t<D>;
+  const bool given = cpu::takes_given_statistics(is_test, use_global_stats, trainable_statistics);
+  if (!given) refuse_reducer(ctx, "x");
+  const ChannelShape shape = batch_shape(x, cpu::channel_axis(x, data_format));
+  if (shape.channels == 0) return;
+  const DeviceScope scope(out.device().index);
+  const int64_t channels = shape.channels, states = shape.lines() * shape.parts;
+  const Scratch table(3 * sizeof(M) * static_cast<size_t>(channels)),
+      parts(sizeof(Moments<M>) * static_cast<size_t>(given ? 1 : std::max<int64_t>(states, 1)));
+  M* const moments = static_cast<M*>(parts.data());
+  const D* const from = elements<const D>(x);
+  if (!given) launch_sums(ctx, MomentSums<D>{{from}}, shape, moments);
+  // With an empty batch the running statistics do not change.
+  const bool learns = !given && ctx.input_box(0, x).global.numel() != 0;
+  const ChannelAffine<D> affine{{from}, elements<D>(out), static_cast<M*>(table.data()), channels};
+  const BatchStatistics<D> statistics{given ? nullptr : moments,
+                                      {shape.images, channels * shape.parts, shape.parts},
+                                      elements<const M>(mean),
+                                      elements<const M>(variance),
+                                      elements<M>(mean_out),
+                                      elements<M>(variance_out),
+                                      elements<M>(saved_mean),
+                                      elements<M>(saved_variance),
+                                      {scale, 1},
+                                      {bias, 0},
+                                      momentum,
+                                      epsilon,
+                                      learns,
+                                      affine};
+  launch(ctx, use_statistics<D>, blocks_of_warps(channels), kThreads, statistics, channels);
+  launch_apply(ctx, affine, shape);
+}
+
+template <class T>
+struct BatchGradients {
+  using M = math_t<T>;
+  const M* parts;  // of GradState
+  PartsOfUnit of_channel;
+  const M *mean, *inverse;
+  ColumnNumbers<T> scale;
+  M *scale_grad, *bias_grad;  // or null
+  bool constants;             // mean and inverse
+  M count;
+  ChannelAffineGrad<T> affine;
+};
+
+/// A warp for each channel.
+template <class T>
+__global__ void use_gradients(BatchGradients<T> s, int64_t channels) {
+  using M = math_t<T>;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x / kWarp;
+  for (int64_t c = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; c < channels; c += step) {
+    const GradState<M> all = s.of_channel.sum(ChannelGradSums<T>{}, s.parts, c * s.of_channel.inner);
+    if (threadIdx.x % kWarp != 0) continue;
+    const M inverse = s.inverse[c], normal = all.normal * inverse;
+    if (s.scale_grad != nullptr) s.scale_grad[c] = normal;
+    if (s.bias_grad != nullptr) s.bias_grad[c] = all.plain;
+    M factor[1];
+    s.scale.read(c, factor);
+    const M gain = inverse * factor[0], along = s.constants ? M(0) : all.plain / s.count;
+    const M across = s.constants ? M(0) : normal / s.count;
+    M* const table = s.affine.table + c;
+    table[0] = s.mean[c];
+    table[s.affine.count] = gain;
+    table[2 * s.affine.count] = along * gain;
+    table[3 * s.affine.count] = inverse * across * gain;
+  }
+}
+
+/// As layer_norm_grad in each channel; where the statistics are constants, no means are subtracted.
+template <class T>
+void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor&,
+                     const DenseTensor& saved_mean, const DenseTensor& saved_variance, const DenseTensor& out_grad,
+                     const std::string& data_format, bool is_test, bool use_global_stats, bool trainable_statistics,
+                     DenseTensor& x_grad, DenseTensor& scale_grad, DenseTensor& bias_grad) {
+  using D = device_t<T>;
+  using M = math_t<D>;
+  const bool constants = cpu::takes_given_statistics(is_test, use_global_stats, trainable_statistics);
+  if (!constants) refuse_reducer(ctx, "x");
+  const int axis = cpu::channel_axis(x, data_format);
+  const ChannelShape shape = batch_shape(x, axis);
+  const int64_t channels = shape.channels;
+  if (channels == 0) return;
+  const DeviceScope scope(x.device().index);
+  const Scratch table(4 * sizeof(M) * static_cast<size_t>(channels)),
+      parts(sizeof(GradState<M>) * static_cast<size_t>(std::max<int64_t>(shape.lines() * shape.parts, 1)));
+  M* const sums = static_cast<M*>(parts.data());
+  const D *const from = elements<const D>(x), *const grad = elements<const D>(out_grad);
+  launch_sums(ctx, ChannelGradSums<D>{{from, grad}, elements<const M>(saved_mean), 1, channels}, shape, sums);
+  const Dims global = ctx.input_box(0, x).global;
+  const ChannelAffineGrad<D> affine{
+      {from, grad}, x_grad.defined() ? elements<D>(x_grad) : nullptr, static_cast<M*>(table.data()), channels};
+  const BatchGradients<D> gradients{sums,
+                                    {shape.images, channels * shape.parts, shape.parts},
+                                    elements<const M>(saved_mean),
+                                    elements<const M>(saved_variance),
+                                    {scale, 1},
+                                    scale_grad.defined() ? elements<M>(scale_grad) : nullptr,
+                                    bias_grad.defined() ? elements<M>(bias_grad) : nullptr,
+                                    constants,
+                                    static_cast<M>(global.numel(0, axis) * global.numel(axis + 1, global.rank())),
+                                    affine};
+  launch(ctx, use_gradients<D>, blocks_of_warps(channels), kThreads, gradients, channels);
+  if (x_grad.defined()) launch_apply(ctx, affine, shape);
+}
+
+}  // namespace
+
+void register_batch_norm(int backend) {
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("batch_norm", backend, dtype_of<T>, &batch_norm<T>);
+    register_kernel("batch_norm_grad", backend, dtype_of<T>, &batch_norm_grad<T>);
+  });
+}
+
+}  // namespace shard::cuda
