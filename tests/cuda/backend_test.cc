@@ -1,5 +1,7 @@
 // The CUDA backend: the conformance tests, its status, threads and errors. Special cases of a kernel are tested in
 // the file of its kind.
+#include <fmt/format.h>
+
 #include <thread>
 
 #include "cuda_case.h"
@@ -42,15 +44,20 @@ TEST_CASE("threads use a device side by side") {
   }
 }
 
-TEST_CASE("a failed allocation is an Error of code device that names the call") {
+TEST_CASE("a failed allocation is an Error of code device that says what was asked, held and free") {
   const auto device = cuda_device();
   if (!device) return;
+  const DenseTensor held = DenseTensor::allocate(*device, {{1000}, DType::float32});
   try {
     DenseTensor::allocate(*device, {{int64_t{1} << 50}, DType::uint8});
     FAIL("2^50 bytes were allocated");
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::device);
-    CHECK(std::string(error.what()).find("cudaMallocAsync") != std::string::npos);
+    const std::string text = error.what();
+    CHECK(text.find(fmt::format("cudaMallocAsync of {} bytes on {} failed", int64_t{1} << 50, to_string(*device))) !=
+          std::string::npos);
+    CHECK(text.find("Tensors of this process hold 0 bytes") == std::string::npos);
+    CHECK(text.find("are free") != std::string::npos);
   }
   const DenseTensor x = random_tensor({8}, DType::float32, 3);
   Kernel<>{"add"}.compare(*device, {x, x}, x.meta());  // the error is not reported again

@@ -247,6 +247,13 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
   return cudaSuccess;
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
+/// The pool of the current device keeps nothing that is free.
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void* value) {
+  size_t free = 0, total = 0;
+  cuda_host::device_memory(current_device, free, total);
+  *static_cast<uint64_t*>(value) = total - free;
+  return cudaSuccess;
+}
 
 cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t handle) {
   const std::lock_guard lock(mutex());

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "shard/core/cuda/data_error.cuh"
 #include "shard/core/cuda/staging.h"
 #include "shard/core/device.h"
+#include "shard/core/error.h"
 
 namespace shard {
 namespace {
@@ -56,13 +58,31 @@ void keep_pool(int index) {
   });
 }
 
+/// Why there is no memory: what the process holds of the device, what of it is unused, and what is free.
+[[noreturn]] void fail_allocation(cudaError_t status, int index, size_t bytes) {
+  cudaGetLastError();  // otherwise the next launch would report this error again
+  size_t free = 0, total = 0;
+  uint64_t used = 0, reserved = 0;
+  cudaMemPool_t pool = nullptr;
+  cudaMemGetInfo(&free, &total);
+  if (cudaDeviceGetDefaultMemPool(&pool, index) == cudaSuccess) {
+    cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used);
+    cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved);
+  }
+  fail(ErrorCode::device,
+       "cudaMallocAsync of {} bytes on cuda:{} failed: {} ({}). Tensors of this process hold {} bytes there, its pool {} "
+       "more, and {} of {} are free",
+       bytes, index, cudaGetErrorString(status), cudaGetErrorName(status), used, reserved - std::min(used, reserved), free,
+       total);
+}
+
 void* allocate(int index, size_t bytes) {
   if (bytes == 0) return nullptr;
   const DeviceScope scope(index);
   keep_pool(index);
   void* data = nullptr;
   const cudaError_t status = cudaMallocAsync(&data, bytes, stream());
-  if (status != cudaSuccess) check(status, fmt::format("cudaMallocAsync of {} bytes on cuda:{}", bytes, index).c_str());
+  if (status != cudaSuccess) fail_allocation(status, index, bytes);
   return data;
 }
 

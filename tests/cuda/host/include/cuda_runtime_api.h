@@ -43,7 +43,11 @@ enum cudaDeviceAttr {
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
   cudaDevAttrL2CacheSize = 38
 };
-enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
+enum cudaMemPoolAttr {
+  cudaMemPoolAttrReleaseThreshold = 4,
+  cudaMemPoolAttrReservedMemCurrent = 5,
+  cudaMemPoolAttrUsedMemCurrent = 7
+};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 using cudaStream_t = struct CUstream_st*;
@@ -70,6 +74,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value);
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value);
 cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream);
 cudaError_t cudaMallocHost(void** data, size_t bytes);
