@@ -70,10 +70,11 @@ void keep_pool(int index) {
     cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved);
   }
   fail(ErrorCode::device,
-       "cudaMallocAsync of {} bytes on cuda:{} failed: {} ({}). Tensors of this process hold {} bytes there, its pool {} "
+       "cudaMallocAsync of {} bytes on cuda:{} failed: {} ({}). Tensors of this process hold {} bytes there, its pool "
+       "{} "
        "more, and {} of {} are free",
-       bytes, index, cudaGetErrorString(status), cudaGetErrorName(status), used, reserved - std::min(used, reserved), free,
-       total);
+       bytes, index, cudaGetErrorString(status), cudaGetErrorName(status), used, reserved - std::min(used, reserved),
+       free, total);
 }
 
 void* allocate(int index, size_t bytes) {
