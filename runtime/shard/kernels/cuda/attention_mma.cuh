@@ -162,7 +162,7 @@ __device__ void add_terms_that_weigh(LaneTile<Width>& sums, const LaneTile<Terms
         for (int d = 0; d < 2; ++d) {
           const uint16_t bits = line[n * 8 + d];
           T value;
-          memcpy(&value, &bits, sizeof(value));
+          memcpy(static_cast<void*>(&value), &bits, sizeof(value));
           if (low != 0.0f) sums[n][d] += low * load(value);
           if (high != 0.0f) sums[n][2 + d] += high * load(value);
         }
