@@ -21,8 +21,8 @@ __device__ __forceinline__ unsigned take_pair(float& low, float& high) {
 template <class T>
 __device__ inline float multiply_pairs(unsigned x, unsigned y) {
   T a[2], b[2];
-  memcpy(a, &x, sizeof(x));
-  memcpy(b, &y, sizeof(y));
+  memcpy(static_cast<void*>(a), &x, sizeof(x));
+  memcpy(static_cast<void*>(b), &y, sizeof(y));
   return load(a[0]) * load(b[0]) + load(a[1]) * load(b[1]);
 }
 
