@@ -2,13 +2,16 @@
 // between the work of several threads.
 #pragma once
 
+#include <memory>
 #include <span>
+#include <string>
 
 #include "shard/core/box_view.h"
 #include "shard/core/device.h"
 #include "shard/core/dtype.h"
 #include "shard/core/export.h"
 #include "shard/core/reduce_type.h"
+#include "shard/kernels/device_group.h"
 
 namespace shard {
 
@@ -27,6 +30,13 @@ struct DeviceWork {
   void (*wait_for_mark)(int index, void* mark) = nullptr;
   /// May be called before the mark is reached. Does not throw.
   void (*free_mark)(void* mark) = nullptr;
+
+  // Optional, both or none: groups of devices that exchange data by themselves.
+  /// Names a group that is to be made; one member calls it and tells the others.
+  std::string (*make_group_id)() = nullptr;
+  /// Makes member `rank` of a group of `size`, on device `index`, when all members have called it. The devices are different.
+  std::unique_ptr<DeviceGroup> (*join_group)(int index, const std::string& id, int size, int rank,
+                                             const DeviceGroup::Poll& poll) = nullptr;
 };
 
 /// Adds the functions of a backend, so that tensors on its devices can be distributed and resharded. Throws invalid_argument where
