@@ -71,6 +71,16 @@ TEST_CASE("ranks on several devices, and on the host, exchange values") {
   });
 }
 
+TEST_CASE("every transition keeps values between ranks with a device each") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const int count = backend_of(*device).device_count();
+  const auto own = [&](int rank) { return Device{device->backend, static_cast<uint8_t>(rank)}; };
+  if (count >= 2) check_all_transitions({2}, {5, 4}, own);
+  if (count >= 3) check_all_transitions({3}, {2, 4}, own);  // with an empty shard
+  if (count >= 4) check_all_transitions({2, 2}, {3, 5}, own);
+}
+
 TEST_CASE("reductions on a device have the bits of those on the host, of every dtype and kind") {
   const auto device = cuda_device();
   if (!device) return;

@@ -38,6 +38,8 @@ class DeviceMark {
 
   /// Work that this thread issues to the mark's device, and to `device` where that is of the same kind, begins after the mark.
   void wait(Device device) const;
+  /// As DeviceWork has it; null on the host.
+  void* get() const { return mark_; }
 
  private:
   Device device_ = kCpu;

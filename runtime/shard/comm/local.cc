@@ -7,8 +7,10 @@
 #include <condition_variable>
 
 #include "shard/comm/buffers.h"
+#include "shard/comm/device_collective.h"
 #include "shard/core/dense_tensor.h"
 #include "shard/core/error.h"
+#include "shard/kernels/device_work.h"
 
 namespace shard {
 
@@ -35,12 +37,26 @@ struct LocalHub::Group {
     size_t left = 0;
   };
 
+  /// The members' devices as a group that exchanges data by itself; each member makes and uses its own entry.
+  struct Devices {
+    std::string id;
+    std::vector<std::unique_ptr<DeviceGroup>> of;
+  };
+
   explicit Group(std::vector<int> members) : members(std::move(members)) {}
+  ~Group() {
+    for (auto& [devices, connected] : device_groups) {
+      for (auto& member : connected.of) {
+        if (failed && member) member->abort();  // members of which some have ended may wait for each other forever
+      }
+    }
+  }
 
   const std::vector<int> members;
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<uint64_t, Round> rounds;  // by sequence
+  std::map<uint64_t, Round> rounds;                   // by sequence
+  std::map<std::vector<int>, Devices> device_groups;  // by the indices of the members' devices
   bool failed = false;
   std::string reason;
 };
@@ -145,6 +161,7 @@ class LocalOperation final : public Operation {
 
  private:
   using Group = LocalHub::Group;
+  using Clock = std::chrono::steady_clock;
 
   const Collective& post(size_t i) const { return *round_->posts[i]; }
   size_t members() const { return group_->members.size(); }
@@ -153,10 +170,80 @@ class LocalOperation final : public Operation {
     meet(lock, Group::posted);
     if (group_->failed) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
     for (size_t i = 0; i < members(); ++i) check_agreement(i);
+    if (have_own_devices()) return run_between_devices(lock);
     const CommunicationScope apart(c_.device);  // from kernels that were issued after the collective began
     follow(Group::posted);
     step(lock, Group::first_done, [&] { copy(); });
     if (c_.kind == CommKind::all_reduce) step(lock, Group::second_done, [&] { gather_reduced(); });
+  }
+
+  /// True where each member's buffers are on a device of its own, and these exchange data by themselves.
+  bool have_own_devices() const {
+    if (members() < 2 || c_.device == kCpu || device_work(c_.device)->join_group == nullptr) return false;
+    for (size_t i = 0; i < members(); ++i) {
+      if (post(i).device.backend != c_.device.backend) return false;
+      for (size_t k = 0; k < i; ++k) {
+        if (post(i).device == post(k).device) return false;
+      }
+    }
+    return true;
+  }
+
+  /// Members meet again when all have issued their part, so that no device waits for a part that never comes. A member that fails
+  /// first ends what its device is doing, and only then counts as done with the buffers of others.
+  void run_between_devices(std::unique_lock<std::mutex>& lock) {
+    Group::Devices& devices = devices_of_members();
+    std::unique_ptr<DeviceGroup>& mine = devices.of[me_];
+    ++round_->copying;
+    try {
+      lock.unlock();
+      check_sizes();
+      const DeviceGroup::Poll poll = [this, give_up = Clock::now() + hub_.timeout_] { check_peers(give_up); };
+      if (!mine) {
+        mine = device_work(c_.device)->join_group(c_.device.index, devices.id, static_cast<int>(members()),
+                                                  static_cast<int>(me_), poll);
+      }
+      shard::run_between_devices(*mine, c_, static_cast<int>(me_), static_cast<int>(members()),
+                                 round_->marks[me_][Group::posted], poll);
+      lock.lock();
+      reach(Group::first_done);
+      meet(lock, Group::first_done);
+    } catch (...) {
+      if (lock.owns_lock()) lock.unlock();
+      if (mine) mine->abort();
+      lock.lock();
+      --round_->copying;
+      group_->changed.notify_all();
+      throw;
+    }
+    --round_->copying;
+  }
+
+  Group::Devices& devices_of_members() const {
+    std::vector<int> indices;
+    for (size_t i = 0; i < members(); ++i) indices.push_back(post(i).device.index);
+    indices.push_back(c_.device.backend);
+    Group::Devices& devices = group_->device_groups[indices];
+    if (devices.of.empty()) {
+      devices.id = device_work(c_.device)->make_group_id();
+      devices.of.resize(members());
+    }
+    return devices;
+  }
+
+  /// Called while a member waits for the devices of others.
+  void check_peers(Clock::time_point give_up) {
+    std::unique_lock lock(group_->mutex);
+    if (group_->failed) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
+    if (Clock::now() > give_up) fail_timeout(lock, Group::first_done);
+  }
+
+  /// That members expect what the others send. Of other kinds, all sizes are among the facts that members agree on.
+  void check_sizes() const {
+    for (size_t i = 0; i < members(); ++i) {
+      if (c_.kind == CommKind::all_to_all) check_part(i);
+      if (c_.kind == CommKind::exchange) check_boxes(post(i), static_cast<int>(i), c_, static_cast<int>(me_));
+    }
   }
 
   void reach(Group::Stage stage) {
@@ -253,15 +340,20 @@ class LocalOperation final : public Operation {
     }
   }
 
+  /// Of an all-to-all: that this member expects as many bytes from member i as that one sends.
+  void check_part(size_t i) const {
+    const int64_t sent = post(i).sizes[me_], expected = c_.receive_sizes[i];
+    if (sent == expected) return;
+    shard::fail(ErrorCode::communication, "[{}] in {} rank {} expects {} bytes from rank {}, which sends {}",
+                c_.cause.op, c_.describe(), group_->members[me_], expected, group_->members[i], sent);
+  }
+
   void all_to_all() const {
     char* to = static_cast<char*>(c_.receive);
     for (size_t i = 0; i < members(); ++i) {
+      check_part(i);
       const Collective& peer = post(i);
       const int64_t bytes = c_.receive_sizes[i];
-      if (peer.sizes[me_] != bytes) {
-        shard::fail(ErrorCode::communication, "[{}] in {} rank {} expects {} bytes from rank {}, which sends {}",
-                    c_.cause.op, c_.describe(), group_->members[me_], bytes, group_->members[i], peer.sizes[me_]);
-      }
       size_t begin = 0;
       for (size_t k = 0; k < me_; ++k) begin += static_cast<size_t>(peer.sizes[k]);
       copy_from(i, begin, to, static_cast<size_t>(bytes));

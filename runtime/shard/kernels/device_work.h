@@ -2,13 +2,16 @@
 // between the work of several threads.
 #pragma once
 
+#include <memory>
 #include <span>
+#include <string>
 
 #include "shard/core/box_view.h"
 #include "shard/core/device.h"
 #include "shard/core/dtype.h"
 #include "shard/core/export.h"
 #include "shard/core/reduce_type.h"
+#include "shard/kernels/device_group.h"
 
 namespace shard {
 
@@ -32,6 +35,13 @@ struct DeviceWork {
   bool (*begin_communication)(int index) = nullptr;
   /// What this thread issues to device `index` later begins after what it issued for communication. Does not throw.
   void (*end_communication)(int index) = nullptr;
+
+  // Optional, both or none: groups of devices that exchange data by themselves.
+  /// Names a group that is to be made; one member calls it and tells the others.
+  std::string (*make_group_id)() = nullptr;
+  /// Makes member `rank` of a group of `size`, on device `index`, when all members have called it. The devices are different.
+  std::unique_ptr<DeviceGroup> (*join_group)(int index, const std::string& id, int size, int rank,
+                                             const DeviceGroup::Poll& poll) = nullptr;
 };
 
 /// Adds the functions of a backend, so that tensors on its devices can be distributed and resharded. Throws invalid_argument where

@@ -19,7 +19,7 @@
 namespace {
 
 using Work = std::function<void()>;
-constexpr int kDevices = 2;
+constexpr int kDevices = 4;
 constexpr size_t kMostPending =
     4096;  // then the oldest is run: memory that waits to be freed must not grow without end
 
@@ -170,6 +170,13 @@ cudaError_t launch(Grid grid, cudaStream_t stream) {
     run(grid);
   });
 }
+
+void run_until(cudaStream_t handle, const std::function<bool()>& done) {
+  const std::lock_guard lock(mutex());
+  while (!done() && !handle->pending.empty()) handle->run_one();
+}
+
+int stream_device(cudaStream_t handle) { return handle->device; }
 
 uint64_t synchronisations() { return waits; }
 

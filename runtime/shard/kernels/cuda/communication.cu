@@ -6,6 +6,7 @@
 #include "shard/core/error.h"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/cuda_types.cuh"
+#include "shard/kernels/cuda/nccl_groups.h"
 #include "shard/kernels/cuda/strided_copy.cuh"
 #include "shard/kernels/cuda/words.cuh"
 #include "shard/kernels/device_work.h"
@@ -156,15 +157,17 @@ void end_communication(int index) {
 }  // namespace
 
 void register_communication(int backend) {
-  register_device_work(backend, {.copy_box = copy_box_on_device,
-                                 .convert_floats = convert_floats_on_device,
-                                 .reduce_in_order = reduce_on_device,
-                                 .fill_identity = fill_identity_on_device,
-                                 .make_mark = make_mark,
-                                 .wait_for_mark = wait_for_mark,
-                                 .free_mark = free_mark,
-                                 .begin_communication = begin_communication,
-                                 .end_communication = end_communication});
+  DeviceWork work{.copy_box = copy_box_on_device,
+                  .convert_floats = convert_floats_on_device,
+                  .reduce_in_order = reduce_on_device,
+                  .fill_identity = fill_identity_on_device,
+                  .make_mark = make_mark,
+                  .wait_for_mark = wait_for_mark,
+                  .free_mark = free_mark,
+                  .begin_communication = begin_communication,
+                  .end_communication = end_communication};
+  add_nccl_groups(work);
+  register_device_work(backend, work);
 }
 
 }  // namespace shard::cuda

@@ -107,6 +107,10 @@ namespace cuda_host {
 
 /// Work that a library of the model issues to a stream. Errors of it are those of the stream's next synchronisation.
 cudaError_t submit(cudaStream_t stream, std::function<void()> work);
+/// Runs the work of a stream that was created, until `done`, or all of it. For work that needs that of another stream.
+void run_until(cudaStream_t stream, const std::function<bool()>& done);
+/// The device of a stream that was created.
+int stream_device(cudaStream_t stream);
 /// Issues a kernel.
 cudaError_t launch(Grid grid, cudaStream_t stream);
 /// How often this thread has waited for a device.

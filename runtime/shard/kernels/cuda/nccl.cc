@@ -1,0 +1,200 @@
+// Groups of CUDA devices that exchange data by NCCL (kernels/device_group.h).
+#include <nccl.h>
+
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "shard/core/cuda/cuda_call.cuh"
+#include "shard/core/error.h"
+#include "shard/kernels/cuda/nccl_groups.h"
+
+namespace shard::cuda {
+namespace {
+
+using Poll = DeviceGroup::Poll;
+
+void check_nccl(ncclResult_t result, const char* call, ncclComm_t communicator) {
+  if (result == ncclSuccess) return;
+  fail(result == ncclRemoteError ? ErrorCode::peer_failed : ErrorCode::device, "{} failed: {} ({})", call,
+       ncclGetErrorString(result), ncclGetLastError(communicator));
+}
+
+struct Reduction {
+  ncclDataType_t type;
+  ncclRedOp_t op;
+};
+
+std::optional<ncclDataType_t> number_type(DType dtype) {
+  switch (dtype) {
+    case DType::float32: return ncclFloat32;
+    case DType::float64: return ncclFloat64;
+    case DType::int32: return ncclInt32;
+    case DType::int64: return ncclInt64;
+    case DType::uint8: return ncclUint8;
+    case DType::bfloat16:  // NCCL rounds each sum to 16 bits
+    case DType::float16:
+    case DType::boolean: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+/// How NCCL makes what shard defines; nothing where it does not. Its largest of a NaN and a number may be the number, it truncates
+/// averages of integers differently, and multiplies floats by 1 / size before it adds them, which is exact for powers of 2.
+std::optional<Reduction> reduction(DType dtype, ReduceType type, int size) {
+  if (dtype == DType::boolean) {  // bytes of 0 and 1
+    const bool one_is_enough =
+        type == ReduceType::sum || type == ReduceType::avg || type == ReduceType::max || type == ReduceType::any;
+    return Reduction{ncclUint8, one_is_enough ? ncclMax : ncclMin};
+  }
+  const auto number = number_type(dtype);
+  if (!number) return std::nullopt;
+  const bool is_float = dtype == DType::float32 || dtype == DType::float64;
+  switch (type) {
+    case ReduceType::sum: return Reduction{*number, ncclSum};
+    case ReduceType::prod: return Reduction{*number, ncclProd};
+    case ReduceType::avg:
+      if (!is_float || !std::has_single_bit(static_cast<unsigned>(size))) return std::nullopt;
+      return Reduction{*number, ncclAvg};
+    case ReduceType::max:
+    case ReduceType::min:
+      if (is_float) return std::nullopt;
+      return Reduction{*number, type == ReduceType::max ? ncclMax : ncclMin};
+    case ReduceType::any:
+    case ReduceType::all: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+/// Its communicator does not block: a call may return before all members have made it, and NCCL then issues the work from a thread
+/// of its own, to which cudaStreamPerThread would be another stream. So the group has a stream, which also lets kernels run
+/// beside what it transfers.
+class NcclGroup final : public DeviceGroup {
+ public:
+  NcclGroup(int index, int size) : index_(index), size_(size) {}
+  ~NcclGroup() override {
+    if (communicator_ != nullptr) ncclCommDestroy(communicator_);
+    if (end_ != nullptr) cudaEventDestroy(end_);
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  NcclGroup(const NcclGroup&) = delete;
+  NcclGroup& operator=(const NcclGroup&) = delete;
+
+  /// Where it throws, the group can only be destroyed.
+  void join(const std::string& id, int rank, const Poll& poll) {
+    const DeviceScope scope(index_);
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    check(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming), "cudaEventCreate");
+    ncclUniqueId unique;
+    std::memcpy(static_cast<void*>(&unique), id.data(), sizeof(unique));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    try {
+      settle(ncclCommInitRankConfig(&communicator_, size_, unique, rank, &config), "ncclCommInitRankConfig", poll);
+    } catch (...) {
+      abort();
+      throw;
+    }
+  }
+
+  void begin_after(void* mark) override {
+    const DeviceScope scope(index_);
+    check(cudaStreamWaitEvent(stream_, static_cast<const Event*>(mark)->get(), 0), "cudaStreamWaitEvent");
+  }
+
+  void end() override {
+    const DeviceScope scope(index_);
+    check(cudaEventRecord(end_, stream_), "cudaEventRecord");
+    check(cudaStreamWaitEvent(stream(), end_, 0), "cudaStreamWaitEvent");
+  }
+
+  void all_gather(const void* send, void* receive, size_t bytes, const Poll& poll) override {
+    const DeviceScope scope(index_);
+    settle(ncclAllGather(send, receive, bytes, ncclUint8, communicator_, stream_), "ncclAllGather", poll);
+  }
+
+  void broadcast(void* data, size_t bytes, int root, const Poll& poll) override {
+    const DeviceScope scope(index_);
+    settle(ncclBroadcast(data, data, bytes, ncclUint8, root, communicator_, stream_), "ncclBroadcast", poll);
+  }
+
+  void transfer(std::span<const Part> sends, std::span<const Part> receives, const Poll& poll) override {
+    if (sends.empty() && receives.empty()) return;
+    const DeviceScope scope(index_);
+    check_nccl(ncclGroupStart(), "ncclGroupStart", communicator_);
+    ncclResult_t result = ncclSuccess;
+    for (const Part& part : sends) {
+      if (result == ncclSuccess) result = ncclSend(part.data, part.bytes, ncclUint8, part.peer, communicator_, stream_);
+    }
+    for (const Part& part : receives) {
+      if (result == ncclSuccess) result = ncclRecv(part.data, part.bytes, ncclUint8, part.peer, communicator_, stream_);
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    settle(result == ncclSuccess ? ended : result, "a group of ncclSend and ncclRecv", poll);
+  }
+
+  bool reduces(DType dtype, ReduceType type) const override { return reduction(dtype, type, size_).has_value(); }
+
+  void all_reduce(void* data, int64_t count, DType dtype, ReduceType type, const Poll& poll) override {
+    const DeviceScope scope(index_);
+    const Reduction how = *reduction(dtype, type, size_);
+    settle(ncclAllReduce(data, data, static_cast<size_t>(count), how.type, how.op, communicator_, stream_),
+           "ncclAllReduce", poll);
+  }
+
+  void reduce_scatter(const void* send, void* receive, int64_t count, DType dtype, ReduceType type,
+                      const Poll& poll) override {
+    const DeviceScope scope(index_);
+    const Reduction how = *reduction(dtype, type, size_);
+    settle(ncclReduceScatter(send, receive, static_cast<size_t>(count), how.type, how.op, communicator_, stream_),
+           "ncclReduceScatter", poll);
+  }
+
+  void abort() override {
+    if (communicator_ != nullptr) ncclCommAbort(std::exchange(communicator_, nullptr));
+  }
+
+ private:
+  /// Waits until NCCL has issued the work of a call, which returned `result`, to the stream.
+  void settle(ncclResult_t result, const char* call, const Poll& poll) const {
+    constexpr int kYields = 1000;  // the first call of a kind connects the devices, which takes long
+    for (int turn = 0; result == ncclSuccess || result == ncclInProgress; ++turn) {
+      check_nccl(ncclCommGetAsyncError(communicator_, &result), "ncclCommGetAsyncError", communicator_);
+      if (result == ncclSuccess) return;
+      if (result != ncclInProgress) break;
+      poll();
+      if (turn < kYields) std::this_thread::yield();
+      else std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    check_nccl(result, call, communicator_);
+  }
+
+  int index_, size_;
+  ncclComm_t communicator_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
+std::string make_group_id() {
+  ncclUniqueId id;
+  check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr);
+  return {reinterpret_cast<const char*>(&id), sizeof(id)};
+}
+
+std::unique_ptr<DeviceGroup> join_group(int index, const std::string& id, int size, int rank, const Poll& poll) {
+  auto group = std::make_unique<NcclGroup>(index, size);
+  group->join(id, rank, poll);
+  return group;
+}
+
+}  // namespace
+
+void add_nccl_groups(DeviceWork& work) {
+  work.make_group_id = make_group_id;
+  work.join_group = join_group;
+}
+
+}  // namespace shard::cuda

@@ -1,0 +1,52 @@
+// Devices that exchange data by themselves, without the host, as those of NCCL do.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+
+#include "shard/core/dtype.h"
+#include "shard/core/reduce_type.h"
+
+namespace shard {
+
+/// One member of a group of devices, each with one member. Members call the same functions in the same order, from one thread
+/// each. The functions issue work and return before it is done. They throw Error(device) or, for a failure of another member,
+/// Error(peer_failed).
+class DeviceGroup {
+ public:
+  /// Called again and again while the host waits for the other members; throws to give up.
+  using Poll = std::function<void()>;
+  /// Bytes that go to, or come from, member `peer`.
+  struct Part {
+    int peer;
+    void* data;
+    size_t bytes;
+  };
+
+  virtual ~DeviceGroup() = default;
+
+  /// What the group is given from here on begins after `mark` (DeviceWork::make_mark), and not after other work of the device.
+  virtual void begin_after(void* mark) = 0;
+  /// Work that this thread issues to the device from here on begins after what the group was given.
+  virtual void end() = 0;
+
+  /// Member i sends `bytes` to the i-th part of all members' `receive`, in which `send` may be.
+  virtual void all_gather(const void* send, void* receive, size_t bytes, const Poll& poll) = 0;
+  virtual void broadcast(void* data, size_t bytes, int root, const Poll& poll) = 0;
+  /// All parts at once. Of each pair of members, the k-th part that one sends is the k-th that the other receives, and has as many
+  /// bytes. No part is empty, or of this member itself. Members without parts need not call it.
+  virtual void transfer(std::span<const Part> sends, std::span<const Part> receives, const Poll& poll) = 0;
+  /// Whether the two functions below take such elements. Their sums of floats have the same bits on all members, but may be added
+  /// in any order.
+  virtual bool reduces(DType dtype, ReduceType type) const = 0;
+  virtual void all_reduce(void* data, int64_t count, DType dtype, ReduceType type, const Poll& poll) = 0;
+  /// `send` holds `count` elements for each member.
+  virtual void reduce_scatter(const void* send, void* receive, int64_t count, DType dtype, ReduceType type,
+                              const Poll& poll) = 0;
+
+  /// Ends what the group is doing, whatever the other members do; afterwards the group can only be destroyed. Does not throw.
+  virtual void abort() = 0;
+};
+
+}  // namespace shard
