@@ -1,5 +1,5 @@
-// Random programs (random_program.h) on random meshes and layouts: their gradients are those of one rank, and those
-// of one rank equal central differences. SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED select other runs.
+// Random programs (random_program.h) on random meshes and layouts: their gradients are those of one rank, those
+// of one rank equal central differences, and on a CUDA device they are those of the CPU. SHARD_PROPERTY_CASES and SHARD_PROPERTY_SEED select other runs.
 #include <catch2/catch.hpp>
 
 #include <fmt/format.h>
@@ -10,6 +10,7 @@
 #include "gradients/central_difference.h"
 #include "shard/autograd/autograd.h"
 #include "shard/shard.h"
+#include "support/cuda_device.h"
 #include "support/random_runs.h"
 
 using namespace shard;
@@ -20,17 +21,17 @@ namespace {
 
 constexpr int kMostRanks = 4;
 
-/// The results of a run of a program. Its tensors are whole, by their numbers; a rank outside the mesh has none.
+/// The results of a run of a program. Its tensors are whole and on the CPU, by their numbers; a rank outside the mesh has none.
 struct Run {
   std::vector<std::string> errors;  // "step 3: autograd"
   std::string backward_error;
   std::vector<int> outputs;  // that require gradients
   std::map<int, DenseTensor> values, gradients, stepwise;
-  std::string misplaced;  // a leaf's gradient in another layout than the leaf's
+  std::string misplaced;  // a leaf's gradient in another layout than the leaf's, or a tensor on another device
 };
 
-/// Where a program runs: plain, or distributed by layouts that are derived from a seed alone, so that dropping
-/// steps does not change those of others.
+/// Where a program runs, on the default device: plain, or distributed by layouts that are derived from a seed alone, so that
+/// dropping steps does not change those of others.
 struct Place {
   uint64_t seed = 0;
   const ProcessMesh* mesh = nullptr;  // null for plain
@@ -42,29 +43,30 @@ struct Place {
   }
   /// `value` in the layout with number `what`; its contributions to pending sums have both signs.
   Tensor put(const Tensor& value, uint64_t what) const {
-    if (mesh == nullptr) return assign(value);
+    if (mesh == nullptr) return assign(value.to(default_device()));
     const DistSpec* spec = layout(what, value.dims().rank());
     Random random(seed * 1000003 + what);
     const std::vector<DenseTensor> shards = split_value(value.get().value, spec->layout(), random, true);
     const auto at = std::find(mesh->processes().begin(), mesh->processes().end(), rank->id());
     const bool here = at != mesh->processes().end();
-    return from_local(here ? Tensor(shards[static_cast<size_t>(at - mesh->processes().begin())]) : Tensor(), spec,
-                      value.dims(), value.dtype());
+    const Tensor local = here ? Tensor(shards[static_cast<size_t>(at - mesh->processes().begin())]) : Tensor();
+    return from_local(here ? local.to(default_device()) : local, spec, value.dims(), value.dtype());
   }
   Tensor move(const Tensor& x, uint64_t what) const {
     if (mesh == nullptr) return assign(x);
     const DistSpec* spec = layout(what, x.dims().rank());
     return spec == spec_of(x) ? assign(x) : reshard(x, spec);
   }
-  /// Collective where distributed.
+  /// A copy on the CPU; collective where distributed.
   DenseTensor whole(const Tensor& x) const {
     const Tensor value = mesh == nullptr ? assign(x) : full_tensor(x);
-    return value.defined() ? value.get().value : DenseTensor();
+    return value.defined() ? value.to(kCpu).get().value : DenseTensor();
   }
 };
 
-/// The gradient of output `number`: multiples of 2^-12.
+/// The gradient of output `number`, on the CPU: multiples of 2^-12.
 Tensor out_grad_of(int number, const Dims& dims) {
+  const DefaultDevice cpu(kCpu);
   Random random(static_cast<uint64_t>(number) + 17);
   std::vector<double> values(static_cast<size_t>(dims.numel()));
   for (double& value : values) value = static_cast<double>(pick(random, -6000, 6000)) / 4096;
@@ -93,6 +95,9 @@ Run run(const Program& program, const Tensors& leaves, const Place& place) {
     out_grads.push_back(place.put(out_grad_of(output, found->second.dims()), 100 + static_cast<uint64_t>(output)));
   }
   for (const auto& [number, value] : values) {
+    const Storage& held = *value.get().value.storage();
+    if (held.state() == Storage::State::held && held.device() != default_device())
+      result.misplaced = fmt::format("v{} is on {}", number, to_string(value.device()));
     if (!value.requires_grad()) continue;
     numbers.push_back(number);
     inputs.push_back(value);
@@ -167,12 +172,17 @@ bool reshapes_in_place(const Program& program) {
                      [](const Step& step) { return step.kind->has(Kind::writes) && step.kind->has(Kind::view); });
 }
 
+/// The number of programs with gradients, of those compared with differences, and of runs on a device that has no kernels for
+/// them.
+int with_gradients = 0, differences_tried = 0, left_out = 0;
+
 /// A program, its leaves, and where it runs.
 struct Case {
   RandomMesh on;
   ViewPolicy view;
   uint64_t seed;
   Tensors leaves;
+  std::vector<Device> devices = {kCpu};  // of the ranks
 
   /// The differences between one rank of the mesh and one rank alone.
   std::string compare(const Program& program, const Run& alone, const Run& here) const {
@@ -214,10 +224,14 @@ struct Case {
     const Run alone = run(program, leaves, {});
     std::vector<Run> runs(static_cast<size_t>(on.ranks));
     try {
-      World::local(on.ranks, {.timeout = std::chrono::seconds(20)})->run([&](Rank& rank) {
+      World::local(on.ranks, {.timeout = std::chrono::seconds(20), .devices = devices})->run([&](Rank& rank) {
         const PolicyScope scope(rank, {.view = view});
         runs[static_cast<size_t>(rank.id())] = run(program, leaves, {seed, on.mesh, &rank});
       });
+    } catch (const Error& error) {
+      if (devices[0] == kCpu || !is_known_lack(error)) return fmt::format("a rank failed: {}", error.what());
+      ++left_out;
+      return "";
     } catch (const std::exception& error) { return fmt::format("a rank failed: {}", error.what()); }
     for (size_t r = 0; r < runs.size(); ++r) {
       const std::string problem = compare(program, alone, runs[r]);
@@ -226,6 +240,19 @@ struct Case {
         return fmt::format("ranks 0 and {} disagree", r);
     }
     return "";
+  }
+
+  /// The differences between a device and the CPU, without a mesh.
+  std::string plain_problem(const Program& program, Device device) const {
+    const Run on_cpu = run(program, leaves, {});
+    const DefaultDevice scope(device);
+    try {
+      return compare(program, on_cpu, run(program, leaves, {}));
+    } catch (const Error& error) {
+      if (!is_known_lack(error)) return error.what();
+      ++left_out;
+      return "";
+    }
   }
 
   std::string text(const Program& program) const {
@@ -237,9 +264,6 @@ struct Case {
                        view == ViewPolicy::sync ? "sync" : "strict", layouts, to_string(program));
   }
 };
-
-/// The number of programs with gradients, and of those compared with differences.
-int with_gradients = 0, differences_tried = 0;
 
 std::string try_distributed(uint64_t seed) {
   Random random(seed);
@@ -255,6 +279,25 @@ std::string try_distributed(uint64_t seed) {
            to_string(program);
   }
   return "";
+}
+
+std::string try_on_device(uint64_t seed, Device device) {
+  Random random(seed);
+  const Program program = draw_program(random, {});
+  const Tensors leaves = draw_leaves(program);
+  const RandomMesh on(random, kMostRanks);
+  std::vector<Device> devices;  // of the backend: one for all ranks, or as many as there are
+  for (int i = 0; i < (seed % 2 == 0 ? 1 : backend_of(device).device_count()); ++i)
+    devices.push_back({device.backend, static_cast<uint8_t>(i)});
+  const Case one{on, seed % 3 == 0 ? ViewPolicy::strict : ViewPolicy::sync, seed, leaves, devices};
+  const auto tell = [&](const char* where, const std::function<std::string(const Program&)>& problem) -> std::string {
+    if (problem(program).empty()) return "";
+    const Program least = shrink(program, [&](const Program& less) { return !problem(less).empty(); });
+    return fmt::format("{}: {}\n    the least program with a problem, {}    of\n{}", where, problem(least),
+                       one.text(least), to_string(program));
+  };
+  const std::string plain = tell("plain", [&](const Program& part) { return one.plain_problem(part, device); });
+  return plain.empty() ? tell("on the mesh", [&](const Program& part) { return one.problem(part); }) : plain;
 }
 
 /// The outputs of a program on leaves, in one; undefined where it has none.
@@ -327,4 +370,14 @@ TEST_CASE("random graphs: the gradients on one rank are those of central differe
   differences_tried = 0;
   try_seeds("shard_tests_autograd", "random graphs: the gradients on one rank*", try_differences, 200);
   CHECK(static_cast<uint64_t>(differences_tried) >= from_environment("SHARD_PROPERTY_CASES", 200) / 2);
+}
+
+TEST_CASE("random graphs: the values and gradients on a device are those of the CPU, plain and on a mesh") {
+  const auto device = cuda_device();
+  if (!device) return;
+  left_out = 0;
+  try_seeds(
+      "shard_tests_autograd", "random graphs: the values and gradients on a device*",
+      [&](uint64_t seed) { return try_on_device(seed, *device); }, 60);
+  CHECK(static_cast<uint64_t>(left_out) <= from_environment("SHARD_PROPERTY_CASES", 60) + 2);  // of two runs of each
 }

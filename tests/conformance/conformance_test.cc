@@ -13,6 +13,7 @@
 #include "conformance/calls.h"
 #include "conformance/expected.h"
 #include "shard/testing/tensors.h"
+#include "support/cuda_device.h"
 #include "support/source_dir.h"
 
 using namespace shard;
@@ -306,14 +307,6 @@ TEST_CASE("every op has the values of its reference in every dtype") {
 
 namespace {
 
-/// The ops of which `device` has no kernel at all, for a call that its case names, one to a line.
-std::set<std::string> ops_without_kernel() {
-  std::ifstream file(test::source_dir() + "/tests/conformance/without_cuda.txt");
-  std::set<std::string> names;
-  for (std::string name; std::getline(file, name);) names.insert(name);
-  return names;
-}
-
 std::vector<DenseTensor> moved(Device device, const std::vector<DenseTensor>& values) {
   std::vector<DenseTensor> result;
   for (const DenseTensor& value : values) result.push_back(copy_to(device, value));
@@ -337,12 +330,8 @@ std::optional<Tensors> run_on(Device device, const CaseCall& call, const std::ve
 }  // namespace
 
 TEST_CASE("every op that has kernels for CUDA has the values of its reference on a device, in every dtype") {
-  const int backend = find_backend("cuda");
-  if (backend < 0) {
-    WARN("skipped: there is no CUDA device");
-    return;
-  }
-  const Device device{static_cast<uint8_t>(backend), 0};
+  const auto device = test::cuda_device();
+  if (!device) return;
   Findings findings;
   std::set<std::string> absent, present;
   std::map<std::string, std::set<std::string>> lacking;  // dtypes of ops
@@ -355,7 +344,7 @@ TEST_CASE("every op that has kernels for CUDA has the values of its reference on
         const CaseCall drawn = call.call(dtype);
         const std::vector<DenseTensor> values = call.values(drawn);
         if (!run_if_supported(call, dtype, drawn, values)) continue;
-        const std::optional<Tensors> outputs = run_on(device, drawn, call.values(drawn));
+        const std::optional<Tensors> outputs = run_on(*device, drawn, call.values(drawn));
         (outputs ? present : absent).insert(call.one->op);
         if (!outputs) lacking[call.one->op].insert(std::string(to_string(dtype)));
         if (!outputs) continue;
@@ -366,7 +355,7 @@ TEST_CASE("every op that has kernels for CUDA has the values of its reference on
       }
     }
   }
-  const std::set<std::string> listed = ops_without_kernel();
+  const std::set<std::string>& listed = test::ops_without_cuda();
   for (const std::string& op : absent) {
     if (listed.count(op) == 0) {
       FAIL_CHECK(op << " has no kernel for CUDA in " << fmt::format("{}", fmt::join(lacking[op], ", "))

@@ -1,33 +1,22 @@
-// Helpers of the device tests: find the device, run one kernel on the CPU and on the device, compare.
+// Helpers of the device tests: run one kernel on the CPU and on the device, compare.
 // testing/conformance_cases.cc has the shapes and dtypes that every backend must accept; the files here have the
 // special cases of CUDA's kernels.
 #pragma once
 
 #include <catch2/catch.hpp>
 #include <cmath>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "shard/core/cuda/cuda_backend.h"
 #include "shard/core/op_context.h"
 #include "shard/kernels/registry.h"
 #include "shard/testing/tensors.h"
+#include "support/cuda_device.h"
 
 namespace shard::test {
 
 using testing::copy_to;
 using testing::random_tensor;
-
-/// The first CUDA device. Where there is none, a warning says why and the result is empty: the test returns.
-inline std::optional<Device> cuda_device() {
-  const int backend = find_backend("cuda");
-  if (backend < 0) {
-    WARN("skipped: " << cuda_status());
-    return std::nullopt;
-  }
-  return Device{static_cast<uint8_t>(backend), 0};
-}
 
 inline void require_close(const DenseTensor& actual, const DenseTensor& expected) {
   REQUIRE(testing::difference(actual, expected) == "");

@@ -110,7 +110,7 @@ void check_race(Region& region, size_t cell_index, Kind kind, const void* at, si
   cell.write = self;
 }
 
-void track(Region& region, Kind kind, const void* at, size_t bytes) {
+void track(Region& region, Kind kind, const void* at, size_t bytes, bool is_copy) {
 #ifndef CUDA_HOST_INSTRUMENTED
   return;  // only some accesses are seen, so that nothing is known of the others
 #endif
@@ -118,7 +118,10 @@ void track(Region& region, Kind kind, const void* at, size_t bytes) {
   const size_t offset = static_cast<size_t>(static_cast<const char*>(at) - region.data);
   if (region.is_written.empty()) region.is_written.resize(region.bytes);
   uint8_t* const written = region.is_written.data() + offset;
-  if (kind == Kind::read && std::memchr(written, 0, bytes) != nullptr) {
+  // A struct that is copied as a whole may have padding that nobody wrote.
+  const bool is_unwritten =
+      is_copy ? std::memchr(written, 1, bytes) == nullptr : std::memchr(written, 0, bytes) != nullptr;
+  if (kind == Kind::read && is_unwritten) {
     refuse(kind, at, bytes, fmt::format("{} was never written", describe(region, at)));
   }
   if (kind != Kind::read) std::memset(written, 1, bytes);
@@ -168,6 +171,37 @@ Region* shared_region(const void* at) {
   return nullptr;
 }
 
+/// access(), or one side of a copy, which may be of a struct.
+void check_access(const void* at, size_t bytes, Kind kind, const void* place, bool is_copy) {
+  if (!running) return;
+  const char* const address = static_cast<const char*>(at);
+  if (address >= state.stack && address < state.stack + state.stack_bytes) return;
+  const char* const indices = reinterpret_cast<const char*>(&position);  // threadIdx and what is like it
+  if (kind == Kind::read && address >= indices && address < indices + sizeof(position)) return;
+  Region* region = state.last;
+  if (region == nullptr || !region->contains(at)) {
+    const bool is_shared = address >= state.shared && address < state.shared + state.shared_bytes;
+    if (!is_shared && !is_device_memory(at)) {
+      const char* const arguments = static_cast<const char*>(state.grid->arguments.get());
+      const bool is_argument = address >= arguments && address < arguments + state.grid->argument_bytes;
+      static const Image image;
+      if (kind == Kind::read && (is_argument || image.contains(at))) return;
+      if (is_pinned_memory(at, bytes)) return;
+      refuse(kind, at, bytes, "it is not memory of the device");
+    }
+    region = is_shared ? shared_region(at) : find_region(at);
+    if (region == nullptr)
+      refuse(kind, at, bytes, is_shared ? "it is in no shared variable" : "it is in no allocation");
+    state.last = region;
+  }
+  if (address + bytes > region->data + region->bytes)
+    refuse(kind, at, bytes, describe(*region, at) + " is too near to its end");
+  if (reinterpret_cast<uintptr_t>(at) % bytes != 0 && (bytes & (bytes - 1)) == 0)
+    refuse(kind, at, bytes, "the address is not aligned");
+  track(*region, kind, at, bytes, is_copy);
+  if (state.logging && region->name == nullptr) log_access(kind, at, bytes, place);
+}
+
 }  // namespace
 
 void accessing_grid(const Grid& grid) {
@@ -214,35 +248,7 @@ void shared_variable_added(void* data, size_t bytes, const char* name) {
   state.last = nullptr;
 }
 
-void access(const void* at, size_t bytes, Kind kind, const void* place) {
-  if (!running) return;
-  const char* const address = static_cast<const char*>(at);
-  if (address >= state.stack && address < state.stack + state.stack_bytes) return;
-  const char* const indices = reinterpret_cast<const char*>(&position);  // threadIdx and what is like it
-  if (kind == Kind::read && address >= indices && address < indices + sizeof(position)) return;
-  Region* region = state.last;
-  if (region == nullptr || !region->contains(at)) {
-    const bool is_shared = address >= state.shared && address < state.shared + state.shared_bytes;
-    if (!is_shared && !is_device_memory(at)) {
-      const char* const arguments = static_cast<const char*>(state.grid->arguments.get());
-      const bool is_argument = address >= arguments && address < arguments + state.grid->argument_bytes;
-      static const Image image;
-      if (kind == Kind::read && (is_argument || image.contains(at))) return;
-      if (is_pinned_memory(at, bytes)) return;
-      refuse(kind, at, bytes, "it is not memory of the device");
-    }
-    region = is_shared ? shared_region(at) : find_region(at);
-    if (region == nullptr)
-      refuse(kind, at, bytes, is_shared ? "it is in no shared variable" : "it is in no allocation");
-    state.last = region;
-  }
-  if (address + bytes > region->data + region->bytes)
-    refuse(kind, at, bytes, describe(*region, at) + " is too near to its end");
-  if (reinterpret_cast<uintptr_t>(at) % bytes != 0 && (bytes & (bytes - 1)) == 0)
-    refuse(kind, at, bytes, "the address is not aligned");
-  track(*region, kind, at, bytes);
-  if (state.logging && region->name == nullptr) log_access(kind, at, bytes, place);
-}
+void access(const void* at, size_t bytes, Kind kind, const void* place) { check_access(at, bytes, kind, place, false); }
 
 #if defined(CUDA_HOST_INSTRUMENTED) && defined(__clang__)
 namespace {
@@ -283,6 +289,7 @@ std::vector<GridLog> end_log() {
 
 // What -fsanitize=thread calls.
 using cuda_host::access;
+using cuda_host::check_access;
 using cuda_host::Kind;
 
 #define CUDA_HOST_PLACE __builtin_return_address(0)
@@ -313,6 +320,27 @@ void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 void __tsan_vptr_read(void**) {}
 void __tsan_vptr_update(void**, void*) {}
+}
+
+// What files of kernels call in place of memcpy, memmove and memset (cuda_runtime.h).
+extern "C" {
+void* cuda_host_memmove(void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return to;
+  check_access(from, bytes, Kind::read, CUDA_HOST_PLACE, true);
+  check_access(to, bytes, Kind::write, CUDA_HOST_PLACE, true);
+  return std::memmove(to, from, bytes);
+}
+void* cuda_host_memcpy(void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return to;
+  check_access(from, bytes, Kind::read, CUDA_HOST_PLACE, true);
+  check_access(to, bytes, Kind::write, CUDA_HOST_PLACE, true);
+  return std::memcpy(to, from, bytes);
+}
+void* cuda_host_memset(void* to, int value, size_t bytes) {
+  if (bytes == 0) return to;
+  check_access(to, bytes, Kind::write, CUDA_HOST_PLACE, true);
+  return std::memset(to, value, bytes);
+}
 }
 
 // The sources of kernels also hold host code, whose atomic operations go through these; kernels use the functions of language.h.

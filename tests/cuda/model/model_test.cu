@@ -121,6 +121,11 @@ __global__ void within_warps(int* out, bool synchronise) {
 
 __global__ void fill(int* out, int value) { out[threadIdx.x] = value; }
 
+/// Of structs, for which compilers may call memcpy.
+__global__ void copy_words(uint4* out, const uint4* x, int by) {
+  out[threadIdx.x] = x[static_cast<int>(threadIdx.x) + by];
+}
+
 __global__ void copy_strided(int* out, const int* x, int stride) {
   const unsigned i = threadIdx.x * static_cast<unsigned>(stride) % blockDim.x +
                      threadIdx.x * static_cast<unsigned>(stride) / blockDim.x;
@@ -178,6 +183,24 @@ TEST_CASE("an index that is off by one is found, in global and in shared memory"
   check_finding(finding(shift, 2, kThreads / 2, out.data(), x.data(), 1), "it is in no allocation");
   check_finding(finding(shift, 2, kThreads / 2, out.data(), x.data(), -1), "it is in no allocation");
   check_finding(finding(overrun_shared, 1, kThreads, out.data(), 1), "it is in no shared variable");
+}
+
+TEST_CASE("copies of structs are accesses like others") {
+  const Buffer<uint4> x(std::vector<uint4>(size_t{kThreads})), out(kThreads), copy(kThreads);
+  const auto copies = [&](uint4* to, const uint4* from, int by = 0) {
+    return finding(copy_words, 1, kThreads, to, from, by);
+  };
+  check_finding(copies(copy.data(), out.data()), "of an allocation of 1024 was never written");
+  CHECK(copies(out.data(), x.data()) == "");
+  CHECK(copies(copy.data(), out.data()) == "");
+  if (!are_accesses_checked()) return;
+  check_finding(copies(copy.data(), out.data(), 1), "it is in no allocation");
+  cuda_host::begin_log();
+  CHECK(copies(copy.data(), out.data()) == "");
+  const std::vector<cuda_host::GridLog> logs = cuda_host::end_log();
+  REQUIRE(logs.size() == 1);
+  CHECK(logs[0].bytes_read == 1024);
+  CHECK(logs[0].bytes_written == 1024);
 }
 
 TEST_CASE("a barrier that not all threads reach is found") {

@@ -12,6 +12,14 @@
 #include "../access.h"
 #include "cuda_runtime_api.h"
 
+// Clang makes a call of memcpy of each copy of a struct, such as a word of 16 bytes or a bfloat16, and puts no call of its own before
+// it: the model answers these calls in files of kernels (access.cc).
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer)
+__asm__("memcpy = cuda_host_memcpy\nmemmove = cuda_host_memmove\nmemset = cuda_host_memset");
+#endif
+#endif
+
 #define __global__
 #define __device__
 #define __host__
