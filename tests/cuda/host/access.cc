@@ -41,8 +41,6 @@ struct State {
 State state;  // of the one grid that runs
 // True in the thread that runs it. The files of kernels hold host code, too, whose accesses in other threads are not the grid's.
 thread_local bool running = false;
-// The accesses of a copy are checked, which may copy.
-thread_local bool copying = false;
 
 /// The range of the program's constants and code, which kernels may read.
 struct Image {
@@ -206,7 +204,6 @@ void check_access(const void* at, size_t bytes, Kind kind, const void* place, bo
 
 void accessing_grid(const Grid& grid) {
   running = true;
-  copying = false;  // a grid that was abandoned may have left it
   state.grid = &grid;
   state.grid_first = ++state.interval;
   state.last = nullptr;
@@ -250,31 +247,6 @@ void shared_variable_added(void* data, size_t bytes, const char* name) {
 
 void access(const void* at, size_t bytes, Kind kind, const void* place) { check_access(at, bytes, kind, place, false); }
 
-#if defined(CUDA_HOST_INSTRUMENTED) && defined(__clang__)
-namespace {
-
-/// The accesses of a copy to memory of the device or of a block, in words as large as they can be; others are none.
-void access_copied(const void* at, size_t bytes, Kind kind, const void* place) {
-  const char* const address = static_cast<const char*>(at);
-  const bool is_shared = address >= state.shared && address < state.shared + state.shared_bytes;
-  if (!is_shared && !is_device_memory(at)) return;
-  size_t word = 16;
-  while ((reinterpret_cast<uintptr_t>(at) | bytes) % word != 0) word /= 2;
-  for (size_t i = 0; i < bytes; i += word) access(address + i, word, kind, place);
-}
-
-}  // namespace
-
-/// Clang's -fsanitize=thread makes calls of memcpy of copies of structs, where GCC reports their accesses.
-void copied(void* to, const void* from, size_t bytes, const void* place) {
-  if (!running || copying || bytes == 0) return;
-  copying = true;
-  access_copied(from, bytes, Kind::read, place);
-  access_copied(to, bytes, Kind::write, place);
-  copying = false;
-}
-#endif
-
 void begin_log() {
   state.logs.clear();
   state.logging = true;
@@ -309,12 +281,6 @@ CUDA_HOST_ACCESS(8)
 CUDA_HOST_ACCESS(16)
 void __tsan_read_range(void* at, size_t bytes) { access(at, bytes, Kind::read, CUDA_HOST_PLACE); }
 void __tsan_write_range(void* at, size_t bytes) { access(at, bytes, Kind::write, CUDA_HOST_PLACE); }
-#if defined(__clang__) && defined(CUDA_HOST_INSTRUMENTED)
-void* memcpy(void* to, const void* from, size_t bytes) {
-  cuda_host::copied(to, from, bytes, CUDA_HOST_PLACE);
-  return std::memmove(to, from, bytes);
-}
-#endif
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
