@@ -99,7 +99,7 @@ void run_row(const Network<T>& net, int64_t cell, int64_t k, int64_t b, int64_t 
 /// All steps, of which `projected` has the parts of the input.
 template <class T, class C>
 void run_steps(const Network<T>& net, int64_t cell, const C* projected, const CellWeights<T>& weights) {
-  const int64_t gates = net.gates(), n = net.hidden, groups = gates / n;
+  const int64_t gates = net.gates(), n = net.hidden, groups = meta::parts_of(net.mode).gates;
   const Packed<C> recurrent(n, gates, groups, {weights.hidden.data(), 1, n});
   Numbers<C> states(static_cast<size_t>(net.batch * recurrent.step), C(0));
   for (int64_t k = 0; k < net.time; ++k) {
