@@ -55,7 +55,8 @@ inline constexpr OpDef tile = {.name = "tile", .location = "shape.yaml", .inputs
 inline constexpr OpDef expand_as = {.name = "expand_as", .location = "shape.yaml",
     .inputs = slots<"x", "y?">, .attrs = names<"target_shape">, .outputs = slots<"out">,
     .rule = "ExpandAsInferSpmd", .commutes = Commutes::jointly, .commute_types = 0x7f,
-    .kernel = "expand_as", .kernel_dtypes = dtype_sources<input_dtype(0)>, .local_shape = 0};
+    .kernel = "expand_as", .kernel_dtypes = dtype_sources<input_dtype(0)>, .no_need_buffer = 0x2,
+    .local_shape = 0};
 inline constexpr OpDef concat = {.name = "concat", .location = "shape.yaml", .inputs = slots<"x[]">,
     .attrs = names<"axis">, .outputs = slots<"out">, .rule = "[...{!axis}] -> ...{!axis}",
     .commutes = Commutes::jointly, .commute_types = 0x7f, .kernel = "concat",

@@ -135,6 +135,19 @@ TEST_CASE("distributed ops on devices give what they give on the host") {
   });
 }
 
+TEST_CASE("expand_as moves nothing of the tensor whose shape it takes, which may be uninitialised") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
+  run_ranks(2, [&](Rank&) {
+    const Tensor row = distribute(iota<float>({1, 4}).to(*device), DistSpec::replicated(mesh, 2));
+    const Tensor pending = reshard(row, DistSpec::parse(mesh, "-, - | sum(p)"));
+    const Tensor like = empty({3, 4}, DistSpec::replicated(mesh, 2), DType::float32, *device);
+    check(host_values(full_tensor(expand_as(pending, like))) == std::vector<float>{0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3},
+          "the rows are equal");
+  });
+}
+
 TEST_CASE("several tensors on a device move together, and later") {
   const auto device = cuda_device();
   if (!device) return;

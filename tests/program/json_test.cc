@@ -15,6 +15,7 @@
 #include "shard/program/io/json.h"
 #include "shard/program/ir/op_table.h"
 #include "shard/shard.h"
+#include "support/cuda_device.h"
 #include "support/tensors.h"
 
 using namespace shard;
@@ -464,4 +465,29 @@ TEST_CASE("34: two parameters of one name cannot be saved") {
   CHECK_NOTHROW(to_json(trace));
   for (program::Named& each : trace.program.parameters) each.name = "p1";
   CHECK_THROWS_WITH(to_json(trace), Catch::Contains("two parameters of the program are called 'p1'"));
+}
+
+TEST_CASE("a program on devices, with a gradient, is loaded by ranks outside of its mesh too") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({2}, {}, {"a"});
+  const auto options = WorldOptions{.devices = {*device}};
+  run_ranks(
+      3,
+      [&](Rank&) {
+        const Tensor x = distribute(iota<double>({5, 4}), DistSpec::parse(mesh, "-, -")).set_requires_grad(true);
+        const auto scaled = [&](const Tensors& in) {
+          return Tensors{multiply(amax(x, {0}, true), reshard(in[0], DistSpec::parse(mesh, "a, -")))};
+        };
+        const Tensor in = distribute(iota<double>({1, 4}), DistSpec::parse(mesh, "-, -")).set_requires_grad(true);
+        Scope scope;
+        scope.set("x", x);
+        CapturedFunction captured(scaled, {.scope = &scope});
+        CapturedFunction loaded(from_json(to_json(captured.trace({in})), scope));
+        const Tensor out = loaded({in})[0];
+        backward({out}, {full_like(out.detach(), 1)});
+        const Values found = whole(in.grad());  // none outside of the mesh
+        check(found.empty() || found == Values{16, 17, 18, 19}, "the gradient of the input is the maxima");
+      },
+      options);
 }

@@ -384,7 +384,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
   if (event->stream == nullptr) return cudaSuccess;
   return cuda_host::submit(handle, [from = event->stream, reached = event->reached] {
     reach(from, reached);
-    if (!*reached) throw cuda_host::Finding("a stream waits for an event that nothing will reach");
+    if (!*reached)
+      throw cuda_host::Finding(from->failure.empty() ? "a stream waits for an event that nothing will reach"
+                                                     : from->failure);
   });
 }
 

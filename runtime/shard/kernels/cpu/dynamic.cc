@@ -30,7 +30,7 @@ void advance(Dims& index, const Dims& dims) {
 /// are chosen. allocate(chosen) is called once before.
 template <class Chosen, class Allocate, class Body>
 void each_part(int64_t count, const Chosen& chosen, const Allocate& allocate, const Body& body) {
-  const int64_t parts = std::max<int64_t>(1, count / kGrain);  // by the count alone
+  const int64_t parts = (count + kGrain - 1) / kGrain;
   const auto begin = [&](int64_t part) { return count * part / parts; };
   std::vector<int64_t> before(static_cast<size_t>(parts) + 1);
   parallel_for(parts, kGrain, [&](int64_t first, int64_t last) {

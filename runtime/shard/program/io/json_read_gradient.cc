@@ -80,7 +80,9 @@ void Reader::read_gradient(const Node& node) {
     Type type = program_.value(output).type;
     if (type.spec != nullptr) type.spec = autograd::gradient_layout(type.spec);
     const Type& has = program_.value(given.value).type;
-    if (!(has == type))
+    // A rank outside of the mesh holds nothing of either, on whatever device.
+    const bool same_device = type.spec != nullptr || has.device == type.device;
+    if (!(has.meta == type.meta) || has.spec != type.spec || !same_device)
       outputs[i].refuse("expected a gradient {}, but {} is {}", to_string(type), given.name, to_string(has));
   }
   for (size_t i = 0; i < wanted.size(); ++i) {
