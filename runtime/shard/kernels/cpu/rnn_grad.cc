@@ -147,13 +147,14 @@ Numbers<C> column_sums(const Numbers<C>& values, int64_t columns) {
   constexpr int64_t kColumns = 256;  // of a job
   const auto count = static_cast<int64_t>(values.size());
   Numbers<C> sums(static_cast<size_t>(columns), C(0));
-  parallel_for((columns + kColumns - 1) / kColumns, count / std::max<int64_t>(columns, 1) * kColumns, [&](int64_t first, int64_t last) {
-    C* const to = sums.data();
-    for (int64_t i = 0; i < count; i += columns) {
-      for (int64_t j = first * kColumns; j < std::min(last * kColumns, columns); ++j)
-        to[j] += values[static_cast<size_t>(i + j)];
-    }
-  });
+  parallel_for((columns + kColumns - 1) / kColumns, count / std::max<int64_t>(columns, 1) * kColumns,
+               [&](int64_t first, int64_t last) {
+                 C* const to = sums.data();
+                 for (int64_t i = 0; i < count; i += columns) {
+                   for (int64_t j = first * kColumns; j < std::min(last * kColumns, columns); ++j)
+                     to[j] += values[static_cast<size_t>(i + j)];
+                 }
+               });
   return sums;
 }
 
