@@ -85,11 +85,17 @@ std::set<CUstream_st*>& streams() {
   return *all;
 }
 
+/// Whether the stream exists; that of a thread ends with it.
+bool is_alive(CUstream_st* stream) { return streams().count(stream) != 0; }
+
+thread_local bool has_ended = false;  // this thread, of which other destructors may still follow
+
 /// The streams of a thread, one for each device; what they still hold is run when the thread ends.
 struct ThreadStreams {
   std::unique_ptr<CUstream_st> of[kDevices];
   ~ThreadStreams() {
     const std::lock_guard lock(mutex());
+    has_ended = true;
     for (auto& stream : of) {
       if (stream == nullptr) continue;
       stream->run_all();
@@ -101,6 +107,7 @@ struct ThreadStreams {
 CUstream_st* resolve(cudaStream_t stream) {
   if (stream == nullptr) return nullptr;  // the legacy stream, which waits for all others: shard does not use it
   if (stream != cudaStreamPerThread) return stream;
+  if (has_ended) return nullptr;
   thread_local ThreadStreams mine;
   auto& own = mine.of[current_device];
   if (own == nullptr) {
@@ -119,7 +126,7 @@ cudaError_t report(CUstream_st* stream) {
 
 /// Runs what `stream` was given before the event.
 void reach(CUstream_st* stream, const std::shared_ptr<bool>& reached) {
-  while (!*reached && !stream->pending.empty()) stream->run_one();
+  while (!*reached && is_alive(stream) && !stream->pending.empty()) stream->run_one();
 }
 
 std::map<char*, size_t>& pinned() {
@@ -385,8 +392,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
   return cuda_host::submit(handle, [from = event->stream, reached = event->reached] {
     reach(from, reached);
     if (!*reached)
-      throw cuda_host::Finding(from->failure.empty() ? "a stream waits for an event that nothing will reach"
-                                                     : from->failure);
+      throw cuda_host::Finding(is_alive(from) && !from->failure.empty()
+                                   ? from->failure
+                                   : "a stream waits for an event that nothing will reach");
   });
 }
 
@@ -411,14 +419,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const std::lock_guard lock(mutex());
   ++waits;
-  if (event->stream == nullptr) return cudaSuccess;
+  if (event->stream == nullptr || !is_alive(event->stream)) return cudaSuccess;
   reach(event->stream, event->reached);
   return report(event->stream);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(mutex());
-  if (event->stream == nullptr || *event->reached) return cudaSuccess;
+  if (event->stream == nullptr || *event->reached || !is_alive(event->stream)) return cudaSuccess;
   if (!event->stream->pending.empty()) event->stream->run_one();
   return *event->reached ? cudaSuccess : cudaErrorNotReady;
 }
