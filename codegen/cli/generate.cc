@@ -176,9 +176,11 @@ std::string wrong_names(const GenerateOptions& options, const std::vector<Family
     const auto given = options.parts.find(family.name);
     const int parts = given != options.parts.end() ? given->second : count_parts(family.ops.size());
     const std::vector<std::string> names = output_names(family.name, parts, runtime);
-    if (std::find(names.begin(), names.end(), options.umbrella) != names.end())
-      return fmt::format("'{}' of --umbrella is also a file of family '{}': choose another name.", options.umbrella,
-                         family.name);
+    for (const std::string& umbrella : umbrella_names(options.umbrella, runtime)) {
+      if (std::find(names.begin(), names.end(), umbrella) != names.end())
+        return fmt::format("'{}' of --umbrella is also a file of family '{}': choose another name.", umbrella,
+                           family.name);
+    }
   }
   if (options.umbrella == kManifestName)
     return fmt::format("'{}' of --umbrella is the name of the manifest: choose another name.", options.umbrella);
@@ -206,7 +208,8 @@ int list_outputs(const GenerateOptions& options) {
     const int parts = given != options.parts.end() ? given->second : count_parts(family.ops.size());
     for (const std::string& name : output_names(family.name, parts, *runtime)) put(name + "\n");
   }
-  put(fmt::format("{}\n{}\n", options.umbrella, kManifestName));
+  for (const std::string& name : umbrella_names(options.umbrella, *runtime)) put(name + "\n");
+  put(fmt::format("{}\n", kManifestName));
   print_stderr(to_text(sink.all()));
   return sink.error_count() > 0 ? kFindings : kFine;
 }

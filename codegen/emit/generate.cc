@@ -26,7 +26,7 @@ struct FileKind {
   Json (*data)(const LowerContext&, const Part&);
 };
 
-constexpr std::array<FileKind, 10> kFileKinds = {{
+constexpr std::array<FileKind, 12> kFileKinds = {{
     {"public.h.mustache", ".h", nullptr, api_header_data},
     {"public.cc.mustache", ".cc", nullptr, api_source_data},
     {"dense.h.mustache", "_dense.h", nullptr, dense_header_data},
@@ -37,13 +37,24 @@ constexpr std::array<FileKind, 10> kFileKinds = {{
     {"autograd.h.mustache", "_autograd.h", &Runtime::autograd, autograd_header_data},
     {"autograd.cc.mustache", "_autograd.cc", &Runtime::autograd, autograd_source_data},
     {"program.cc.mustache", "_program.cc", &Runtime::program, program_data},
+    {"python.cc.mustache", "_python.cc", &Runtime::python, python_source_data},
+    {"python.pyi.mustache", ".pyi", &Runtime::python, python_stub_data},
 }};
 
-/// The header that includes all others, whose name is an option.
-constexpr FileKind kUmbrella = {"api.h.mustache", "", nullptr,
-                                [](const LowerContext& context, const Part&) { return umbrella_data(context); }};
+/// The files that name all parts. The name of the header is an option, and the others have it with another suffix.
+constexpr std::array<FileKind, 3> kUmbrellas = {{
+    {"api.h.mustache", ".h", nullptr, [](const LowerContext& context, const Part&) { return umbrella_data(context); }},
+    {"python_api.cc.mustache", "_python.cc", &Runtime::python,
+     [](const LowerContext& context, const Part&) { return python_umbrella_data(context); }},
+    {"python_api.pyi.mustache", ".pyi", &Runtime::python,
+     [](const LowerContext& context, const Part&) { return python_umbrella_stub_data(context); }},
+}};
 
 bool is_written(const FileKind& kind, const Runtime& runtime) { return kind.layer == nullptr || runtime.*kind.layer; }
+
+std::string umbrella_name(const std::string& header, const FileKind& kind) {
+  return kind.layer == nullptr ? header : header.substr(0, header.rfind('.')) + kind.suffix;
+}
 
 /// Symbols that the runtime lacks, and the names of the ops that need them; "" for the file itself.
 using Missing = std::map<std::string, std::set<std::string>>;
@@ -103,7 +114,10 @@ Plan plan_files(const std::vector<Family>& families, const GenerateRequest& requ
       }
     }
   }
-  plan.files.push_back({request.umbrella, &kUmbrella, &kNone, {}, {}, {}});
+  for (const FileKind& kind : kUmbrellas) {
+    if (is_written(kind, request.runtime))
+      plan.files.push_back({umbrella_name(request.umbrella, kind), &kind, &kNone, {}, {}, {}});
+  }
   const LowerContext context{plan.selection, request.runtime, plan.parts, request.umbrella};
   in_parallel(request.jobs, plan.files.size(),
               [&](size_t i) { lower_file(context, templates.at(plan.files[i].kind->file_template), plan.files[i]); });
@@ -165,6 +179,14 @@ std::vector<std::string> output_names(const std::string& family, int parts, cons
     for (const FileKind& kind : kFileKinds) {
       if (is_written(kind, runtime)) names.push_back(part_name(family, part, parts) + kind.suffix);
     }
+  }
+  return names;
+}
+
+std::vector<std::string> umbrella_names(const std::string& header, const Runtime& runtime) {
+  std::vector<std::string> names;
+  for (const FileKind& kind : kUmbrellas) {
+    if (is_written(kind, runtime)) names.push_back(umbrella_name(header, kind));
   }
   return names;
 }

@@ -19,7 +19,7 @@ inline constexpr int kOpsPerPart = 128;
 struct GenerateRequest {
   const Runtime& runtime;
   const std::map<std::string, std::string>& templates;
-  std::string umbrella;                     // the name of the header that includes all others
+  std::string umbrella;                     // the name of the header that includes all others; "api.h" is beside "api_python.cc"
   const std::map<std::string, int>& parts;  // fixes the number of parts of families, by name
   std::set<const Op*> refused;              // ops with errors, which are left out
   int jobs = 1;                             // threads
@@ -42,6 +42,8 @@ Generated generate(const std::vector<Family>& families, const GenerateRequest& r
 
 /// The names of the files of a family with that number of parts, in a fixed order.
 std::vector<std::string> output_names(const std::string& family, int parts, const Runtime& runtime);
+/// The names of the files that name all parts, the header first.
+std::vector<std::string> umbrella_names(const std::string& header, const Runtime& runtime);
 /// The parts of every family; an imported one has none.
 std::vector<std::vector<Part>> split_families(const std::vector<Family>& families, const Selection& selection,
                                               const std::map<std::string, int>& fixed);

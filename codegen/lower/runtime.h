@@ -22,6 +22,7 @@ struct Runtime {
   bool dist = true;                  // false: no distributed layer is generated
   bool autograd = true;              // false: calls are not recorded
   bool program = true;               // false: ops are not added to a table
+  bool python = true;                // false: no bindings are generated
   std::set<std::string> infer_meta;  // "AddInferMeta(const OpContext&, const Meta&, Meta&)", in canonical spelling
   std::set<std::string> rules;       // names of placement rules
   std::set<std::string> kernels;     // names of kernels

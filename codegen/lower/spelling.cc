@@ -124,10 +124,14 @@ std::string input_type(const Input& input, Role role, bool written) {
   return "";
 }
 
-std::string attr_type(const Op& op, const Attr& attr) {
+std::string attr_value_type(const Op& op, const Attr& attr) {
   const std::string base = base_type(attr.type);
-  if (may_be_open(op, attr)) return rt("optional", base);
-  return by_value(attr.type) ? base : "const " + base + "&";
+  return may_be_open(op, attr) ? rt("optional", base) : base;
+}
+
+std::string attr_type(const Op& op, const Attr& attr) {
+  const std::string type = attr_value_type(op, attr);
+  return by_value(attr.type) || may_be_open(op, attr) ? type : "const " + type + "&";
 }
 
 std::string output_type(const Output& output, Role role) {

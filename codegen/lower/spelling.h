@@ -19,6 +19,8 @@ bool may_be_open(const Op& op, const Attr& attr);
 /// "const Tensor&"; `written`: the argument is written in place.
 std::string input_type(const Input& input, Role role, bool written);
 std::string attr_type(const Op& op, const Attr& attr);
+/// The type of a variable that holds it: "IntArray", "std::optional<DType>".
+std::string attr_value_type(const Op& op, const Attr& attr);
 /// The type of a value that a function returns, or of the output argument of a kernel.
 std::string output_type(const Output& output, Role role);
 /// "std::vector<T>"

@@ -44,7 +44,11 @@ Json ops_data(const LowerContext& context, const Part& part);
 Json autograd_header_data(const LowerContext& context, const Part& part);
 Json autograd_source_data(const LowerContext& context, const Part& part);
 Json program_data(const LowerContext& context, const Part& part);
-/// The data of the umbrella.
+Json python_source_data(const LowerContext& context, const Part& part);
+Json python_stub_data(const LowerContext& context, const Part& part);
+/// The data of the files that name all parts: the header, the source and the stub of the Python layer.
 Json umbrella_data(const LowerContext& context);
+Json python_umbrella_data(const LowerContext& context);
+Json python_umbrella_stub_data(const LowerContext& context);
 
 }  // namespace shardgen

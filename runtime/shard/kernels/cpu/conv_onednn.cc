@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <memory>
 #include <vector>
 
 #include "shard/core/error.h"
@@ -189,7 +190,9 @@ std::vector<int64_t> key_of(ConvPass pass, const Convolution& conv, const Part& 
 
 /// The plan of this thread for a part of this size. Throws dnnl::error where oneDNN has no code.
 Thread& planned(ConvPass pass, const Convolution& conv, const Part& part) {
-  thread_local Thread thread;
+  // Not the object itself: programs that load the library later have 1664 bytes for the variables of threads (core/thread_state.h).
+  thread_local const auto mine = std::make_unique<Thread>();
+  Thread& thread = *mine;
   std::vector<int64_t> key = key_of(pass, conv, part);
   if (key == thread.key) return thread;
   thread.key.clear();

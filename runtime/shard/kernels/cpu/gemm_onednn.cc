@@ -1,6 +1,7 @@
 // Products by oneDNN. It keeps the code that it generates in a cache of its own.
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -62,8 +63,9 @@ struct Thread {
 };
 
 Thread& this_thread() {
-  thread_local Thread thread;
-  return thread;
+  // Not the object itself: programs that load the library later have 1664 bytes for the variables of threads (core/thread_state.h).
+  thread_local const auto mine = std::make_unique<Thread>();
+  return *mine;
 }
 
 /// A block of the product with `y`, which is in the format `y_format`: that of the tensor, or another one.

@@ -1,0 +1,301 @@
+// Template data of the Python layer: bindings of the public functions, and their type stubs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "lower/data_common.h"
+#include "lower/gradients.h"
+#include "lower/identifiers.h"
+#include "lower/python_spelling.h"
+
+namespace shardgen {
+namespace {
+
+/// A function that Python users call: a form of an op. Backward ops are called by autograd only.
+struct PythonFunction {
+  const Op& op;
+  Form form;
+  bool layout = false;  // takes the layout of the results
+
+  std::string name() const { return python_name(function_name(op, form)); }
+};
+
+std::vector<PythonFunction> python_functions_of(const LowerContext& context, const Op& op) {
+  if (op.is_backward) return {};
+  const bool layout = takes_layout(context, op);
+  if (!has_body(op)) return {{op, Form::functional, layout}};
+  std::vector<PythonFunction> functions;
+  for (const Form form : forms_of(context, op)) functions.push_back({op, form, layout && form == Form::functional});
+  return functions;
+}
+
+/// The first argument from which on all have a default. An optional tensor has one: None.
+size_t first_python_default(const Op& op) {
+  size_t first = op.signature.args.size();
+  while (first > 0) {
+    const ArgRef arg = op.signature.args[first - 1];
+    if (arg.tensor) {
+      if (!contains(op.optional, op.signature.inputs[arg.index].name.text)) break;
+    } else {
+      const Attr& attr = op.signature.attrs[arg.index];
+      if (!attr.default_value || !default_argument(op, attr)) break;
+    }
+    --first;
+  }
+  return first;
+}
+
+std::string accepted(const Op& op, ArgRef arg) {
+  if (!arg.tensor) return python_type(op, op.signature.attrs[arg.index]);
+  const Input& input = op.signature.inputs[arg.index];
+  return python_type(input, contains(op.optional, input.name.text));
+}
+
+std::string initial_of(const Op& op, ArgRef arg) {
+  return arg.tensor ? "None" : python_default(op, op.signature.attrs[arg.index]);
+}
+
+/// The name, the accepted types and the default of each argument.
+Json python_parameters(const PythonFunction& function) {
+  const Op& op = function.op;
+  Json list = Json::array();
+  const size_t optional = first_python_default(op);
+  for (size_t i = 0; i < op.signature.args.size(); ++i) {
+    const ArgRef arg = op.signature.args[i];
+    Json parameter = {{"argument", python_name(name_of(op.signature, arg).text)}, {"accepts", accepted(op, arg)}, {"initial", false}};
+    if (i >= optional) parameter["initial"] = {{"value", in_quotes(initial_of(op, arg))}};
+    list.push_back(std::move(parameter));
+  }
+  if (function.layout) list.push_back({{"argument", layout_name(op)}, {"accepts", "Layout"}, {"initial", {{"value", "None"}}}});
+  return list;
+}
+
+/// How the value of an argument is read, and the type of the variable that holds it.
+std::pair<std::string, std::string> tensor_local(const PythonFunction& function, int input, const std::string& position) {
+  const Input& tensor = function.op.signature.inputs[input];
+  const bool optional = contains(function.op.optional, tensor.name.text);
+  const bool written = is_written_input(function.op, input, function.form);
+  if (tensor.list)
+    return {written ? list_of(rt("Tensor")) + "&" : "const " + list_of(rt("Tensor")),
+            (written ? "targets(" : optional ? "optional_tensors(" : "tensors(") + position + ")"};
+  const std::string read = written ? "target(" : "tensor(";
+  return {(written ? "" : "const ") + rt("Tensor") + "&", (optional ? "optional_" : "") + read + position + ")"};
+}
+
+Json python_locals(const PythonFunction& function, const std::string& arguments) {
+  const Op& op = function.op;
+  Json locals = Json::array();
+  const size_t optional = first_python_default(op);
+  for (size_t i = 0; i < op.signature.args.size(); ++i) {
+    const ArgRef arg = op.signature.args[i];
+    const std::string position = fmt::format("{}", i);
+    std::string type, value;
+    if (arg.tensor) {
+      std::tie(type, value) = tensor_local(function, arg.index, position);
+    } else {
+      const Attr& attr = op.signature.attrs[arg.index];
+      const std::string plain = attr_value_type(op, attr);
+      const std::string initial = i >= optional ? ", " + *default_argument(op, attr) : "";
+      type = "const " + plain;
+      value = rt("python::value", plain) + "(" + position + initial + ")";
+    }
+    locals.push_back({{"type", type}, {"local", name_of(op.signature, arg).text}, {"value", arguments + "." + value}});
+  }
+  return locals;
+}
+
+/// The position of the argument whose length is the number of dims of the result, or -1.
+int shape_position(const Op& op) {
+  for (size_t i = 0; i < op.signature.args.size(); ++i) {
+    const ArgRef arg = op.signature.args[i];
+    if (!arg.tensor && op.signature.attrs[arg.index].type == AttrType::int_array) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+Json python_body(const LowerContext& context, const PythonFunction& function) {
+  const Op& op = function.op;
+  Scope scope(op);
+  const std::string arguments = scope.local("arguments"), site = site_name(op);
+  const bool sited = takes_site(context, op, function.form);
+  Json locals = python_locals(function, arguments);
+  const std::string callee = rt("api") + "::" + function_name(op, function.form);
+  const auto call = [&](Texts args, bool layout) {
+    if (layout) args = with_layout(op, std::move(args), layout_name(op));
+    else if (sited) args.push_back(site);
+    return callee + "(" + join(args) + ")";
+  };
+  std::string result = call(arg_names(op), false);
+  if (function.layout) {
+    const std::string layout = layout_name(op);
+    result = fmt::format("{} != nullptr ? {} : {}", layout, call(arg_names(op), true), result);
+    locals.push_back({{"type", "const " + rt("python::Layout") + "* const"},
+                      {"local", layout},
+                      {"value", fmt::format("{}.layout({}, {})", arguments, op.signature.args.size(), shape_position(op))}});
+  }
+  return {{"arguments", arguments},
+          {"locals", std::move(locals)},
+          {"site", sited ? rt("CallSite") + " " + site : ""},
+          {"call", std::move(result)}};
+}
+
+/// The doc of a function as lines.
+Texts python_doc(const PythonFunction& function) {
+  std::string text = function.op.extension.doc.value_or(
+      fmt::format("The op {} of {}.", function.op.name.text, location_of(function.op)));
+  for (char& c : text) c = c == '\n' || c == '\r' || c == '\t' ? ' ' : c;
+  text.erase(text.find_last_not_of(' ') + 1);
+  if (function.form == Form::inplace && !is_inplace_only(function.op)) text = "In place. " + text;
+  Texts lines;
+  constexpr size_t kWidth = 84;
+  while (text.size() > kWidth) {
+    size_t end = text.rfind(' ', kWidth);
+    if (end == std::string::npos || end == 0) end = text.find(' ');
+    if (end == std::string::npos) break;
+    lines.push_back(text.substr(0, end));
+    text.erase(0, end + 1);
+  }
+  lines.push_back(std::move(text));
+  return lines;
+}
+
+bool is_method(const Op& op) {
+  return !op.signature.args.empty() && op.signature.args[0].tensor &&
+         !op.signature.inputs[op.signature.args[0].index].list;
+}
+
+Json python_binding(const LowerContext& context, const PythonFunction& function) {
+  const std::string name = function.name();
+  Json data = python_body(context, function);
+  data["name"] = name;
+  data["parameters"] = false;
+  data["parameter_list"] = "{}";
+  if (Json parameters = python_parameters(function); !parameters.empty()) {
+    data["parameters"] = {{"of", name}, {"list", std::move(parameters)}};
+    data["parameter_list"] = name + "_parameters";
+  }
+  Json doc = Json::array();
+  const Texts lines = python_doc(function);
+  for (size_t i = 0; i < lines.size(); ++i)
+    doc.push_back({{"line", in_quotes(lines[i]) + (i + 1 < lines.size() ? "\\n" : "")}});
+  data["doc"] = std::move(doc);
+  return data;
+}
+
+/// "Tensor", "tuple[Tensor, list[Tensor]]"
+std::string returned_type(const PythonFunction& function) {
+  const Op& op = function.op;
+  Texts types;
+  for (const int output : returned_outputs(op, false)) {
+    const Output& each = op.signature.outputs[output];
+    const bool absent = contains(op.optional, each.name.text);
+    types.push_back(std::string(each.list ? "list[Tensor]" : "Tensor") + (absent && !each.list ? " | None" : ""));
+  }
+  if (types.empty()) return "None";
+  return types.size() == 1 ? types[0] : "tuple[" + join(types) + "]";
+}
+
+/// The parameters of a stub. What has a default may be None.
+Texts stub_parameters(const PythonFunction& function, bool method) {
+  const Op& op = function.op;
+  Texts texts;
+  const size_t optional = first_python_default(op);
+  for (size_t i = 0; i < op.signature.args.size(); ++i) {
+    const ArgRef arg = op.signature.args[i];
+    if (i == 0 && method) {
+      texts.push_back("self");
+      continue;
+    }
+    std::string text = python_name(name_of(op.signature, arg).text) + ": " + accepted(op, arg);
+    if (i >= optional) text += (text.ends_with("None") ? " = " : " | None = ") + initial_of(op, arg);
+    texts.push_back(std::move(text));
+  }
+  if (function.layout) texts.push_back(layout_name(op) + ": Layout | None = None");
+  return texts;
+}
+
+Json python_stub(const PythonFunction& function, bool method) {
+  Json doc = Json::array();
+  Texts lines = python_doc(function);
+  lines.front() = "\"\"\"" + lines.front();
+  lines.back() += "\"\"\"";
+  for (std::string& line : lines) {
+    for (size_t at = 0; (at = line.find('\\', at)) != std::string::npos; at += 2) line.insert(at, "\\");
+    doc.push_back({{"line", std::move(line)}});
+  }
+  return {{"name", function.name()}, {"parameters", join(stub_parameters(function, method))},
+          {"returns", returned_type(function)}, {"doc", std::move(doc)}};
+}
+
+/// "MathMethods" of "math"
+std::string methods_class(const std::string& part) {
+  std::string name;
+  bool upper = true;
+  for (const char c : part) {
+    if (c == '_') upper = true;
+    else name += upper ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+    if (c != '_') upper = false;
+  }
+  return name + "Methods";
+}
+
+}  // namespace
+
+std::string python_table_name(std::string_view umbrella, const std::string& part) {
+  return register_name(umbrella, part).substr(std::string_view("register_").size()) + "_bindings";
+}
+
+Json python_source_data(const LowerContext& context, const Part& part) {
+  Json data = file_head(part);
+  data["table"] = python_table_name(context.umbrella, part.name);
+  data["functions"] = items_of(part.ops, [&](const Op& op, Json& list) {
+    for (const PythonFunction& function : python_functions_of(context, op)) list.push_back(python_binding(context, function));
+  });
+  Json entries = items_of(part.ops, [&](const Op& op, Json& list) {
+    for (const PythonFunction& function : python_functions_of(context, op))
+      list.push_back({{"function", function.name()}, {"method", is_method(op) ? "true" : "false"}});
+  });
+  data["entries"] = false;
+  if (!entries.empty()) data["entries"] = {{"list", std::move(entries)}};
+  return data;
+}
+
+Json python_stub_data(const LowerContext& context, const Part& part) {
+  Json data = {{"source", part.source}, {"class", methods_class(part.name)}};
+  data["functions"] = items_of(part.ops, [&](const Op& op, Json& list) {
+    for (const PythonFunction& function : python_functions_of(context, op)) list.push_back(python_stub(function, false));
+  });
+  Json methods = items_of(part.ops, [&](const Op& op, Json& list) {
+    if (!is_method(op)) return;
+    for (const PythonFunction& function : python_functions_of(context, op)) list.push_back(python_stub(function, true));
+  });
+  data["none"] = methods.empty();
+  data["methods"] = std::move(methods);
+  return data;
+}
+
+Json python_umbrella_data(const LowerContext& context) {
+  Json tables = Json::array(), calls = Json::array();
+  for (const std::vector<Part>& family : context.parts) {
+    for (const Part& part : family) {
+      tables.push_back({{"table", python_table_name(context.umbrella, part.name)}});
+      calls.push_back({{"called", python_table_name(context.umbrella, part.name)}});
+    }
+  }
+  return {{"register", register_name(context.umbrella)}, {"tables", std::move(tables)}, {"calls", std::move(calls)}};
+}
+
+Json python_umbrella_stub_data(const LowerContext& context) {
+  Json parts = Json::array();
+  Texts classes;
+  for (const std::vector<Part>& family : context.parts) {
+    for (const Part& part : family) {
+      parts.push_back({{"part", part.name}, {"class", methods_class(part.name)}});
+      classes.push_back(methods_class(part.name));
+    }
+  }
+  return {{"parts", std::move(parts)}, {"classes", join(classes)}};
+}
+
+}  // namespace shardgen
