@@ -37,6 +37,7 @@ std::string type_name(PyObject* object) {
 
 /// An integer, also one of another library (__index__), but no float. Nothing where the object is none, or is too large.
 std::optional<int64_t> integer_of(PyObject* object) {
+  if (!PyLong_Check(object) && PyIndex_Check(object) == 0) return std::nullopt;
   PyObject* const number = PyNumber_Index(object);
   if (number == nullptr) {
     PyErr_Clear();
@@ -266,8 +267,10 @@ void Arguments::read(int i, Scalar& value) {
 }
 
 void Arguments::read(int i, IntArray& value) {
-  if (const std::optional<int64_t> one = PyBool_Check(values_[i]) ? std::nullopt : integer_of(values_[i])) {
-    value.push_back(*one);
+  if (!PyList_Check(values_[i]) && !PyTuple_Check(values_[i])) {
+    int64_t one;
+    read(i, one);
+    value.push_back(one);
     return;
   }
   each_item(i, [&](PyObject* item) {

@@ -10,7 +10,7 @@ namespace shard::python {
 
 namespace nb = nanobind;
 
-void register_services(nb::module_& module);
+void register_services(nb::module_& module, nb::handle tensor_class);
 void register_errors(nb::module_& module);
 void register_tensor(nb::module_& module);
 void register_arrays(nb::module_& module);

@@ -264,11 +264,11 @@ void register_devices(nb::module_& module) {
 bool register_api(PyObject* module, PyObject* type);
 
 void register_tensor(nb::module_& module) {
-  register_services(module);
   register_dtypes(module);
   register_devices(module);
   nb::class_<Tensor> tensor(module, "Tensor", nb::type_slots(slots), nb::is_weak_referenceable(),
                             "A tensor: a dense one, or this rank's handle to a distributed one.");
+  register_services(module, tensor);
   tensor.def_prop_ro("shape", [](const Tensor& x) { return tuple_of(x.dims()); }, "The global shape, a tuple of ints.");
   tensor.def_prop_ro("ndim", [](const Tensor& x) { return x.dims().rank(); }, "The number of dims.");
   tensor.def_prop_ro("size", [](const Tensor& x) { return x.numel(); }, "The number of elements.");
