@@ -22,6 +22,7 @@ install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" \"-DRUNTIME=${PROJECT
 
 file(GLOB SHARD_TEMPLATES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/templates/*.mustache)  # those that a user may replace
 install(FILES ${SHARD_TEMPLATES} DESTINATION ${SHARD_DATA_DIR}/templates)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/include ${PROJECT_SOURCE_DIR}/python/binding DESTINATION ${SHARD_DATA_DIR}/python)
 install(FILES ${SHARD_OPS_YAML} DESTINATION ${SHARD_DATA_DIR}/ops_yaml)
 install(FILES ${PROJECT_SOURCE_DIR}/overlays/paddle.yaml DESTINATION ${SHARD_DATA_DIR}/overlays)
 install(FILES ${PROJECT_SOURCE_DIR}/docs/op_yaml.schema.json DESTINATION ${SHARD_DATA_DIR})

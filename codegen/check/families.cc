@@ -23,7 +23,7 @@ bool is_plain(const std::string& name) {
 /// True for a suffix that follows a family's name in the names of its generated files: "_dense",
 /// "_0", "_0_ops".
 bool is_suffix(std::string_view text) {
-  if (text == "_dense" || text == "_dist" || text == "_ops" || text == "_autograd" || text == "_program" || text == "_python") return true;
+  if (text == "_dense" || text == "_dist" || text == "_ops" || text == "_autograd" || text == "_program") return true;
   if (text.size() < 2 || text[0] != '_' || text[1] < '0' || text[1] > '9') return false;
   const size_t end = text.find_first_not_of("0123456789", 1);
   return end == std::string_view::npos || is_suffix(text.substr(end));

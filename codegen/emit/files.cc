@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <random>
+#include <set>
 #include <system_error>
 #include <thread>
 
@@ -76,12 +77,22 @@ class FolderLock {
   int file_;
 };
 
+/// The folders in the names of files: "python" of "python/math.cc".
+std::set<std::string> folders_of(const std::map<std::string, std::string>& files) {
+  std::set<std::string> folders;
+  for (const auto& [name, bytes] : files) {
+    if (const size_t slash = name.rfind('/'); slash != std::string::npos) folders.insert(name.substr(0, slash));
+  }
+  return folders;
+}
+
 void remove_unlocked(const std::string& directory, const std::function<bool(const std::string&)>& is_ours) {
   std::error_code error;
+  const std::filesystem::path root = directory.empty() ? "." : directory;
   std::vector<std::filesystem::path> abandoned;
-  for (std::filesystem::directory_iterator at(directory.empty() ? "." : directory, error), end; !error && at != end;
-       at.increment(error)) {
-    const std::string name = target_of(at->path().filename().string());
+  for (std::filesystem::recursive_directory_iterator at(root, error), end; !error && at != end; at.increment(error)) {
+    if (at.depth() == 1) at.disable_recursion_pending();
+    const std::string name = target_of(at->path().lexically_relative(root).generic_string());
     if (!name.empty() && is_ours(name)) abandoned.push_back(at->path());
   }
   for (const std::filesystem::path& path : abandoned) std::filesystem::remove(path, error);
@@ -140,6 +151,13 @@ std::optional<size_t> write_files(const std::string& directory, const std::map<s
   FolderLock lock(directory);
   if (lock.try_alone()) remove_unlocked(directory, [&](const std::string& name) { return files.contains(name); });
   lock.share();
+  for (const std::string& folder : folders_of(files)) {
+    std::filesystem::create_directories(directory.empty() ? folder : directory + "/" + folder, error);
+    if (error) {
+      problem = fmt::format("Cannot create folder '{}/{}': {}.", directory, folder, error.message());
+      return std::nullopt;
+    }
+  }
   const uint64_t run = run_number();
   std::vector<Pending> pending;
   for (const auto& [name, bytes] : files) {

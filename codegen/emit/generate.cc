@@ -21,39 +21,43 @@ namespace {
 /// A kind of file that each part has.
 struct FileKind {
   const char* file_template;
+  const char* folder;    // in the output, with "/"; most are in none
   const char* suffix;    // of the part's name
   bool Runtime::*layer;  // only for runtimes with that layer; null: for all
   Json (*data)(const LowerContext&, const Part&);
 };
 
+/// Bindings are in a folder of their own, because only those who build a Python module compile them.
+constexpr const char* kPythonFolder = "python/";
+
 constexpr std::array<FileKind, 12> kFileKinds = {{
-    {"public.h.mustache", ".h", nullptr, api_header_data},
-    {"public.cc.mustache", ".cc", nullptr, api_source_data},
-    {"dense.h.mustache", "_dense.h", nullptr, dense_header_data},
-    {"dense.cc.mustache", "_dense.cc", nullptr, dense_source_data},
-    {"dist.h.mustache", "_dist.h", &Runtime::dist, dist_header_data},
-    {"dist.cc.mustache", "_dist.cc", &Runtime::dist, dist_source_data},
-    {"ops.h.mustache", "_ops.h", nullptr, ops_data},
-    {"autograd.h.mustache", "_autograd.h", &Runtime::autograd, autograd_header_data},
-    {"autograd.cc.mustache", "_autograd.cc", &Runtime::autograd, autograd_source_data},
-    {"program.cc.mustache", "_program.cc", &Runtime::program, program_data},
-    {"python.cc.mustache", "_python.cc", &Runtime::python, python_source_data},
-    {"python.pyi.mustache", ".pyi", &Runtime::python, python_stub_data},
+    {"public.h.mustache", "", ".h", nullptr, api_header_data},
+    {"public.cc.mustache", "", ".cc", nullptr, api_source_data},
+    {"dense.h.mustache", "", "_dense.h", nullptr, dense_header_data},
+    {"dense.cc.mustache", "", "_dense.cc", nullptr, dense_source_data},
+    {"dist.h.mustache", "", "_dist.h", &Runtime::dist, dist_header_data},
+    {"dist.cc.mustache", "", "_dist.cc", &Runtime::dist, dist_source_data},
+    {"ops.h.mustache", "", "_ops.h", nullptr, ops_data},
+    {"autograd.h.mustache", "", "_autograd.h", &Runtime::autograd, autograd_header_data},
+    {"autograd.cc.mustache", "", "_autograd.cc", &Runtime::autograd, autograd_source_data},
+    {"program.cc.mustache", "", "_program.cc", &Runtime::program, program_data},
+    {"python.cc.mustache", kPythonFolder, ".cc", &Runtime::python, python_source_data},
+    {"python.pyi.mustache", kPythonFolder, ".pyi", &Runtime::python, python_stub_data},
 }};
 
 /// The files that name all parts. The name of the header is an option, and the others have it with another suffix.
 constexpr std::array<FileKind, 3> kUmbrellas = {{
-    {"api.h.mustache", ".h", nullptr, [](const LowerContext& context, const Part&) { return umbrella_data(context); }},
-    {"python_api.cc.mustache", "_python.cc", &Runtime::python,
+    {"api.h.mustache", "", ".h", nullptr, [](const LowerContext& context, const Part&) { return umbrella_data(context); }},
+    {"python_api.cc.mustache", kPythonFolder, ".cc", &Runtime::python,
      [](const LowerContext& context, const Part&) { return python_umbrella_data(context); }},
-    {"python_api.pyi.mustache", ".pyi", &Runtime::python,
+    {"python_api.pyi.mustache", kPythonFolder, ".pyi", &Runtime::python,
      [](const LowerContext& context, const Part&) { return python_umbrella_stub_data(context); }},
 }};
 
 bool is_written(const FileKind& kind, const Runtime& runtime) { return kind.layer == nullptr || runtime.*kind.layer; }
 
 std::string umbrella_name(const std::string& header, const FileKind& kind) {
-  return kind.layer == nullptr ? header : header.substr(0, header.rfind('.')) + kind.suffix;
+  return kind.layer == nullptr ? header : kind.folder + header.substr(0, header.rfind('.')) + kind.suffix;
 }
 
 /// Symbols that the runtime lacks, and the names of the ops that need them; "" for the file itself.
@@ -110,7 +114,7 @@ Plan plan_files(const std::vector<Family>& families, const GenerateRequest& requ
     for (const Part& part : family) {
       for (const FileKind& kind : kFileKinds) {
         if (is_written(kind, request.runtime))
-          plan.files.push_back({part.name + kind.suffix, &kind, &part, {}, {}, {}});
+          plan.files.push_back({kind.folder + part.name + kind.suffix, &kind, &part, {}, {}, {}});
       }
     }
   }
@@ -177,7 +181,7 @@ std::vector<std::string> output_names(const std::string& family, int parts, cons
   std::vector<std::string> names;
   for (int part = 0; part < parts; ++part) {
     for (const FileKind& kind : kFileKinds) {
-      if (is_written(kind, runtime)) names.push_back(part_name(family, part, parts) + kind.suffix);
+      if (is_written(kind, runtime)) names.push_back(kind.folder + part_name(family, part, parts) + kind.suffix);
     }
   }
   return names;

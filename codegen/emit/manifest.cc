@@ -12,6 +12,13 @@
 namespace shardgen {
 namespace {
 
+/// True for the name of a file that the tool may have written: in no folder, or in that of the bindings.
+bool may_be_written(std::string_view name) {
+  constexpr std::string_view kFolder = "python/";
+  if (name.starts_with(kFolder)) name.remove_prefix(kFolder.size());
+  return name.find('/') == std::string_view::npos;
+}
+
 bool has_bytes(const std::string& directory, const std::string& name, const std::string& hash) {
   const std::optional<std::string> bytes = read_bytes(directory + "/" + name);
   return bytes && hash_text(hash_bytes(*bytes)) == hash;
@@ -36,8 +43,8 @@ std::optional<Manifest> read_manifest(const std::string& directory) {
   }
   Manifest manifest{json["inputs"].get<std::string>(), {}};
   for (const auto& [name, hash] : json["files"].items()) {
-    // A name with a folder in it was not written by the tool, and must never be removed.
-    if (hash.is_string() && name.find('/') == std::string::npos) manifest.files.emplace(name, hash.get<std::string>());
+    // What the tool did not write must never be removed.
+    if (hash.is_string() && may_be_written(name)) manifest.files.emplace(name, hash.get<std::string>());
   }
   return manifest;
 }

@@ -162,4 +162,19 @@ bool add_bindings(PyObject* module, PyObject* type, std::span<const Binding> bin
   return good;
 }
 
+PyObject* make_module(const char* name, bool (*add)(PyObject* module, PyObject* type), void (*setup)()) {
+  if (!connect()) return nullptr;
+  auto* const definition = new PyModuleDef{PyModuleDef_HEAD_INIT, name, nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+  PyObject* const module = PyModule_Create(definition);
+  if (module == nullptr) return nullptr;
+  try {
+    setup();
+    if (add(module, nullptr)) return module;
+  } catch (...) {
+    services->raise();
+  }
+  Py_DECREF(module);
+  return nullptr;
+}
+
 }  // namespace shard::python

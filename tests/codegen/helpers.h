@@ -50,8 +50,10 @@ class TempFolder {
 /// Every file of a folder by name.
 inline std::map<std::string, std::string> read_folder(const std::string& folder) {
   std::map<std::string, std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    files[entry.path().filename().string()] = slurp(entry.path().string());
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file())
+      files[entry.path().lexically_relative(folder).generic_string()] = slurp(entry.path().string());
+  }
   return files;
 }
 

@@ -316,13 +316,14 @@ TEST_CASE("A wrong description is refused with a sentence for each mistake", "[c
   CHECK(problem_of(R"({"symbols": []})") == "'symbols' must be an object of texts.");
   CHECK(problem_of(R"({"symbols": {"Tensor": "A", "Tensor": "B"}})") == "The key 'Tensor' stands twice in an object.");
   for (const char* wrong : {R"(["dist"])", R"([])", R"(["dense", "autograd"])",
-                            R"(["dense", "dist", "autograd", "program", "more"])", R"("dense")"}) {
+                            R"(["dense", "dist", "autograd", "program", "python", "more"])", R"("dense")"}) {
     INFO(wrong);
     CHECK(problem_of(std::string("{\"layers\": ") + wrong + "}") ==
-          "'layers' must be the first of \"dense\", \"dist\", \"autograd\", \"program\", in this order.");
+          "'layers' must be the first of \"dense\", \"dist\", \"autograd\", \"program\", \"python\", in this order.");
   }
   for (const char* right :
-       {R"(["dense"])", R"(["dense", "dist", "autograd"])", R"(["dense", "dist", "autograd", "program"])"}) {
+       {R"(["dense"])", R"(["dense", "dist", "autograd"])", R"(["dense", "dist", "autograd", "program"])",
+        R"(["dense", "dist", "autograd", "program", "python"])"}) {
     INFO(right);
     CHECK(problem_of(std::string("{\"layers\": ") + right + "}").empty());
   }

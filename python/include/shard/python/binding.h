@@ -275,4 +275,13 @@ Binding bind() {
 /// Adds functions to a module, and methods to `type` (null: to none). False with a Python error.
 bool add_bindings(PyObject* module, PyObject* type, std::span<const Binding> bindings);
 
+/// A new module with the functions that `add` adds (`register_my_ops_api` of generated code), after `setup`, which registers kernels.
+/// Null with a Python error.
+PyObject* make_module(const char* name, bool (*add)(PyObject* module, PyObject* type), void (*setup)());
+
 }  // namespace shard::python
+
+/// Defines the Python module `name`: SHARD_PYTHON_MODULE(my_ops, shard::python::register_my_ops_api, register_my_kernels)
+#define SHARD_PYTHON_MODULE(name, add, setup)                                  \
+  extern "C" __attribute__((visibility("default"))) PyObject* PyInit_##name(); \
+  PyObject* PyInit_##name() { return shard::python::make_module(#name, add, setup); }
