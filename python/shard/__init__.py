@@ -2,3 +2,4 @@
 
 from ._core import *  # noqa: F403: the ops, which the tool binds
 from .autograd import *  # noqa: F403
+from .programs import *  # noqa: F403

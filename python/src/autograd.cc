@@ -74,8 +74,7 @@ Tensor call_hook(Droppable& hook, const Tensor& gradient) {
     const nb::object result = function->get()(wrap(gradient));
     if (result.is_none()) return Tensor();
     if (const Tensor* const tensor = services->tensor(result.ptr())) return *tensor;
-    PyErr_Format(PyExc_TypeError, "[register_hook] a hook must return Tensor | None, not %s", nb::inst_name(result).c_str());
-    throw nb::python_error();
+    nb::raise_type_error("[register_hook] a hook must return Tensor | None, not %s", nb::inst_name(result).c_str());
   });
 }
 

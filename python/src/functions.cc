@@ -12,12 +12,7 @@ std::vector<Tensor> call_python(const SharedObject& function, const std::string&
   return called_back([&] {
     // The list is freed before the tensors are returned: the library copies results whose buffers others refer to.
     const nb::object results = function.get()(list_of(lists)...);
-    try {
-      return tensors_of(results, name, what, nones);
-    } catch (const nb::builtin_exception& error) {
-      PyErr_SetString(PyExc_TypeError, error.what());
-      throw nb::python_error();
-    }
+    return tensors_of(results, name, what, nones);
   });
 }
 
