@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import html
+import os
 import shutil
 import threading
 import weakref
@@ -27,12 +28,12 @@ def _name(value: Any) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _scope_of(scope: Any, function: str) -> Scope | None:
+def _scope_of(scope: Any, function: str, argument: str) -> Scope | None:
     if scope is None or isinstance(scope, Scope):
         return scope
     if isinstance(scope, dict):
         return Scope(scope)
-    raise TypeError(f"[{function}] argument 'scope' must be Scope | dict[str, Tensor] | None, not {_name(scope)}")
+    raise TypeError(f"[{function}] argument '{argument}' must be Scope | dict[str, Tensor] | None, not {_name(scope)}")
 
 
 # The options of a capture: the type that each has, as messages have it, and its default.
@@ -127,7 +128,7 @@ class CapturedFunction:
         self._name = getattr(function, "__name__", _name(function))
         functools.update_wrapper(self, function)
         self.__name__ = self._name
-        self._scope = _scope_of(scope, "capture")
+        self._scope = _scope_of(scope, "capture", "scope")
         self._options = _checked({name: options.get(name, default) for name, (_, _, default) in _OPTIONS.items()})
         self._options["observer"] = None if observer is None else _Observer(self)
         self._observer = observer
@@ -317,16 +318,14 @@ def load_program(path: Any, parameters: Scope | dict[str, Tensor] | None = None)
     parameters: the tensors that its parameters stand for, by their names. Everything is checked before anything runs: raises
     ArgumentError with the path, the place in the file and what was expected there.
     """
-    import os
-
-    return LoadedProgram(_core._load(os.fsdecode(path), _scope_of(parameters, "load_program") or Scope()))
+    return LoadedProgram(_core._load(os.fsdecode(path), _scope_of(parameters, "load_program", "parameters") or Scope()))
 
 
 def parse_program(text: str, parameters: Scope | dict[str, Tensor] | None = None) -> LoadedProgram:
     """The same for the text that Program.to_json returns."""
     if not isinstance(text, str):
         raise TypeError(f"[parse_program] argument 'text' must be str, not {_name(text)}")
-    return LoadedProgram(_core._from_json(text, _scope_of(parameters, "parse_program") or Scope()))
+    return LoadedProgram(_core._from_json(text, _scope_of(parameters, "parse_program", "parameters") or Scope()))
 
 
 # In notebooks programs are drawings. Graphviz takes minutes for large ones, which are shown as text.

@@ -163,7 +163,7 @@ void register_backward(nb::module_& module, nb::class_<Tensor>& tensor) {
             grad_outputs.is_none() ? std::vector<Tensor>() : one_or_more(grad_outputs, "backward", "grad_outputs", Nones::allowed);
         released([&] { backward(from, gradients, {retain_graph, create_graph, bucket_bytes}); });
       },
-      nb::arg("outputs"), nb::arg("grad_outputs") = nb::none(), nb::arg("retain_graph") = false, nb::arg("create_graph") = false,
+      nb::arg("outputs").none(), nb::arg("grad_outputs") = nb::none(), nb::arg("retain_graph") = false, nb::arg("create_graph") = false,
       nb::arg("bucket_bytes") = BackwardOptions().bucket_bytes,
       nb::sig("def backward(outputs: Tensor | Sequence[Tensor], grad_outputs: Tensor | Sequence[Tensor | None] | None = None, "
               "retain_graph: bool = False, create_graph: bool = False, bucket_bytes: int = 26214400) -> None"),
@@ -188,7 +188,7 @@ void register_grad(nb::module_& module) {
       [](nb::object outputs, nb::object inputs, nb::object grad_outputs, bool retain_graph, bool create_graph, bool allow_unused) {
         return grad_of(outputs, inputs, grad_outputs, {.retain_graph = retain_graph, .create_graph = create_graph}, allow_unused);
       },
-      nb::arg("outputs"), nb::arg("inputs"), nb::arg("grad_outputs") = nb::none(), nb::arg("retain_graph") = false,
+      nb::arg("outputs").none(), nb::arg("inputs").none(), nb::arg("grad_outputs") = nb::none(), nb::arg("retain_graph") = false,
       nb::arg("create_graph") = false, nb::arg("allow_unused") = false,
       nb::sig("def grad(outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor], grad_outputs: Tensor | "
               "Sequence[Tensor | None] | None = None, retain_graph: bool = False, create_graph: bool = False, allow_unused: bool = "
