@@ -155,6 +155,7 @@ FUNCTIONS = {
     "checkpoint": lambda x: shard.checkpoint(lambda y: shard.sum(shard.sin(y) * shard.exp(y)), x),
     "in place": lambda x: shard.sum(shard.square(shard.multiply_(shard.sin(x), x))),
     "custom": lambda x: shard.sum(Cube.apply(x, 0.5) * x),
+    "custom, from its result": lambda x: shard.sum(shard.sin(Exp.apply(x))),
     "captured": lambda x: CAPTURED(x),
 }
 
@@ -170,6 +171,20 @@ class Cube(shard.Function):
     def backward(ctx, grad_output):
         (x,) = ctx.saved_tensors
         return grad_output * x * x * (3.0 * ctx.scale), None
+
+
+class Exp(shard.Function):
+    """Saves its result, of which the gradient is a function."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = shard.exp(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.saved_tensors[0]
 
 
 CAPTURED = shard.capture(lambda x: shard.sum(shard.tanh(x * x) / (2.0 + shard.cos(x))))
@@ -577,6 +592,11 @@ def test_custom_functions_are_freed():
         z.backward(retain_graph=True)
         z.backward()
         assert contexts[1]() is None, "the step has let it go"
+        w = shard.sum(Watched.apply(x))
+        w.backward(retain_graph=True)
+        assert contexts[2]() is not None
+        del w
+        assert contexts[2]() is None
     finally:
         gc.enable()
 

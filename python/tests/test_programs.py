@@ -90,6 +90,8 @@ def test_structures_are_bounded():
     for k in (1.0, 2.0, 3.0, 1.0):
         assert numbers(scaled(x, k)) == [k]
     assert scaled.stats() == {"hits": 0, "misses": 4, "evictions": 2, "entries": 2}
+    scaled(x, 3.0), scaled(x, 5.0), scaled(x, 3.0)
+    assert scaled.stats() == {"hits": 2, "misses": 5, "evictions": 3, "entries": 2}, "the one that was used last stays"
 
 
 def test_capacity_is_that_of_programs():
