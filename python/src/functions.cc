@@ -8,7 +8,8 @@ namespace {
 
 /// Calls a Python function that returns a list of tensors, without the interpreter's lock before and after.
 template <class... Lists>
-std::vector<Tensor> call_python(const SharedObject& function, const std::string& name, const char* what, Nones nones, const Lists&... lists) {
+std::vector<Tensor> call_python(const SharedObject& function, const std::string& name, const char* what, Nones nones,
+                                const Lists&... lists) {
   return called_back([&] {
     // The list is freed before the tensors are returned: the library copies results whose buffers others refer to.
     const nb::object results = function.get()(list_of(lists)...);
@@ -22,7 +23,8 @@ nb::list apply_custom(const std::string& name, nb::callable forward, nb::callabl
   function.forward = [name, call = SharedObject(std::move(forward))](const std::vector<Tensor>& given) {
     return call_python(call, name, "the result of forward", Nones::refused, given);
   };
-  function.backward = [name, call = SharedObject(std::move(backward))](const std::vector<Tensor>& given, const std::vector<Tensor>& outputs,
+  function.backward = [name, call = SharedObject(std::move(backward))](const std::vector<Tensor>& given,
+                                                                       const std::vector<Tensor>& outputs,
                                                                        const std::vector<Tensor>& grad_outputs) {
     return call_python(call, name, "the result of backward", Nones::allowed, given, outputs, grad_outputs);
   };
