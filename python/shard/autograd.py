@@ -134,7 +134,7 @@ class set_grad_enabled(_GradMode):
 class FunctionContext:
     """What forward and backward of one call of a Function share. They may add attributes of their own."""
 
-    #: For each argument of apply: whether it is a tensor that requires a gradient.
+    #: For each argument of apply: whether it is a tensor that requires a gradient, where calls are recorded.
     needs_input_grad: tuple[bool, ...]
 
     def __init__(self, needs_input_grad: tuple[bool, ...]):
@@ -267,7 +267,8 @@ class Function:
         """
         is_tensor = tuple(isinstance(arg, Tensor) for arg in args)
         inputs = [arg for arg in args if isinstance(arg, Tensor)]
-        ctx = FunctionContext(tuple(tensor and arg.requires_grad for tensor, arg in zip(is_tensor, args)))
+        recorded = _core.is_grad_enabled()
+        ctx = FunctionContext(tuple(recorded and tensor and arg.requires_grad for tensor, arg in zip(is_tensor, args)))
         single = True
         differentiable: list[bool] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import html
 import os
@@ -113,6 +114,32 @@ class _Variant:
         return outputs
 
 
+class _Kept(threading.local):
+    """The programs of a captured function for the calling thread, and what its dropped programs have counted.
+
+    Each thread has its own, because calls of one program must not overlap, and a rank is a thread. They are freed with the thread.
+    """
+
+    def __init__(self) -> None:
+        self.variants: OrderedDict[Any, _Variant] = OrderedDict()
+        self.dropped = dict.fromkeys(("hits", "misses", "evictions"), 0)
+
+    def drop(self, variant: _Variant) -> None:
+        stats = variant.captured.stats()
+        self.dropped["evictions"] += stats.pop("entries")
+        for name, count in stats.items():
+            self.dropped[name] += count
+
+
+class _OfInstance:
+    """The captured function of a method of one object, kept in the object's __dict__. Copies of the object capture their own."""
+
+    function: CapturedFunction | None = None
+
+    def __reduce__(self) -> tuple:
+        return _OfInstance, ()
+
+
 class CapturedFunction:
     """A function whose calls run programs. shard.capture makes one."""
 
@@ -133,9 +160,7 @@ class CapturedFunction:
         self._options["observer"] = None if observer is None else _Observer(self)
         self._observer = observer
         self._structures = structures
-        self._variants: OrderedDict[Any, _Variant] = OrderedDict()
-        self._dropped = dict.fromkeys(("hits", "misses", "evictions"), 0)
-        self._lock = threading.Lock()
+        self._kept = _Kept()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         variant, tensors = self._find(args, kwargs)
@@ -158,45 +183,39 @@ class CapturedFunction:
         return variant.captured.memory(tensors)
 
     def stats(self) -> dict[str, int]:
-        """Of all calls: 'hits' and 'misses' (calls that had to capture first), 'evictions', and 'entries', the programs kept."""
-        with self._lock:
-            total = {**self._dropped, "entries": 0}
-            variants = list(self._variants.values())
-        for variant in variants:
+        """Of the calls of this thread: 'hits' and 'misses' (calls that had to capture first), 'evictions', and 'entries', the
+        programs kept."""
+        kept = self._kept
+        total = {**kept.dropped, "entries": 0}
+        for variant in list(kept.variants.values()):
             for name, count in variant.captured.stats().items():
                 total[name] += count
         return total
 
     def clear(self) -> None:
-        """Frees all programs. The next call captures the function again."""
-        with self._lock:
-            self._variants.clear()
+        """Frees the programs of this thread. Its next call captures the function again."""
+        self._kept.variants.clear()
 
     def _find(self, args: tuple, kwargs: dict[str, Any]) -> tuple[_Variant, list[Tensor]]:
+        tensors: list[Tensor]
+        structure: Any
         if not kwargs and all(type(arg) is Tensor for arg in args):
-            tensors = list(args)
-            structure: Any = len(args)
+            tensors, structure = list(args), len(args)
         else:
             tensors = []
             structure = flatten((args, kwargs), tensors)
-        with self._lock:
-            try:
-                variant = self._variants.get(structure)
-            except TypeError:
-                raise self._unhashable(structure) from None
-            if variant is not None:
-                self._variants.move_to_end(structure)
-                return variant, tensors
-            variant = self._variants[structure] = _Variant(self, structure)
-            if len(self._variants) > self._structures:
-                self._drop(self._variants.popitem(last=False)[1])
+        kept = self._kept
+        try:
+            variant = kept.variants.get(structure)
+        except TypeError:
+            raise self._unhashable(structure) from None
+        if variant is not None:
+            kept.variants.move_to_end(structure)
+            return variant, tensors
+        variant = kept.variants[structure] = _Variant(self, structure)
+        if len(kept.variants) > self._structures:
+            kept.drop(kept.variants.popitem(last=False)[1])
         return variant, tensors
-
-    def _drop(self, variant: _Variant) -> None:
-        stats = variant.captured.stats()
-        self._dropped["evictions"] += stats.pop("entries")
-        for name, count in stats.items():
-            self._dropped[name] += count
 
     def _unhashable(self, structure: Any) -> TypeError:
         args, kwargs = structure.children
@@ -218,13 +237,19 @@ class CapturedFunction:
         if functions is None:
             raise TypeError(f"[capture] '{self._name}' is a method of {_name(instance)}, which has no __dict__ to keep its programs; "
                             "capture a function instead")
-        key = f"_captured_{self._name}_{id(self)}"
-        if key not in functions:
-            method = functools.partial(self.__wrapped__, instance)
-            functools.update_wrapper(method, self.__wrapped__)
-            options = {name: value for name, value in self._options.items() if name != "observer"}
-            functions[key] = CapturedFunction(method, scope=self._scope, observer=self._observer, structures=self._structures, **options)
-        return functions[key]
+        own = functions.setdefault(f"_captured_{self._name}_{id(self)}", _OfInstance())
+        if own.function is None:
+            method = functools.update_wrapper(functools.partial(self.__wrapped__, instance), self.__wrapped__)
+            own.function = self._copy(method)
+        return own.function
+
+    def _copy(self, function: Callable) -> CapturedFunction:
+        options = {name: value for name, value in self._options.items() if name != "observer"}
+        return CapturedFunction(function, scope=self._scope, observer=self._observer, structures=self._structures, **options)
+
+    def __deepcopy__(self, memo: dict) -> CapturedFunction:
+        """Captures anew: a copy of a model whose attribute is a captured method has one of its own."""
+        return self._copy(copy.deepcopy(self.__wrapped__, memo))
 
     def __repr__(self) -> str:
         return f"<shard.CapturedFunction {self._name}>"
@@ -262,7 +287,8 @@ def capture(function: Callable | None = None, /, **options: Any) -> Any:
     Arguments may have tensors in nested tuples, lists and dicts. All other values must be hashable, and are constants: other values
     are other programs, so pass a learning rate that changes as a tensor. The function returns tensors, or a nested structure of
     them, that has the same form for all shapes. Tensors that it takes from outside (parameters) are read anew by each run, and are
-    written in place. Results have gradients, also for parameters. Calls must not overlap: threads take turns.
+    written in place. Results have gradients, also for parameters. Each thread captures the function for itself, and so does each
+    object for a decorated method.
 
     Options:
         scope: a shard.Scope, or a dict, with the names of parameters for files.

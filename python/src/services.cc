@@ -20,12 +20,15 @@ bool finalizing() {
 
 /// The folder of this package with a separator at its end; empty where it is not known.
 std::string package_folder() {
-  PyObject* const core = PyImport_ImportModule("shard._core");
+  // No import: that may let another thread run, which would wait here for this one while it holds the interpreter's lock.
+  PyObject* const name = PyUnicode_FromString("shard._core");
+  PyObject* const core = name != nullptr ? PyImport_GetModule(name) : nullptr;
   PyObject* const file = core != nullptr ? PyObject_GetAttrString(core, "__file__") : nullptr;
   const char* const path = file != nullptr ? PyUnicode_AsUTF8AndSize(file, nullptr) : nullptr;
   std::string folder = path != nullptr ? path : "";
   Py_XDECREF(file);
   Py_XDECREF(core);
+  Py_XDECREF(name);
   PyErr_Clear();
   const size_t end = folder.find_last_of("/\\");
   return end == std::string::npos ? std::string() : folder.substr(0, end + 1);

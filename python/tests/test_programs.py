@@ -1,6 +1,7 @@
 """Captured functions, their programs and gradients, scopes, files and drawings."""
 
 import collections
+import copy
 import gc
 import json
 import os
@@ -372,24 +373,56 @@ def test_errors_name_the_lines_of_captured_calls():
     assert f"written last by [add_] at {__file__}:{written}" in str(caught.value)
 
 
-def test_calls_of_threads_must_not_overlap():
+def test_each_thread_captures_for_itself():
     inside, done = threading.Event(), threading.Event()
+    main = threading.current_thread()
 
     def slow(x):
-        inside.set()
-        assert done.wait(10)
+        if threading.current_thread() is not main:
+            inside.set()
+            assert done.wait(10)
         return x * 2.0
 
     function = shard.capture(slow)
-    results = []
-    thread = threading.Thread(target=lambda: results.append(numbers(function(vector([1])))))
+    results, variants = [], []
+
+    def work():
+        for _ in range(2):
+            results.append(numbers(function(vector([1]))))
+        results.append(function.stats()["hits"])
+        variants.extend(weakref.ref(each) for each in function._kept.variants.values())
+
+    thread = threading.Thread(target=work)
     thread.start()
     assert inside.wait(10)
-    with pytest.raises(shard.CaptureError):
-        function(vector([1]))
+    assert numbers(function(vector([1]))) == [2], "at the same time"
     done.set()
     thread.join()
-    assert results == [[2]]
+    assert results == [[2], [2], 1] and function.stats() == {"hits": 0, "misses": 1, "evictions": 0, "entries": 1}
+    del thread
+    gc.collect()
+    assert [each() for each in variants] == [None], "programs are freed with their thread"
+
+
+def test_models_with_captured_methods_can_be_copied():
+    class Model:
+        def __init__(self):
+            self.factor = 2.0
+            self.step = shard.capture(self.call)
+
+        def call(self, x):
+            return x * self.factor
+
+        @shard.capture
+        def method(self, x):
+            return x + self.factor
+
+    model = Model()
+    x = vector([1])
+    model.step(x), model.method(x)
+    other = copy.deepcopy(model)
+    other.factor = 3.0
+    assert numbers(other.step(x)) == [3] and numbers(other.method(x)) == [4] and numbers(model.step(x)) == [2] and numbers(model.method(x)) == [3]
 
 
 def test_threads_may_capture_functions_of_their_own():
