@@ -1,4 +1,8 @@
-"""Nested tuples, lists and dicts of tensors as a flat list of tensors and a structure without them."""
+"""Nested tuples, lists and dicts of tensors as a flat list of tensors and a structure without them.
+
+A structure is made of tuples, so that it is hashed and compared quickly: TENSOR for a tensor, (STATIC, type, value) for another value,
+and (type, keys, *children) for a container, where only a dict has keys.
+"""
 
 from __future__ import annotations
 
@@ -6,77 +10,51 @@ from typing import Any, Iterator
 
 from ._core import Tensor
 
-TENSOR = "tensor"  # stands for a tensor in a structure
-
-
-class Static:
-    """A value in a structure that is no tensor. Equal only to a value of the same type: 1, 1.0 and True differ."""
-
-    __slots__ = ("key", "value")
-
-    def __init__(self, value: Any):
-        self.value = value
-        # 0.0 and -0.0 are different constants, and a NaN is the same one as another
-        self.key = (float, repr(value)) if type(value) is float else (type(value), value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Static) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-
-class Container:
-    """A tuple, list, named tuple or dict in a structure."""
-
-    __slots__ = ("children", "keys", "type")
-
-    def __init__(self, type: type, keys: tuple | None, children: tuple):
-        self.type = type
-        self.keys = keys
-        self.children = children
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Container):
-            return False
-        return self.type is other.type and self.keys == other.keys and self.children == other.children
-
-    def __hash__(self) -> int:
-        return hash((self.type, self.keys, self.children))
+TENSOR = "tensor"
+STATIC = "static"
 
 
 def flatten(value: Any, tensors: list[Tensor]) -> Any:
     """Appends the tensors in `value` to `tensors`, and returns the structure, from which unflatten makes the value again."""
-    if isinstance(value, Tensor):
+    kind = type(value)
+    if kind is Tensor or isinstance(value, Tensor):
         tensors.append(value)
         return TENSOR
-    kind = type(value)
+    if kind is float:
+        return STATIC, float, repr(value)  # 0.0 and -0.0 are different constants, and a NaN is the same one as another
     if kind is dict:
-        return Container(dict, tuple(value), tuple(flatten(each, tensors) for each in value.values()))
+        return (dict, tuple(value), *[flatten(each, tensors) for each in value.values()])
     if kind is tuple or kind is list or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-        return Container(kind, None, tuple(flatten(each, tensors) for each in value))
-    return Static(value)
+        return (kind, None, *[flatten(each, tensors) for each in value])
+    return STATIC, kind, value  # with the type, because 1 == True
 
 
 def unflatten(structure: Any, tensors: Iterator[Tensor]) -> Any:
     """The value with this structure and these tensors."""
     if structure is TENSOR:
         return next(tensors)
-    if isinstance(structure, Static):
-        return structure.value
-    children = [unflatten(each, tensors) for each in structure.children]
-    if structure.keys is not None:
-        return dict(zip(structure.keys, children))
-    if structure.type is list:
+    kind = structure[0]
+    if kind is STATIC:
+        return static_value(structure)
+    children = [unflatten(each, tensors) for each in structure[2:]]
+    if kind is dict:
+        return dict(zip(structure[1], children))
+    if kind is list:
         return children
-    return tuple(children) if structure.type is tuple else structure.type(*children)
+    return tuple(children) if kind is tuple else kind(*children)
+
+
+def static_value(structure: tuple) -> Any:
+    return float(structure[2]) if structure[1] is float else structure[2]
 
 
 def statics(structure: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """The values that are no tensors, with their places: ("[0]['scale']", 2.0)."""
-    if isinstance(structure, Static):
-        yield path, structure.value
-    elif isinstance(structure, Container):
-        keys = range(len(structure.children)) if structure.keys is None else structure.keys
-        for key, child in zip(keys, structure.children):
-            yield from statics(child, f"{path}[{key!r}]")
+    if structure is TENSOR:
+        return
+    if structure[0] is STATIC:
+        yield path, static_value(structure)
+        return
+    children = structure[2:]
+    for key, child in zip(range(len(children)) if structure[1] is None else structure[1], children):
+        yield from statics(child, f"{path}[{key!r}]")

@@ -14,7 +14,7 @@ from typing import Any, Callable
 
 from . import _core
 from ._core import ArgumentError, AutogradError, CaptureError, Program, Scope, Tensor
-from ._structure import Static, flatten, statics, unflatten
+from ._structure import TENSOR, flatten, statics, unflatten
 
 __all__ = ["CapturedFunction", "LoadedProgram", "capture", "load_program", "parse_program"]
 
@@ -165,8 +165,7 @@ class CapturedFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         variant, tensors = self._find(args, kwargs)
         outputs = variant.captured(tensors)
-        result = variant.result
-        return outputs[0] if type(result) is str else unflatten(result, iter(outputs))
+        return outputs[0] if variant.result is TENSOR else unflatten(variant.result, iter(outputs))
 
     def trace(self, *args: Any, **kwargs: Any) -> Program:
         """The program for arguments like these, with its gradient. Captures the function where none is kept; runs nothing."""
@@ -197,13 +196,13 @@ class CapturedFunction:
         self._kept.variants.clear()
 
     def _find(self, args: tuple, kwargs: dict[str, Any]) -> tuple[_Variant, list[Tensor]]:
-        tensors: list[Tensor]
-        structure: Any
-        if not kwargs and all(type(arg) is Tensor for arg in args):
-            tensors, structure = list(args), len(args)
-        else:
-            tensors = []
-            structure = flatten((args, kwargs), tensors)
+        tensors = list(args)
+        structure: Any = len(args)
+        for arg in kwargs or args:
+            if type(arg) is not Tensor:
+                tensors = []
+                structure = flatten((args, kwargs), tensors)
+                break
         kept = self._kept
         try:
             variant = kept.variants.get(structure)
@@ -218,12 +217,12 @@ class CapturedFunction:
         return variant, tensors
 
     def _unhashable(self, structure: Any) -> TypeError:
-        args, kwargs = structure.children
-        arguments = [*enumerate(args.children), *zip(kwargs.keys, kwargs.children)]
+        args, kwargs = structure[2:]
+        arguments = [*enumerate(args[2:]), *zip(kwargs[1], kwargs[2:])]
         for name, argument in arguments:
             for place, value in statics(argument):
                 try:
-                    hash(Static(value))
+                    hash(value)
                 except TypeError:
                     return TypeError(f"[capture] argument {name!r}{place} of '{self._name}' must be a Tensor, or a hashable value that the "
                                      f"capture keeps as a constant, not {_name(value)}; shard.tensor makes a tensor of data")
