@@ -50,10 +50,12 @@ const SourceFile& source_file(const char* name) {
   return place->second;
 }
 
+PyFrameObject* as_frame(PyObject* frame) { return reinterpret_cast<PyFrameObject*>(frame); }
+
 /// The file of the code that a frame runs; null where it is not known.
-const SourceFile* file_of(PyFrameObject* frame) {
-  PyCodeObject* const code = PyFrame_GetCode(frame);
-  PyObject* const name = PyObject_GetAttrString(reinterpret_cast<PyObject*>(code), "co_filename");
+const SourceFile* file_of(PyObject* frame) {
+  PyObject* const code = reinterpret_cast<PyObject*>(PyFrame_GetCode(as_frame(frame)));
+  PyObject* const name = PyObject_GetAttrString(code, "co_filename");
   const char* const text = name != nullptr ? PyUnicode_AsUTF8AndSize(name, nullptr) : nullptr;
   const SourceFile* const file = text != nullptr ? &source_file(text) : nullptr;
   Py_XDECREF(name);
@@ -63,9 +65,9 @@ const SourceFile* file_of(PyFrameObject* frame) {
 }
 
 /// The frame that called this one, or null.
-PyFrameObject* caller_of(PyFrameObject* frame) {
-  PyObject* const back = PyObject_GetAttrString(reinterpret_cast<PyObject*>(frame), "f_back");
-  if (back != nullptr && back != Py_None) return reinterpret_cast<PyFrameObject*>(back);
+PyObject* caller_of(PyObject* frame) {
+  PyObject* const back = PyObject_GetAttrString(frame, "f_back");  // PyFrame_GetBack is not in the stable ABI
+  if (back != nullptr && back != Py_None) return back;
   Py_XDECREF(back);
   PyErr_Clear();
   return nullptr;
@@ -82,13 +84,13 @@ SharedObject::SharedObject(nb::object object)
       }) {}
 
 CallSite current_site() {
-  PyFrameObject* frame = PyEval_GetFrame();
+  PyObject* frame = reinterpret_cast<PyObject*>(PyEval_GetFrame());
   Py_XINCREF(frame);
   while (frame != nullptr) {
     const SourceFile* const file = file_of(frame);
-    PyFrameObject* const caller = file != nullptr && file->of_package ? caller_of(frame) : nullptr;
+    PyObject* const caller = file != nullptr && file->of_package ? caller_of(frame) : nullptr;
     if (caller == nullptr) {
-      const int line = PyFrame_GetLineNumber(frame);
+      const int line = PyFrame_GetLineNumber(as_frame(frame));
       Py_DECREF(frame);
       return file != nullptr ? CallSite{file->name.c_str(), static_cast<uint32_t>(line)} : CallSite{};
     }

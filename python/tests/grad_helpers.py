@@ -1,6 +1,7 @@
 """Tensors from lists and back, from ops alone, and gradients by finite differences."""
 
 import gc
+import resource
 import sys
 
 import shard
@@ -47,3 +48,18 @@ def blocks_after(call, warmup=2_000, calls=10_000):
         gc.collect()
         more.append(sys.getallocatedblocks() - before)
     return min(more)
+
+
+def bytes_after(call, warmup=100, calls=1_000):
+    """How many bytes of memory more the process has after many calls."""
+
+    def resident():
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+
+    for _ in range(warmup):
+        call()
+    before = resident()
+    for _ in range(calls):
+        call()
+    return resident() - before

@@ -11,7 +11,7 @@ import weakref
 import pytest
 import shard
 
-from grad_helpers import blocks_after, numbers, numeric_gradient, vector
+from grad_helpers import blocks_after, bytes_after, numbers, numeric_gradient, vector
 
 FILE = os.path.basename(__file__)
 
@@ -685,6 +685,51 @@ def test_a_tensor_that_checkpoint_reads_must_not_be_written():
 def test_checkpoint_leaks_nothing():
     x = leaf(1)
     assert blocks_after(lambda: shard.sum(shard.checkpoint(lambda y: y * y, x)).backward(), calls=5_000) < 100
+
+
+# Memory
+
+
+LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
+
+
+def fails(gradient):
+    raise LookupError
+
+
+def saved_output(x):
+    y = Exp.apply(x)
+    y.register_hook(lambda gradient: gradient * 2.0)
+    return y
+
+
+@LINUX
+@pytest.mark.parametrize(("function", "backward"), [
+    (lambda x: x * x, True), (saved_output, True), (saved_output, False), (lambda x: shard.checkpoint(saved_output, x), True),
+    (lambda x: shard.checkpoint(saved_output, x), False), (lambda x: CAPTURED(x), True), (lambda x: CAPTURED(x), False)])
+def test_tensors_of_histories_are_freed(function, backward):
+    x = shard.full([4096], 0.5, dtype=shard.float64).requires_grad_()
+
+    def call():
+        y = shard.sum(function(x))
+        if backward:
+            y.backward()
+
+    assert bytes_after(call) < 8 << 20, "a tensor for each call has 32 MB"
+
+
+def test_exceptions_leak_nothing():
+    x = leaf(1)
+
+    def call():
+        y = x * 2.0
+        y.register_hook(fails)
+        try:
+            shard.sum(y).backward()
+        except LookupError:
+            pass
+
+    assert blocks_after(call, warmup=500, calls=2_000) < 50
 
 
 # Lines in errors
