@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <type_traits>
 
 #include "programs.h"
@@ -67,14 +68,12 @@ nb::dict attributes_of(const ProgramOp& op) {
   return attributes;
 }
 
-/// The line of the op in the text of its program.
+/// The line of the op in the text of its program, which has a line for each input and parameter first.
 std::string line_of(const ProgramOp& op) {
-  const std::string text = to_text(*op.owner.program);
-  size_t at = text.find("\n  %");  // no line of the entries begins so
-  if (const size_t none = text.find("\n  none"); none < at) at = none;
-  for (size_t i = 0; i < op.index && at != std::string::npos; ++i) at = text.find('\n', at + 1);
-  if (at == std::string::npos) return std::string(op.op().name());
-  return text.substr(at + 3, text.find('\n', at + 1) - at - 3);
+  const program::Program& owner = *op.owner.program;
+  const std::string& line =
+      op.owner.text->lines(owner).at(1 + owner.inputs.size() + owner.parameters.size() + op.index);
+  return line.substr(std::min<size_t>(2, line.size()));
 }
 
 nb::tuple shape_of(const ProgramValue& value) {
@@ -129,6 +128,17 @@ void register_value(nb::module_& module) {
 }
 
 }  // namespace
+
+const std::vector<std::string>& ProgramText::lines(const program::Program& program) {
+  std::call_once(once_, [&] {
+    const std::string text = to_text(program);
+    for (size_t at = 0, end; at < text.size(); at = end + 1) {
+      end = std::min(text.find('\n', at), text.size());
+      lines_.push_back(text.substr(at, end - at));
+    }
+  });
+  return lines_;
+}
 
 nb::object object_of(const Attr& attr) {
   return std::visit([](const auto& value) { return object_of_value(value); }, attr);

@@ -15,10 +15,12 @@ using program::Trace;
 
 HeldProgram hold(Trace trace) {
   auto shared = std::make_shared<const Trace>(std::move(trace));
-  return {shared, std::shared_ptr<const Program>(shared, &shared->program)};
+  return {.trace = shared, .program = std::shared_ptr<const Program>(shared, &shared->program)};
 }
 
-HeldProgram hold(Program program) { return {nullptr, std::make_shared<const Program>(std::move(program))}; }
+HeldProgram hold(Program program) {
+  return {.trace = nullptr, .program = std::make_shared<const Program>(std::move(program))};
+}
 
 namespace {
 

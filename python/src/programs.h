@@ -2,16 +2,29 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "services.h"
 
 namespace shard::python {
 
+/// The lines of the text of a program, made when they are first read.
+class ProgramText {
+ public:
+  const std::vector<std::string>& lines(const program::Program& program);
+
+ private:
+  std::once_flag once_;
+  std::vector<std::string> lines_;
+};
+
 /// A program in Python: a whole trace, or the forward or backward program that was made of one.
 struct HeldProgram {
   std::shared_ptr<const program::Trace> trace;  // null unless `program` is that of the trace
   std::shared_ptr<const program::Program> program;
+  std::shared_ptr<ProgramText> text = std::make_shared<ProgramText>();
 
   bool operator==(const HeldProgram& other) const { return program == other.program; }
 };

@@ -533,6 +533,20 @@ def test_a_program_has_text_and_parts(program):
     assert total.attributes == {"axis": [], "keepdim": False}
 
 
+def test_ops_have_their_lines():
+    def function(x):
+        parts = shard.split(x, [1, 1], 0)
+        for _ in range(1000):
+            x = x * 2.0
+        return x, parts
+
+    program = shard.capture(function).trace(vector([1, 2]))
+    lines = str(program).splitlines()
+    assert [str(op) for op in program] == [line.strip() for line in lines[2:2 + len(program)]] and len(program) > 1000
+    empty = shard.capture(lambda: 3).trace()
+    assert len(empty) == 0 and str(empty) == "program()\n" and empty.inputs == empty.outputs == []
+
+
 def test_inputs_parameters_and_outputs_have_names(program):
     assert [each.name for each in program.inputs] == ["input_0", "grad_output_0"]
     assert [each.name for each in program.parameters] == ["w"]
