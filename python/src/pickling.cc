@@ -35,7 +35,7 @@ nb::object reduce(const Tensor& x, int protocol) {
                                         : nb::module_::import_("builtins").attr("bytes")(
                                               nb::steal(PyMemoryView_FromObject(alias.ptr())));
   const std::vector<int64_t> shape(x.dims().begin(), x.dims().end());
-  return nb::make_tuple(nb::module_::import_("shard._core").attr("_rebuild_tensor"),
+  return nb::make_tuple(nb::module_::import_("shard._pickling").attr("rebuild_tensor"),
                         nb::make_tuple(data, shape, to_string(x.dtype()), to_string(x.device()), x.requires_grad()));
 }
 
