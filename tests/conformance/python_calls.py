@@ -1,16 +1,20 @@
-"""Writes python/tests/op_calls.json from the calls that the test program writes: python_calls.py CALLS FOLDER.
+"""Writes python/tests/op_calls.json.gz from the calls that the test program writes: python_calls.py CALLS ROOT.
 
-A line of the file is a case of a function of the Python package: the dtype of each input ("T" for the one in which the
-call is made), the inputs that its tensor arguments are, its attributes, and the inputs of each draw. Cases of an in-place
-form have the draws of its op where they are equal. An op that calls others has neither tensors nor attributes:
-python/tests/composed_ops.py has them.
+It has a list of the cases of the functions of the Python package. A case has its kind (float, or a dtype), the dtypes that it
+names, the dtype of each input ("T" for the one in which the call is made, "W" for float32 in a narrow call), the inputs of each draw, and steps: calls with their tensor arguments and attributes by name. A
+tensor is the number of a value: the inputs come first, then the outputs of each step. Where attributes depend on sizes, a
+draw has steps of its own. An op that calls others has no steps: python/tests/composed_ops.py has them. Cases of an
+in-place form have the draws of its op where they are equal.
 """
 
 import ast
 import glob
+import gzip
 import json
 import os
 import sys
+
+RENAMED = {"dist": "dist_op"}  # functions that have not the name of their op
 
 
 def functions(folder):
@@ -25,23 +29,21 @@ def main(calls, root):
     known, cases = functions(os.path.join(root, "generated", "python")), {}
     for line in open(calls):
         call = json.loads(line)
+        call["function"] = RENAMED.get(call["function"], call["function"])
         if call["function"] not in known:
             continue
-        key = call["function"], call["case"], call["kind"]
-        case = cases.setdefault(key, {k: call[k] for k in ("function", "op", "case", "kind", "dtypes", "tensors", "attrs") if k in call})
-        case.setdefault("draws", {})
-        draw = case["draws"][call["draw"]] = {k: call[k] for k in ("checksum", "outputs")}
-        draw["inputs"] = call["inputs"].split("\t") if call["inputs"] else []
-        for k in ("tensors", "attrs", "dtypes"):
-            if k in call and call[k] != case.get(k):
-                draw[k] = call[k]
-    for (function, name, kind), case in cases.items():
-        base = cases.get((case["op"], name, kind))
-        if base is not None and base is not case and base.get("draws") == case["draws"]:
-            del case["draws"]
-    with open(os.path.join(root, "python", "tests", "op_calls.json"), "w") as file:
-        lines = [json.dumps(case, separators=(",", ":")) for case in cases.values()]
-        file.write("[\n" + ",\n".join(lines) + "\n]\n")
+        fixed = {k: call[k] for k in ("function", "op", "case", "kind", "named", "dtypes", "steps", "results") if k in call}
+        case = cases.setdefault((call["function"], call["case"], call["kind"]), fixed)
+        draw = {"inputs": call["inputs"]}
+        draw.update({k: call.get(k) for k in ("dtypes", "steps", "results") if call.get(k) != case.get(k)})
+        case.setdefault("draws", {})[call["draw"]] = draw
+    for case in cases.values():
+        base = cases.get((case["op"], case["case"], case["kind"]), case)
+        if base is not case and {k: d["inputs"] for k, d in base["draws"].items()} == {k: d["inputs"] for k, d in case["draws"].items()}:
+            case["draws"] = {k: {m: v for m, v in d.items() if m != "inputs"} for k, d in case["draws"].items()}
+    text = "[\n" + ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases.values()) + "\n]\n"
+    with open(os.path.join(root, "python", "tests", "op_calls.json.gz"), "wb") as file:
+        file.write(gzip.compress(text.encode(), mtime=0))
 
 
 if __name__ == "__main__":
