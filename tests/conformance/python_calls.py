@@ -25,6 +25,10 @@ def functions(folder):
     return names
 
 
+def inputs_of(case):
+    return {letter: draw.get("inputs") for letter, draw in case["draws"].items()}
+
+
 def main(calls, root):
     known, cases = functions(os.path.join(root, "generated", "python")), {}
     for line in open(calls):
@@ -39,8 +43,10 @@ def main(calls, root):
         case.setdefault("draws", {})[call["draw"]] = draw
     for case in cases.values():
         base = cases.get((case["op"], case["case"], case["kind"]), case)
-        if base is not case and {k: d["inputs"] for k, d in base["draws"].items()} == {k: d["inputs"] for k, d in case["draws"].items()}:
-            case["draws"] = {k: {m: v for m, v in d.items() if m != "inputs"} for k, d in case["draws"].items()}
+        if base is not case and inputs_of(base) == inputs_of(case):
+            for draw in case["draws"].values():
+                del draw["inputs"]
+    os.makedirs(os.path.join(root, "python", "tests"), exist_ok=True)
     text = "[\n" + ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases.values()) + "\n]\n"
     with open(os.path.join(root, "python", "tests", "op_calls.json.gz"), "wb") as file:
         file.write(gzip.compress(text.encode(), mtime=0))
