@@ -14,8 +14,6 @@ import json
 import os
 import sys
 
-RENAMED = {"dist": "dist_op"}  # functions that have not the name of their op
-
 
 def functions(folder):
     """The names of all functions in the stubs of the package."""
@@ -33,7 +31,6 @@ def main(calls, root):
     known, cases = functions(os.path.join(root, "generated", "python")), {}
     for line in open(calls):
         call = json.loads(line)
-        call["function"] = RENAMED.get(call["function"], call["function"])
         if call["function"] not in known:
             continue
         fixed = {k: call[k] for k in ("function", "op", "case", "kind", "named", "dtypes", "steps", "results") if k in call}
