@@ -172,6 +172,8 @@ def test_a_tensor_can_be_written_from_itself():
     x[...] = x
     x[::-1] = x
     assert x.tolist() == [3, 2, 1, 1]
+    x[[3, 2, 1, 0]] = x
+    assert x.tolist() == [1, 1, 2, 3]
 
 
 def test_iteration_and_membership():
