@@ -212,6 +212,19 @@ Elements elements_of(const dlpack::Array& array, const char* function) {
   return elements;
 }
 
+/// An owner that first waits for this thread's work on the memory: the other library may reuse it at once, on another stream.
+std::shared_ptr<void> after_work(std::shared_ptr<void> owner, Device device) {
+  if (device == kCpu) return owner;
+  void* const pointer = owner.get();
+  return {pointer, [owner = std::move(owner), device](void*) mutable {
+            try {
+              backend_of(device).synchronize(device.index);
+            } catch (const Error&) {  // of the device, on which nothing runs any more
+            }
+            owner.reset();
+          }};
+}
+
 /// Why a tensor cannot be on this memory; null where it can.
 const char* obstacle(const Taken& taken, const Elements& elements) {
   if (taken.read_only) return "read-only, but ops can write tensors";
@@ -246,8 +259,9 @@ Tensor tensor_from_dlpack(nb::handle data, std::optional<bool> copy, const char*
   }
   return released([&] {
     if (copies && device == kCpu) return Tensor(copy_of(elements));
-    const DenseTensor shared(
-        Storage::adopt(device, const_cast<void*>(elements.data), elements.meta.bytes(), taken.owner), elements.meta);
+    const DenseTensor shared(Storage::adopt(device, const_cast<void*>(elements.data), elements.meta.bytes(),
+                                            after_work(taken.owner, device)),
+                             elements.meta);
     return Tensor(copies ? clone(shared) : shared);
   });
 }

@@ -391,7 +391,7 @@ def test_distributed_tensors(key, placement):
     value = numbered(array[key].shape[-1:]) + 100
     for given in (5, value, shard.tensor(value)):
         expected = array.copy()
-        expected[key] = value if given is not 5 else 5  # noqa: F632
+        expected[key] = 5 if isinstance(given, int) else value
 
         def write(mesh):
             x = distributed(array, mesh)
