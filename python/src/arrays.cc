@@ -164,17 +164,23 @@ nb::object array_of(nb::handle tensor, const nb::object& dtype, const nb::object
 }
 
 constexpr const char* kTensorDoc =
-    "A tensor with a copy of data: a number, nested lists or tuples of numbers and bools, a tensor, a NumPy array, or an\n"
-    "object with DLPack or the buffer protocol. Without dtype arrays keep theirs, and Python's float, int and bool become\n"
+    "A tensor with a copy of data: a number, nested lists or tuples of numbers and bools, a tensor, a NumPy array, or "
+    "an\n"
+    "object with DLPack or the buffer protocol. Without dtype arrays keep theirs, and Python's float, int and bool "
+    "become\n"
     "float32, int64 and bool. Without device it is on that of data if that is a tensor, else on the default device.\n"
     "Values are converted to dtype as by cast. Errors: TypeError for strings and other objects, ShapeError for ragged\n"
     "lists, DTypeError for dtypes of arrays that tensors do not have, OutOfRangeError for integers that do not fit.";
 
 constexpr const char* kNumpyDoc =
-    "A NumPy array on the memory of this dense CPU tensor, without a copy: both see each other's writes. Writes through\n"
-    "the array are not counted as versions, so autograd and stale views do not notice them. bfloat16 needs the package\n"
-    "ml_dtypes. Errors: AutogradError for a tensor that requires a gradient (use detach()), DeviceError for one on another\n"
-    "device (use cpu()), LayoutError for a distributed one (use full_tensor()), StaleError and NoDataError as for reads.";
+    "A NumPy array on the memory of this dense CPU tensor, without a copy: both see each other's writes. Writes "
+    "through\n"
+    "the array are not counted as versions, so autograd and stale views do not notice them. bfloat16 needs the "
+    "package\n"
+    "ml_dtypes. Errors: AutogradError for a tensor that requires a gradient (use detach()), DeviceError for one on "
+    "another\n"
+    "device (use cpu()), LayoutError for a distributed one (use full_tensor()), StaleError and NoDataError as for "
+    "reads.";
 
 }  // namespace
 
@@ -196,9 +202,10 @@ nb::object numpy_of(nb::handle tensor, const char* function) {
   try {
     bfloat16 = nb::module_::import_("ml_dtypes").attr("bfloat16");
   } catch (nb::python_error& error) {
-    raise_type_error(fmt::format("{}(): NumPy has bfloat16 with the package ml_dtypes alone; install it, or use "
-                                 "x.float().{}()",
-                                 function, function));
+    raise_type_error(
+        fmt::format("{}(): NumPy has bfloat16 with the package ml_dtypes alone; install it, or use "
+                    "x.float().{}()",
+                    function, function));
   }
   return array.attr("view")(bfloat16).attr("reshape")(shape);
 }
@@ -231,8 +238,7 @@ void register_arrays(nb::module_& module) {
       [](nb::handle self, const nb::object& dtype, const nb::object& copy) { return array_of(self, dtype, copy); },
       nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none());
   tensor.def(
-      "tolist",
-      [](const Tensor& x) { return list_of(released([&] { return readable_on_host(x, "tolist"); })); },
+      "tolist", [](const Tensor& x) { return list_of(released([&] { return readable_on_host(x, "tolist"); })); },
       "The elements of a dense tensor as nested lists of numbers; the number of a tensor without dims.");
   register_conversions(tensor);
   register_dlpack(module, tensor);

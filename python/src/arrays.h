@@ -53,7 +53,8 @@ DType dtype_of_array(nb::handle array, const char* function);
 /// A tensor with a copy of the value: nested lists and tuples of numbers, numbers, tensors, arrays, and objects with __dlpack__ or the
 /// buffer protocol. Without `dtype` arrays keep theirs, and Python's float, int and bool become float32, int64 and bool. Without
 /// `device` the default one, or that of a tensor. Has no history.
-Tensor tensor_from(nb::handle data, std::optional<DType> dtype, std::optional<Device> device, const char* function = "tensor");
+Tensor tensor_from(nb::handle data, std::optional<DType> dtype, std::optional<Device> device,
+                   const char* function = "tensor");
 /// A tensor with the numbers of nested lists, in host memory. Undefined where an item is an array, which NumPy can convert.
 Tensor tensor_from_numbers(nb::handle data, std::optional<DType> dtype, const char* function);
 /// A tensor with the elements of an object with the buffer protocol. Undefined where it has none.

@@ -111,8 +111,9 @@ void copy_dims(const Elements& from, int dim, const char* source, char*& to) {
 }
 
 [[noreturn]] void fail_dtype(const char* function, const std::string& dtype) {
-  fail(ErrorCode::dtype_mismatch, "[{}] tensors have no dtype {}, but {}; convert the array first, as with a.astype('float32')",
-       function, dtype, dtype_names());
+  fail(ErrorCode::dtype_mismatch,
+       "[{}] tensors have no dtype {}, but {}; convert the array first, as with a.astype('float32')", function, dtype,
+       dtype_names());
 }
 
 }  // namespace
@@ -141,10 +142,11 @@ int get_buffer(PyObject* object, Py_buffer* view, int flags) noexcept {
   try {
     const Tensor& x = *services->tensor(object);
     const DenseTensor value = released([&] { return readable(x, "buffer"); });
-    const char* problem = x.requires_grad()                   ? "requires a gradient; use detach()"
-                          : value.device() != kCpu            ? "is not in host memory; use cpu()"
-                          : format_of(value.dtype()) == nullptr ? "is bfloat16, which buffers have no format for; use numpy()"
-                                                              : nullptr;
+    const char* problem = x.requires_grad()        ? "requires a gradient; use detach()"
+                          : value.device() != kCpu ? "is not in host memory; use cpu()"
+                          : format_of(value.dtype()) == nullptr
+                              ? "is bfloat16, which buffers have no format for; use numpy()"
+                              : nullptr;
     if (problem != nullptr) {
       PyErr_Format(PyExc_BufferError, "[buffer] the tensor %s", problem);
       return -1;
@@ -187,8 +189,7 @@ DType dtype_of_array(nb::handle array, const char* function) {
 
 Tensor tensor_from_array(nb::handle array, const char* function) {
   const DType dtype = dtype_of_array(array, function);
-  const nb::object same =
-      dtype == DType::bfloat16 ? array.attr("view")(nb::str("uint16")) : nb::borrow(array);
+  const nb::object same = dtype == DType::bfloat16 ? array.attr("view")(nb::str("uint16")) : nb::borrow(array);
   const HeldBuffer buffer(same);
   if (!buffer.held()) nb::raise_python_error();
   const Elements elements = elements_of(buffer.view(), dtype);

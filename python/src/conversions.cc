@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-
 #include "arrays.h"
 
 namespace shard::python {
@@ -18,6 +17,7 @@ Tensor to_dtype(const Tensor& x, DType dtype) {
 }
 
 Tensor to_device_of(const Tensor& x, Device device) {
+  if (x.device() == device) return x;  // also for distributed tensors
   return released([&] { return x.to(device); });
 }
 
@@ -41,8 +41,8 @@ nb::object to(nb::handle self, nb::args targets) {
     } else if (dtype_of(target, dtype)) {
       result = to_dtype(result, dtype);
     } else {
-      raise_type_error(fmt::format("to(): each argument must be a device, a dtype, the name of one, or a tensor, not {}",
-                                   name_of_type(target)));
+      raise_type_error(fmt::format(
+          "to(): each argument must be a device, a dtype, the name of one, or a tensor, not {}", name_of_type(target)));
     }
   }
   return result.impl() == x.impl() ? nb::borrow(self) : wrap(std::move(result));
@@ -55,7 +55,6 @@ nb::object with_dtype(nb::handle self, DType dtype) {
 
 nb::object on_device(nb::handle self, Device device) {
   const Tensor& x = *services->tensor(self.ptr());
-  if (x.is_dist() && x.device() == device) return nb::borrow(self);
   Tensor result = to_device_of(x, device);
   return result.impl() == x.impl() ? nb::borrow(self) : wrap(std::move(result));
 }
@@ -69,7 +68,8 @@ IntArray integers(const nb::args& values, const char* function) {
   IntArray found;
   for (const nb::handle value : list) {
     int64_t number = 0;
-    if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr()) || !nb::try_cast(nb::int_(nb::borrow(value)), number)) {
+    if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr()) ||
+        !nb::try_cast(nb::int_(nb::borrow(value)), number)) {
       raise_type_error(fmt::format("{}(): the arguments must be ints, or one list or tuple of them, not {}", function,
                                    name_of_type(value)));
     }
@@ -109,19 +109,20 @@ bool contains(const Tensor& x, nb::handle value) {
 
 void register_dtypes(TensorClass& tensor) {
   static constexpr std::pair<const char*, DType> names[] = {
-      {"float", DType::float32}, {"double", DType::float64},   {"half", DType::float16}, {"bfloat16", DType::bfloat16},
-      {"int", DType::int32},     {"long", DType::int64},       {"bool", DType::boolean},
+      {"float", DType::float32}, {"double", DType::float64}, {"half", DType::float16}, {"bfloat16", DType::bfloat16},
+      {"int", DType::int32},     {"long", DType::int64},     {"bool", DType::boolean},
   };
   for (const auto& [name, dtype] : names) {
     tensor.def(
         name, [dtype = dtype](nb::handle self) { return with_dtype(self, dtype); },
         fmt::format("x as {}: converted as by cast, or x itself where that is its dtype.", to_string(dtype)).c_str());
   }
-  tensor.def(
-      "to", &to, nb::arg("targets"),
-      "x on another device, with another dtype, or both: x.to('cuda'), x.to(shard.float64), x.to('cpu', 'float32'), or as\n"
-      "another tensor is: x.to(y). x itself where it is that already. Recorded for autograd. Errors: ArgumentError for\n"
-      "names of neither, LayoutError for another device of a distributed tensor.");
+  tensor.def("to", &to, nb::arg("targets"),
+             "x on another device, with another dtype, or both: x.to('cuda'), x.to(shard.float64), x.to('cpu', "
+             "'float32'), or as\n"
+             "another tensor is: x.to(y). x itself where it is that already. Recorded for autograd. Errors: "
+             "ArgumentError for\n"
+             "names of neither, LayoutError for another device of a distributed tensor.");
   tensor.def(
       "astype",
       [](const Tensor& x, nb::handle dtype) {
@@ -142,15 +143,15 @@ void register_devices(TensorClass& tensor) {
         return on_device(self, parse_device(index ? fmt::format("cuda:{}", *index) : "cuda"));
       },
       nb::arg("index") = nb::none(),
-      "x on a CUDA device, the first one without index; x itself where it is there. ArgumentError where there is none.");
+      "x on a CUDA device, the first one without index; x itself where it is there. ArgumentError where there is "
+      "none.");
 }
 
 void register_shapes(TensorClass& tensor) {
   tensor.def_prop_ro("T", &reversed, "A copy of x with its dims in reverse order.");
   tensor.def_prop_ro("mT", &matrices_transposed, "A copy of x with its last two dims exchanged.");
   tensor.def(
-      "permute",
-      [](const Tensor& x, nb::args dims) { return permuted(x, integers(dims, "permute")); }, nb::arg("dims"),
+      "permute", [](const Tensor& x, nb::args dims) { return permuted(x, integers(dims, "permute")); }, nb::arg("dims"),
       "A copy of x with its dims in this order, which names each of them once: x.permute(1, 0) or x.permute((1, 0)).");
   tensor.def(
       "view",
@@ -160,11 +161,14 @@ void register_shapes(TensorClass& tensor) {
         return released([&] { return reshape(x, sizes, site); });
       },
       nb::arg("shape"),
-      "x in another shape, on the same buffer, as reshape: x.view(2, -1) or x.view((2, -1)). ShapeError where the number\n"
+      "x in another shape, on the same buffer, as reshape: x.view(2, -1) or x.view((2, -1)). ShapeError where the "
+      "number\n"
       "of elements differs.");
-  tensor.def_prop_ro("itemsize", [](const Tensor& x) { return size_of(x.dtype()); }, "The bytes of an element.");
-  tensor.def_prop_ro("nbytes", [](const Tensor& x) { return x.meta().bytes(); },
-                     "The bytes of all elements; those of a distributed tensor on all ranks, counted once.");
+  tensor.def_prop_ro(
+      "itemsize", [](const Tensor& x) { return size_of(x.dtype()); }, "The bytes of an element.");
+  tensor.def_prop_ro(
+      "nbytes", [](const Tensor& x) { return x.meta().bytes(); },
+      "The bytes of all elements; those of a distributed tensor on all ranks, counted once.");
 }
 
 }  // namespace

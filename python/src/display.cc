@@ -158,7 +158,8 @@ std::string values_of(const DenseTensor& value, size_t indent) {
     if (value.numel() == 0) return std::string("[]");
     std::vector<std::string> texts;
     if constexpr (std::is_same_v<T, bool>) {  // of which std::vector keeps bits
-      for (const uint8_t each : Picked<uint8_t>(value, shortened).values) texts.emplace_back(each != 0 ? "True" : "False");
+      for (const uint8_t each : Picked<uint8_t>(value, shortened).values)
+        texts.emplace_back(each != 0 ? "True" : "False");
     } else {
       texts = texts_of(Picked<T>(value, shortened).values);
     }
@@ -180,23 +181,23 @@ std::string body_of(const Tensor& x) {
   if (!value.has_data()) return value.symbol() != 0 ? "a value of a captured function" : "no data: of a dry run";
   try {
     value.storage()->check_read();
-  } catch (const Error& error) {
-    return fmt::format("no value: {}", error.what());
-  }
+  } catch (const Error& error) { return fmt::format("no value: {}", error.what()); }
   if (!x.is_dist()) return values_of(value, sizeof("tensor(") - 1);
   const bool partial = dist_impl(x).spec->layout().has_partial();
   const std::string label =
-      fmt::format("{} {} ", partial ? "local contribution, not the value," : "local shard", shape_of(value.dims()));
-  return label + (value.dims().rank() > 1 ? "\n       " : "") + values_of(value, sizeof("tensor(") - 1);
+      fmt::format("{} {}", partial ? "local contribution, not the value," : "local shard", shape_of(value.dims()));
+  return label + (value.dims().rank() > 1 ? "\n       " : " ") + values_of(value, sizeof("tensor(") - 1);
 }
 
 std::string described(const Tensor& x) {
   std::string text = "tensor(" + body_of(x);
-  const std::string about = fmt::format("shape={}, dtype={}, device={}", shape_of(x.dims()), to_string(x.dtype()), to_string(x.device()));
+  const std::string about =
+      fmt::format("shape={}, dtype={}, device={}", shape_of(x.dims()), to_string(x.dtype()), to_string(x.device()));
   const size_t start = text.rfind('\n');
   const size_t line = start == std::string::npos ? text.size() : text.size() - start;
   text += line + about.size() > kLineLength ? ",\n       " + about : ", " + about;
-  if (x.is_dist()) text += fmt::format(", layout={} on {}", dist_impl(x).spec->text(), dist_impl(x).spec->mesh()->describe());
+  if (x.is_dist())
+    text += fmt::format(", layout={} on {}", dist_impl(x).spec->text(), dist_impl(x).spec->mesh()->describe());
   if (x.get().grad.requires_grad && is_floating(x.dtype())) text += ", requires_grad=True";
   return text + ")";
 }
@@ -210,9 +211,7 @@ std::string text_of(const Tensor& x) noexcept {
   } catch (const std::exception& error) {  // such as that of a device
     try {
       return fmt::format("<shard.Tensor without a value: {}>", error.what());
-    } catch (...) {
-      return "<shard.Tensor>";
-    }
+    } catch (...) { return "<shard.Tensor>"; }
   }
 }
 

@@ -2,8 +2,8 @@
 #include "dlpack.h"
 
 #include <fmt/format.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 
 #include <cstring>
 #include <memory>
@@ -21,11 +21,11 @@ constexpr const char* kVersionedName = "dltensor_versioned";
 
 dlpack::DataType to_dlpack(DType dtype) {
   const DTypeTraits& traits = traits_of(dtype);
-  const auto code = dtype == DType::bfloat16                ? dlpack::kBfloat
-                    : dtype == DType::uint8                 ? dlpack::kUInt
-                    : traits.kind == DTypeKind::floating    ? dlpack::kFloat
-                    : traits.kind == DTypeKind::integer     ? dlpack::kInt
-                                                            : dlpack::kBool;
+  const auto code = dtype == DType::bfloat16             ? dlpack::kBfloat
+                    : dtype == DType::uint8              ? dlpack::kUInt
+                    : traits.kind == DTypeKind::floating ? dlpack::kFloat
+                    : traits.kind == DTypeKind::integer  ? dlpack::kInt
+                                                         : dlpack::kBool;
   return {code, static_cast<uint8_t>(traits.size * 8), 1};
 }
 
@@ -47,8 +47,9 @@ Device device_from_dlpack(int32_t type, int32_t index, const char* function) {
   if (type == dlpack::kCpu || type == dlpack::kCudaHost) return kCpu;
   const int cuda = type == dlpack::kCuda || type == dlpack::kCudaManaged ? find_backend("cuda") : -1;
   if (cuda < 0) {
-    fail(ErrorCode::device, "[{}] the array is on a device of DLPack's type {}, but shard has none here; copy it to the CPU",
-         function, type);
+    fail(ErrorCode::device,
+         "[{}] the array is on a device of DLPack's type {}, but shard has none here; copy it to the CPU", function,
+         type);
   }
   return {static_cast<uint8_t>(cuda), static_cast<uint8_t>(index)};
 }
@@ -105,11 +106,10 @@ nb::object capsule_of(const DenseTensor& value, const char* name, uint64_t flags
   nb::raise_python_error();
 }
 
-bool wants_version_1(nb::handle max_version) {
-  return !max_version.is_none() && nb::cast<int>(max_version[0]) >= 1;
-}
+bool wants_version_1(nb::handle max_version) { return !max_version.is_none() && nb::cast<int>(max_version[0]) >= 1; }
 
-nb::object export_tensor(const Tensor& x, nb::handle stream, nb::handle max_version, nb::handle device, nb::handle copy) {
+nb::object export_tensor(const Tensor& x, nb::handle stream, nb::handle max_version, nb::handle device,
+                         nb::handle copy) {
   if (x.requires_grad()) raise_buffer_error("__dlpack__(): the tensor requires a gradient; use detach()");
   DenseTensor value = released([&] { return readable(x, "__dlpack__"); });
   const bool may_copy = copy.is_none() || copy.is(nb::handle(Py_True));
@@ -129,14 +129,16 @@ nb::object export_tensor(const Tensor& x, nb::handle stream, nb::handle max_vers
   }
   // The consumer's stream does not wait for this thread's, so that all work is waited for here, unless it asks for none (-1).
   const bool waits = stream.is_none() || nb::cast<int64_t>(stream) != -1;
-  if (value.device() == kCpu && !stream.is_none() && waits) raise_buffer_error("__dlpack__(): a CPU tensor has no stream; pass None");
+  if (value.device() == kCpu && !stream.is_none() && waits)
+    raise_buffer_error("__dlpack__(): a CPU tensor has no stream; pass None");
   if (value.device() != kCpu && waits) {
     released([&] {
       backend_of(value.device()).synchronize(value.device().index);
       return 0;
     });
   }
-  if (wants_version_1(max_version)) return capsule_of<ManagedVersioned>(value, kVersionedName, copied ? dlpack::kCopied : 0);
+  if (wants_version_1(max_version))
+    return capsule_of<ManagedVersioned>(value, kVersionedName, copied ? dlpack::kCopied : 0);
   return capsule_of<Managed>(value, kName, 0);
 }
 
@@ -171,7 +173,8 @@ Taken take(nb::object capsule, const char* function) {
             owner_of<ManagedVersioned>(std::move(capsule), "used_dltensor_versioned")};
   }
   if (PyCapsule_IsValid(object, kName) == 0) {
-    raise_type_error(fmt::format("{}(): __dlpack__() returned {}, not a capsule that was not used", function, name_of_type(capsule)));
+    raise_type_error(fmt::format("{}(): __dlpack__() returned {}, not a capsule that was not used", function,
+                                 name_of_type(capsule)));
   }
   auto* const handed = static_cast<Managed*>(PyCapsule_GetPointer(object, kName));
   return {handed->array, false, owner_of<Managed>(std::move(capsule), "used_dltensor")};
@@ -209,6 +212,19 @@ Elements elements_of(const dlpack::Array& array, const char* function) {
   return elements;
 }
 
+/// An owner that first waits for this thread's work on the memory: the other library may reuse it at once, on another stream.
+std::shared_ptr<void> after_work(std::shared_ptr<void> owner, Device device) {
+  if (device == kCpu) return owner;
+  void* const pointer = owner.get();
+  return {pointer, [owner = std::move(owner), device](void*) mutable {
+            try {
+              backend_of(device).synchronize(device.index);
+            } catch (const Error&) {  // of the device, on which nothing runs any more
+            }
+            owner.reset();
+          }};
+}
+
 /// Why a tensor cannot be on this memory; null where it can.
 const char* obstacle(const Taken& taken, const Elements& elements) {
   if (taken.read_only) return "read-only, but ops can write tensors";
@@ -221,25 +237,31 @@ const char* obstacle(const Taken& taken, const Elements& elements) {
 
 Tensor tensor_from_dlpack(nb::handle data, std::optional<bool> copy, const char* function) {
   if (!nb::hasattr(data, "__dlpack__") || !nb::hasattr(data, "__dlpack_device__")) {
-    raise_type_error(fmt::format("{}(): the argument must have __dlpack__ and __dlpack_device__, as arrays of NumPy, "
-                                 "PyTorch and JAX do, but is of type {}",
-                                 function, name_of_type(data)));
+    raise_type_error(
+        fmt::format("{}(): the argument must have __dlpack__ and __dlpack_device__, as arrays of NumPy, "
+                    "PyTorch and JAX do, but is of type {}",
+                    function, name_of_type(data)));
   }
   const nb::object place = data.attr("__dlpack_device__")();
-  const Device device = device_from_dlpack(nb::cast<int32_t>(nb::int_(place[0])), nb::cast<int32_t>(nb::int_(place[1])), function);
+  const Device device =
+      device_from_dlpack(nb::cast<int32_t>(nb::int_(place[0])), nb::cast<int32_t>(nb::int_(place[1])), function);
   const Taken taken = take(capsule_from(data, device, copy), function);
   const Elements elements = elements_of(taken.array, function);
   const bool copies = copy && *copy;
   const char* const problem = obstacle(taken, elements);
   if (problem != nullptr && !copies) {
-    fail(ErrorCode::invalid_argument, "[{}] the array is {}; pass copy=True, or use shard.tensor, which copies", function, problem);
+    fail(ErrorCode::invalid_argument, "[{}] the array is {}; pass copy=True, or use shard.tensor, which copies",
+         function, problem);
   }
   if (problem != nullptr && !elements.contiguous() && device != kCpu) {
-    fail(ErrorCode::invalid_argument, "[{}] the array is {}; make a contiguous copy in the library that it is from", function, problem);
+    fail(ErrorCode::invalid_argument, "[{}] the array is {}; make a contiguous copy in the library that it is from",
+         function, problem);
   }
   return released([&] {
     if (copies && device == kCpu) return Tensor(copy_of(elements));
-    const DenseTensor shared(Storage::adopt(device, const_cast<void*>(elements.data), elements.meta.bytes(), taken.owner), elements.meta);
+    const DenseTensor shared(Storage::adopt(device, const_cast<void*>(elements.data), elements.meta.bytes(),
+                                            after_work(taken.owner, device)),
+                             elements.meta);
     return Tensor(copies ? clone(shared) : shared);
   });
 }
@@ -258,10 +280,14 @@ void register_dlpack(nb::module_& module, TensorClass& tensor) {
         return released([&] { return to_device(result, *wanted); });
       },
       nb::arg("x").none(), nb::kw_only(), nb::arg("device") = nb::none(), nb::arg("copy") = nb::none(),
-      "A tensor on the memory of an array of another library, without a copy: an object with __dlpack__, such as those of\n"
-      "NumPy, PyTorch and JAX. The tensor keeps the memory alive, and writes of either are seen by both, without being\n"
-      "counted as versions. With copy=True the tensor has memory of its own. Errors: ArgumentError for an array that is\n"
-      "read-only, not contiguous or not aligned, unless copy=True; DTypeError; DeviceError for a device without a backend.");
+      "A tensor on the memory of an array of another library, without a copy: an object with __dlpack__, such as those "
+      "of\n"
+      "NumPy, PyTorch and JAX. The tensor keeps the memory alive, and writes of either are seen by both, without "
+      "being\n"
+      "counted as versions. With copy=True the tensor has memory of its own. Errors: ArgumentError for an array that "
+      "is\n"
+      "read-only, not contiguous or not aligned, unless copy=True; DTypeError; DeviceError for a device without a "
+      "backend.");
   tensor.def(
       "__dlpack__", &export_tensor, nb::kw_only(), nb::arg("stream") = nb::none(), nb::arg("max_version") = nb::none(),
       nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none(),

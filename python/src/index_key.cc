@@ -43,8 +43,8 @@ Item tensor_item(Tensor tensor) {
 
 std::optional<std::pair<int64_t, int64_t>> extremes(const Tensor& tensor) {
   if (tensor.numel() == 0 || !is_integral(tensor.dtype())) return std::nullopt;
-  const std::vector<int64_t> values =
-      released([&] { return (tensor.dtype() == DType::int64 ? tensor : cast(tensor, DType::int64)).to_vector<int64_t>(); });
+  const std::vector<int64_t> values = released(
+      [&] { return (tensor.dtype() == DType::int64 ? tensor : cast(tensor, DType::int64)).to_vector<int64_t>(); });
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   return std::pair(*low, *high);
 }
@@ -103,8 +103,8 @@ void expand_ellipsis(Key& key, const Tensor& x) {
   }
   if (ellipses > 1) fail(ErrorCode::out_of_range, "[index] {} ellipses; at most one is allowed", ellipses);
   if (ellipses == 0) key.items.push_back({.kind = Kind::ellipsis});
-  const auto at = std::find_if(key.items.begin(), key.items.end(),
-                               [](const Item& item) { return item.kind == Kind::ellipsis; });
+  const auto at =
+      std::find_if(key.items.begin(), key.items.end(), [](const Item& item) { return item.kind == Kind::ellipsis; });
   const auto place = key.items.erase(at);
   key.items.insert(place, static_cast<size_t>(rank - named), Item{.kind = Kind::slice});
 }
@@ -134,7 +134,8 @@ void check(const Key& key, const Tensor& x) {
     }
     for (int d = 0; item.kind == Kind::mask && d < item.dims(); ++d) {
       if (item.tensor.dims()[d] == x.dims()[dim + d]) continue;
-      fail(ErrorCode::out_of_range, "[index] the mask has size {} in dim {}, but x has size {} in dim {}, which it selects in",
+      fail(ErrorCode::out_of_range,
+           "[index] the mask has size {} in dim {}, but x has size {} in dim {}, which it selects in",
            item.tensor.dims()[d], d, x.dims()[dim + d], dim + d);
     }
     dim += item.dims();

@@ -125,7 +125,8 @@ struct Split {
 
 Split split(const Key& key, const Tensor& x, CallSite site) {
   Split parts;
-  const auto masks = std::count_if(key.items.begin(), key.items.end(), [](const Item& each) { return each.kind == Kind::mask; });
+  const auto masks =
+      std::count_if(key.items.begin(), key.items.end(), [](const Item& each) { return each.kind == Kind::mask; });
   const auto others = std::count_if(key.items.begin(), key.items.end(), [](const Item& each) {
     return each.kind == Kind::positions || each.kind == Kind::truth;
   });
@@ -294,7 +295,8 @@ Written written(const Key& key) {
       all.items.push_back(item);
       continue;
     }
-    for (const Tensor& column : positions_of(item.tensor)) all.items.push_back({.kind = Kind::positions, .tensor = column});
+    for (const Tensor& column : positions_of(item.tensor))
+      all.items.push_back({.kind = Kind::positions, .tensor = column});
   }
   return all;
 }
@@ -455,12 +457,15 @@ class Rows {
 }  // namespace
 
 void register_indexing(nb::module_& module) {
-  nb::class_<Rows>(module, "_Rows").def("__iter__", [](nb::handle self) { return nb::borrow(self); }).def("__next__", &Rows::next);
+  nb::class_<Rows>(module, "_Rows")
+      .def("__iter__", [](nb::handle self) { return nb::borrow(self); })
+      .def("__next__", &Rows::next);
   auto tensor = nb::borrow<TensorClass>(nb::type<Tensor>());
   tensor.def(
       "__iter__",
       [](nb::handle self) {
-        if (services->tensor(self.ptr())->dims().rank() == 0) raise_type_error("a tensor without dims cannot be iterated over");
+        if (services->tensor(self.ptr())->dims().rank() == 0)
+          raise_type_error("a tensor without dims cannot be iterated over");
         return Rows(nb::borrow(self));
       },
       "Iterates over x[0], x[1], ...");

@@ -13,7 +13,8 @@ Tensor rebuild(nb::handle data, const std::vector<int64_t>& shape, const std::st
   const Tensor bytes = tensor_from_buffer(data, "pickle");
   const Meta meta{Dims(shape), parse_dtype(dtype)};
   if (!bytes.defined() || bytes.dtype() != DType::uint8 || bytes.meta().bytes() != meta.bytes()) {
-    fail(ErrorCode::invalid_argument, "[pickle] the data of a tensor {} must be {} bytes", to_string(meta), meta.bytes());
+    fail(ErrorCode::invalid_argument, "[pickle] the data of a tensor {} must be {} bytes", to_string(meta),
+         meta.bytes());
   }
   const Device place = parse_device(device);
   Tensor tensor = released([&] { return to_device(Tensor(bytes.get().value.reinterpret(meta)), place); });
@@ -31,9 +32,9 @@ nb::object reduce(const Tensor& x, int protocol) {
   const DenseTensor host = released([&] { return readable_on_host(x, "pickle"); });
   const Meta bytes{{static_cast<int64_t>(host.meta().bytes())}, DType::uint8};
   const nb::object alias = wrap(Tensor(host.reinterpret(bytes)));
-  const nb::object data = protocol >= 5 ? nb::module_::import_("pickle").attr("PickleBuffer")(alias)
-                                        : nb::module_::import_("builtins").attr("bytes")(
-                                              nb::steal(PyMemoryView_FromObject(alias.ptr())));
+  const nb::object data =
+      protocol >= 5 ? nb::module_::import_("pickle").attr("PickleBuffer")(alias)
+                    : nb::module_::import_("builtins").attr("bytes")(nb::steal(PyMemoryView_FromObject(alias.ptr())));
   const std::vector<int64_t> shape(x.dims().begin(), x.dims().end());
   return nb::make_tuple(nb::module_::import_("shard._pickling").attr("rebuild_tensor"),
                         nb::make_tuple(data, shape, to_string(x.dtype()), to_string(x.device()), x.requires_grad()));
@@ -61,7 +62,8 @@ void register_pickling(nb::module_& module, TensorClass& tensor) {
              nb::arg("requires_grad"));
   tensor.def("__reduce_ex__", &reduce, nb::arg("protocol"),
              "The values, dtype, device and requires_grad of a dense tensor. Tensors on one buffer get one each.");
-  tensor.def("__copy__", [](const Tensor& x) { return x; }, "Another Python object for the same tensor.");
+  tensor.def(
+      "__copy__", [](const Tensor& x) { return x; }, "Another Python object for the same tensor.");
   tensor.def(
       "__deepcopy__", [](const Tensor& x, nb::handle) { return deep_copy(x); }, nb::arg("memo"),
       "A leaf with the same value, requires_grad and gradient. AutogradError for a tensor that is no leaf.");

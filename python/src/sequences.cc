@@ -68,7 +68,8 @@ class Scan {
       return;
     }
     if (services->tensor(object) != nullptr) {
-      raise_type_error(fmt::format("{}(): data{} is a Tensor; use shard.stack to join tensors", function_, path(depth)));
+      raise_type_error(
+          fmt::format("{}(): data{} is a Tensor; use shard.stack to join tensors", function_, path(depth)));
     }
     const bool text = PyUnicode_Check(object) || PyBytes_Check(object);
     if (!text && PyIndex_Check(object)) return count(Kind::integer, depth);

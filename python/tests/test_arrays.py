@@ -520,6 +520,47 @@ def test_repr():
     assert "nan" in repr(shard.tensor([float("nan")])) and str(shard.tensor(1)) == repr(shard.tensor(1))
 
 
+@pytest.mark.skipif(not hasattr(shard, "run"), reason="needs worlds")
+def test_distributed_tensors():
+    def program():
+        mesh = shard.ProcessMesh([0, 1], dim_names=["x"])
+        x = shard.shard_tensor(shard.tensor([[1.0, 2.0], [3.0, 4.0]]), mesh, [shard.Shard(0)])
+        for read in (x.numpy, x.tolist, x.__dlpack__):
+            with pytest.raises(shard.LayoutError, match=r"is distributed; use full_tensor\(\) of it, a collective call, or local\(\)"):
+                read()
+        with pytest.raises(BufferError, match="full_tensor"):
+            memoryview(x)
+        assert x.cpu() is x and x.to("cpu") is x and x.to("float64").dtype == shard.float64 and x.T.full_tensor().tolist() == [[1, 3], [2, 4]]
+        assert shard.tensor(x).is_dist
+        assert x.nbytes == 16 and (x.full_tensor().numpy() == [[1, 2], [3, 4]]).all() and x.local().numpy().shape == (1, 2)
+        total = x.sum()
+        assert "local contribution, not the value" in repr(total) or "local shard" in repr(total)
+        return repr(x)
+
+    texts = shard.run(program, nranks=2)
+    assert texts[0] == ("tensor(local shard (1, 2)\n       [[1., 2.]], shape=(2, 2), dtype=float32, device=cpu, "
+                        "layout=[x, -] on mesh(x=2))")
+    assert "[[3., 4.]]" in texts[1]
+
+
+@pytest.mark.skipif(not hasattr(shard, "dry_run"), reason="needs dry runs")
+def test_tensors_without_data():
+    def program():
+        mesh = shard.ProcessMesh([0, 1], dim_names=["x"])
+        x = shard.shard_tensor(shard.tensor([[1.0, 2.0], [3.0, 4.0]]), mesh, [shard.Shard(0)])
+        x[0] = 1.0
+        texts.append(repr(x))
+        for read in (x.full_tensor().numpy, x.full_tensor().tolist, x.full_tensor().__dlpack__):
+            with pytest.raises(shard.NoDataError, match="has no value to read: it belongs to a dry run or a captured function"):
+                read()
+        texts.append(repr(x.full_tensor()))
+
+    texts = []
+    shard.dry_run(program, nranks=2)
+    assert texts == ["tensor(no data: of a dry run, shape=(2, 2), dtype=float32, device=cpu, layout=[x, -] on mesh(x=2))",
+                     "tensor(no data: of a dry run, shape=(2, 2), dtype=float32, device=cpu)"]
+
+
 # References
 
 

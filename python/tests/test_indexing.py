@@ -172,6 +172,8 @@ def test_a_tensor_can_be_written_from_itself():
     x[...] = x
     x[::-1] = x
     assert x.tolist() == [3, 2, 1, 1]
+    x[[3, 2, 1, 0]] = x
+    assert x.tolist() == [1, 1, 2, 3]
 
 
 def test_iteration_and_membership():
@@ -355,3 +357,90 @@ def test_views_see_writes():
     x[:, 1] = 2
     assert x.tolist() == [[1, 2, 0], [0, 2, 1]]
     assert flat.tolist() == [1, 2, 0, 0, 2, 1]
+
+
+# Distributed tensors
+
+
+def on_two_ranks(program):
+    """The result of program(mesh), which is the same on both ranks."""
+    results = shard.run(lambda: program(shard.ProcessMesh([0, 1], dim_names=["x"])), nranks=2)
+    assert repr(results[0]) == repr(results[1])
+    return results[0]
+
+
+DIST_KEYS = KEYS + [(slice(None, None, 2), slice(1, None)), True, ([0, 3], slice(0, 2)), (slice(0, 3), [2])]
+
+
+@pytest.mark.skipif(not hasattr(shard, "run"), reason="needs worlds")
+@pytest.mark.parametrize("placement", ["Shard(0)", "Shard(1)", "Replicate()"])
+@pytest.mark.parametrize("key", DIST_KEYS, ids=str)
+def test_distributed_tensors(key, placement):
+    array = numbered((4, 3))
+
+    def distributed(values, mesh):
+        return shard.shard_tensor(shard.tensor(values), mesh, [eval("shard." + placement)])
+
+    def read(mesh):
+        found = distributed(array, mesh)[key]
+        assert found.is_dist
+        return found.full_tensor().tolist()
+
+    assert on_two_ranks(read) == array[key].tolist()
+
+    value = numbered(array[key].shape[-1:]) + 100
+    for given in (5, value, shard.tensor(value)):
+        expected = array.copy()
+        expected[key] = 5 if isinstance(given, int) else value
+
+        def write(mesh):
+            x = distributed(array, mesh)
+            before = x.version
+            if isinstance(given, shard.Tensor):
+                x[key] = shard.shard_tensor(given, mesh, [shard.Replicate()])
+            else:
+                x[key] = given
+            assert x.version == before + 1
+            return x.full_tensor().tolist()
+
+        assert on_two_ranks(write) == expected.tolist()
+
+
+@pytest.mark.skipif(not hasattr(shard, "run"), reason="needs worlds")
+@pytest.mark.parametrize("key", DIST_KEYS, ids=str)
+def test_gradients_of_distributed_tensors(key):
+    array, selected = numbered((4, 3)), numbered((4, 3))[key]
+
+    def program(mesh):
+        x = shard.tensor(array, requires_grad=True)
+        v = shard.tensor(selected * 0, requires_grad=True)
+        y = shard.shard_tensor(x, mesh, [shard.Shard(0)])
+        (y[key] * 2.0).sum().backward()
+        read = x.grad.tolist()
+        z = shard.shard_tensor(x, mesh, [shard.Shard(0)]).clone()
+        z[key] = shard.shard_tensor(v, mesh, [shard.Replicate()])
+        (z * shard.shard_tensor(shard.tensor(array), mesh, [shard.Shard(0)])).sum().backward()
+        return read, x.grad.tolist(), v.grad.tolist()
+
+    read = np.zeros((4, 3), np.float32)
+    np.add.at(read, key, 2)
+    written = array.copy()
+    written[key] = 0
+    assert on_two_ranks(program) == (read.tolist(), (read + written).tolist(), selected.tolist())
+
+
+@pytest.mark.skipif(not hasattr(shard, "run"), reason="needs worlds")
+def test_tensors_that_index_distributed_ones():
+    array = numbered((4, 3))
+
+    def program(mesh):
+        x = shard.shard_tensor(shard.tensor(array), mesh, [shard.Shard(0)])
+        x[x > 6.0] = 0
+        index = shard.shard_tensor(shard.tensor([3, 0]), mesh, [shard.Replicate()])
+        with pytest.raises(shard.OutOfRangeError, match="position 4 is outside dim 0 of size 4"):
+            x[4]
+        assert 6.0 in x and 7.0 not in x
+        return x[index].full_tensor().tolist(), x[x > 4.0].full_tensor().tolist(), [row.full_tensor().tolist() for row in x]
+
+    array_after = np.where(array > 6, 0, array)
+    assert on_two_ranks(program) == (array_after[[3, 0]].tolist(), [5, 6], array_after.tolist())

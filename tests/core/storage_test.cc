@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 
 #include <cstring>
+#include <memory>
+#include <vector>
 
 #include "shard/core/dense_tensor.h"
 #include "shard/core/partial_failures.h"
@@ -83,6 +85,39 @@ TEST_CASE("small and large buffers keep their bytes") {
     CHECK(static_cast<const unsigned char*>(storage->data())[bytes - 1] == 0x5a);
     CHECK(reinterpret_cast<uintptr_t>(storage->data()) % 64 % alignof(std::max_align_t) == 0);
   }
+}
+
+TEST_CASE("an adopted buffer stays where it is, and drops its owner with the last reference") {
+  for (const int64_t count : {4, 1000}) {  // also as small as those that are allocated with their storage
+    auto values = std::make_shared<std::vector<float>>(static_cast<size_t>(count), 1.0F);
+    const std::weak_ptr<std::vector<float>> alive = values;
+    float* const data = values->data();
+    const Meta meta{{count}, DType::float32};
+    {
+      const DenseTensor x(Storage::adopt(kCpu, data, meta.bytes(), std::move(values)), meta);
+      CHECK(x.raw() == data);
+      CHECK(x.storage()->state() == Storage::State::held);
+      CHECK(x.storage()->bytes() == meta.bytes());
+      const DenseTensor copy = clone(x);
+      CHECK(copy.raw() != data);
+      x.data<float>()[3] = 2;
+      CHECK(data[3] == 2);
+      CHECK(copy.data<float>()[3] == 1);
+      const Ref<Storage> view = buffer();
+      detach(view, x.storage());  // the source of a copy lives on, without its bytes
+      CHECK_FALSE(alive.expired());
+    }
+    CHECK(alive.expired());
+  }
+  MemoryMeter meter;
+  auto values = std::make_shared<std::vector<float>>(4);
+  const std::weak_ptr<std::vector<float>> alive = values;
+  float* const data = values->data();
+  const Ref<Storage> dropped = Storage::adopt(kCpu, data, 16, std::move(values));
+  dropped->drop_data(meter);
+  CHECK(alive.expired());
+  CHECK(meter.live == 16);
+  error_of([] { Storage::adopt(kCpu, nullptr, 0, nullptr); }, ErrorCode::internal);
 }
 
 TEST_CASE("a write counts once and leaves its name") {
