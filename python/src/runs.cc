@@ -7,7 +7,8 @@ namespace shard::python {
 namespace {
 
 constexpr int kSignalTime = 50;   // milliseconds between looks at signals
-constexpr int kStopTime = 5000;  // that ranks get to end after a signal
+constexpr int kStopTime = 5000;   // that ranks get to end after a signal
+constexpr int kExitTime = 2000;   // and at the end of the program
 
 /// What peers of a failed rank get to know. The exception itself stays with the Run.
 class RankFailed final : public std::runtime_error {
@@ -21,6 +22,7 @@ unsigned long this_python_thread() { return nb::cast<unsigned long>(nb::module_:
 struct Active {
   std::mutex mutex;
   std::vector<std::weak_ptr<Run>> runs;
+  bool ended = false;  // no run begins any more
 };
 Active& active() {
   static auto* const instance = new Active();
@@ -86,6 +88,7 @@ Run::Run(std::shared_ptr<World> world, nb::object function)
 nb::object Run::execute(const std::shared_ptr<Run>& run, bool threads) {
   {
     const std::lock_guard lock(active().mutex);
+    if (active().ended) fail(ErrorCode::invalid_argument, "[run] the program is ending");
     std::erase_if(active().runs, [](const auto& each) { return each.expired(); });
     active().runs.push_back(run);
   }
@@ -207,6 +210,25 @@ void Run::interrupt(PyObject* type) {
   }
   for (const unsigned long thread : threads) PyThreadState_SetAsyncExc(thread, type);
   for (const std::shared_ptr<Run>& run : inner) run->interrupt(type);
+}
+
+void Run::end_all() {
+  for (int waited = 0; waited < kExitTime; waited += 10) {
+    std::vector<std::shared_ptr<Run>> runs;
+    {
+      const std::lock_guard lock(active().mutex);
+      active().ended = true;
+      for (const auto& each : active().runs) {
+        if (std::shared_ptr<Run> run = each.lock()) runs.push_back(std::move(run));
+      }
+    }
+    if (runs.empty()) return;
+    if (waited == 0) {
+      for (const std::shared_ptr<Run>& run : runs) run->interrupt(PyExc_SystemExit);
+    }
+    runs.clear();
+    released([] { std::this_thread::sleep_for(std::chrono::milliseconds(10)); });
+  }
 }
 
 nb::object Run::outcome() {

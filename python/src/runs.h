@@ -22,6 +22,8 @@ class Run {
   /// Runs the function on all ranks of this process and returns their results in a list. Raises the first exception of a rank. With
   /// `threads` the ranks are threads of their own, and signals are handled meanwhile. Called with the interpreter's lock.
   static nb::object execute(const std::shared_ptr<Run>& run, bool threads);
+  /// Ends all runs, because the interpreter is about to end: a thread that came back to Python after that would end the process.
+  static void end_all();
 
  private:
   void run_world();

@@ -217,6 +217,7 @@ nb::dict set_policies(nb::dict wanted) {
 
 void register_worlds(nb::module_& module) {
   install_wait_hooks();
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { Run::end_all(); }));
   module.def("_run", run_ranks, nb::arg("function"), nb::arg("nranks"), nb::arg("timeout").none(), nb::arg("seed"), nb::arg("devices").none(),
              nb::arg("debug"), nb::arg("trace_calls"));
   module.def("_run_dry", run_dry, nb::arg("function"), nb::arg("nranks"), nb::arg("rank"), nb::arg("seed"), nb::arg("devices").none());
