@@ -257,6 +257,8 @@ void drop_worlds() {
         ++i;
         continue;
       }
+      // Plain tensors of a dry world, which nothing counts, refer to its meter for as long as they live.
+      for (const int id : kept[i]->local_ranks()) static_cast<void>(kept[i]->rank(id).dry.release());
       gone.push_back(std::move(kept[i]));
       kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(i));
     }
