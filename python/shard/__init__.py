@@ -2,4 +2,7 @@
 
 from ._core import *  # noqa: F403: the ops, which the tool binds
 from .autograd import *  # noqa: F403
+from .dry_reports import *  # noqa: F403
+from .explanations import *  # noqa: F403
 from .programs import *  # noqa: F403
+from .world import *  # noqa: F403

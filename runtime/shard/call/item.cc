@@ -95,8 +95,14 @@ Scalar item(const Tensor& tensor) {
   }
   check_one(tensor.get());
   if (tensor.is_dist()) return distributed_item(dist_impl(tensor));
-  check_read(*tensor.get().value.storage(), view_policy());
-  return value_of(tensor.get().value);
+  const DenseTensor& value = tensor.get().value;
+  check_read(*value.storage(), view_policy());
+  if (!value.has_data() && value.symbol() != 0) fail_escaped("item", tensor.get().describe());
+  if (!value.has_data()) {
+    fail(ErrorCode::no_data, "[item] {} belongs to a dry world, which has no data to branch on; pass the number in from outside",
+         argument_text("tensor", tensor.get()));
+  }
+  return value_of(value);
 }
 
 bool is_true(const Tensor& tensor) {
