@@ -10,6 +10,7 @@ if (($# > 0)); then
   build=$(cd "$1" && pwd)
   rm -rf "$environment/prefix"
   cmake --install "$build" --prefix "$PWD/$environment/prefix" >/dev/null
+  export SHARD_PREFIX=$PWD/$environment/prefix  # for the test of a project with ops of its own
   options=(-C cmake.source-dir=python -C "cmake.define.CMAKE_PREFIX_PATH=$PWD/$environment/prefix" -C "build-dir=$environment/wheel")
 fi
 rm -rf "$environment/venv"
