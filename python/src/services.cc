@@ -44,10 +44,13 @@ const SourceFile& source_file(const char* name) {
   static const auto* const folder = new std::string(package_folder());
   static std::mutex mutex;
   static auto* const files = new std::unordered_map<std::string, SourceFile>();
+  thread_local const SourceFile* last = nullptr;  // most calls of a thread are in the file of the call before
+  if (last != nullptr && last->name == name) return *last;
   const std::lock_guard lock(mutex);
   const auto [place, added] = files->try_emplace(name);
   if (added) place->second = {place->first, !folder->empty() && place->first.starts_with(*folder)};
-  return place->second;
+  last = &place->second;
+  return *last;
 }
 
 PyFrameObject* as_frame(PyObject* frame) { return reinterpret_cast<PyFrameObject*>(frame); }
