@@ -2,11 +2,14 @@
 
 import contextlib
 import functools
+import logging
 import os
 
 from . import _core
 
 __all__ = ["run", "save_trace", "policies", "seed", "manual_seed", "local_map", "in_mpi_job"]
+
+_core._set_log(logging.getLogger("shard").warning)  # such as what the policy comm="warn" reports
 
 
 def in_mpi_job():
@@ -67,7 +70,8 @@ def policies(**wanted):
 
     view: "strict", "sync" or "temporary"; inplace: "keep", "error" or "adopt"; comm: "allow", "warn", "forbid" or
     "forbid_reshards"; fallback: "error" or "replicate"; promotion: "error", "replicate" or "replicate_checked"; save:
-    "original" or "resharded"; sums: "float32" or "rounded". See docs/semantics.md. Raises ArgumentError for other names, and
+    "original" or "resharded"; sums: "float32" or "rounded". See docs/semantics.md. With comm="warn" the logger "shard" of
+    ``logging`` gets a warning for each call that communicates. Raises ArgumentError for other names, and
     LayoutError outside of ranks. All ranks set the same policies.
     """
     before = _core._set_policies(wanted)

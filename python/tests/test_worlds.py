@@ -511,6 +511,17 @@ def test_names_of_policies_that_do_not_exist_are_refused():
     shard.run(program, 2)
 
 
+def test_the_policy_warn_logs_what_communicates(caplog):
+    def program():
+        x = ones()
+        with shard.policies(comm="warn"):
+            shard.argsort(x)
+
+    shard.run(program, 2)
+    assert [r.name for r in caplog.records] == ["shard"] * 2
+    assert all("[argsort] would communicate" in r.getMessage() for r in caplog.records)
+
+
 def numbers(x):
     return [shard.sum(x * shard.arange(0, x.size, dtype="float32")).item(), shard.sum(x).item()]
 
@@ -613,6 +624,18 @@ def test_the_same_script_runs_under_mpi(first, second, last):
         pytest.importorskip("mpi4py")
     output = script(JOB.format(first=first, second=second, last=last), *MPI, "4")
     assert sorted(re.findall(r"rank \d 4 8.0", output)) == [f"rank {i} 4 8.0" for i in range(4)]
+
+
+@needs_mpi
+def test_each_rank_of_mpi_writes_a_trace(tmp_path):
+    text = f"""
+        import shard
+        from shard import Layout, ProcessMesh
+        x = shard.run(lambda: shard.sum(shard.ones([4], layout=Layout(ProcessMesh([2]), "a"))).item(), trace={str(tmp_path / "step.json")!r})
+        """
+    script(text, *MPI, "2")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step.rank0.json", "step.rank1.json"]
+    assert "all_reduce" in (tmp_path / "step.rank1.json").read_text()
 
 
 @needs_mpi
