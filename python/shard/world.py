@@ -7,17 +7,9 @@ import os
 
 from . import _core
 
-__all__ = ["run", "save_trace", "policies", "seed", "manual_seed", "local_map", "in_mpi_job"]
+__all__ = ["run", "save_trace", "policies", "seed", "manual_seed", "local_map"]
 
 _core._set_log(logging.getLogger("shard").warning)  # such as what the policy comm="warn" reports
-
-
-def in_mpi_job():
-    """Whether mpirun or mpiexec started this process: shard.run() then runs one rank of the job in it."""
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"):
-        if name in os.environ:
-            return os.environ[name].isdigit() and int(os.environ[name]) > 0
-    return False
 
 
 def run(fn, nranks=4, *, args=(), kwargs=None, devices=None, timeout=None, seed=0, debug=False, trace=None):
