@@ -1,6 +1,5 @@
 """Dry runs: what one rank of a large mesh would compute, send and hold, without data."""
 
-import functools
 import html
 import json
 

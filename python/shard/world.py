@@ -2,19 +2,14 @@
 
 import contextlib
 import functools
+import logging
 import os
 
 from . import _core
 
-__all__ = ["run", "save_trace", "policies", "seed", "manual_seed", "local_map", "in_mpi_job"]
+__all__ = ["run", "save_trace", "policies", "seed", "manual_seed", "local_map"]
 
-
-def in_mpi_job():
-    """Whether mpirun or mpiexec started this process: shard.run() then runs one rank of the job in it."""
-    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"):
-        if name in os.environ:
-            return os.environ[name].isdigit() and int(os.environ[name]) > 0
-    return False
+_core._set_log(logging.getLogger("shard").warning)  # such as what the policy comm="warn" reports
 
 
 def run(fn, nranks=4, *, args=(), kwargs=None, devices=None, timeout=None, seed=0, debug=False, trace=None):
@@ -67,7 +62,8 @@ def policies(**wanted):
 
     view: "strict", "sync" or "temporary"; inplace: "keep", "error" or "adopt"; comm: "allow", "warn", "forbid" or
     "forbid_reshards"; fallback: "error" or "replicate"; promotion: "error", "replicate" or "replicate_checked"; save:
-    "original" or "resharded"; sums: "float32" or "rounded". See docs/semantics.md. Raises ArgumentError for other names, and
+    "original" or "resharded"; sums: "float32" or "rounded". See docs/semantics.md. With comm="warn" the logger "shard" of
+    ``logging`` gets a warning for each call that communicates. Raises ArgumentError for other names, and
     LayoutError outside of ranks. All ranks set the same policies.
     """
     before = _core._set_policies(wanted)

@@ -224,6 +224,7 @@ void register_worlds(nb::module_& module) {
   module.def("rank", [] { return current_rank().id(); }, "The rank that this thread runs, an int. Raises LayoutError outside of shard.run().");
   module.def("world_size", [] { return current_rank().world().size(); }, "The number of ranks of the world. Raises LayoutError outside of shard.run().");
   module.def("in_world", [] { return current_rank_or_null() != nullptr; }, "Whether this thread runs a rank.");
+  module.def("in_mpi_job", in_mpi_job, "Whether mpirun or mpiexec started this process: shard.run() then runs one rank of the job in it.");
   module.def("_save_trace", write_trace, nb::arg("path"));
   module.def("_generator_state", generator_state);
   module.def("_set_generator_state", set_generator_state, nb::arg("state"));

@@ -306,6 +306,7 @@ TEST_CASE("2, 6: tensors of a dry world are unallocated, and reading a value is 
     Tensor written = iota<float>({4});
     scale_(written, 2.0);
     error_of([&] { written.to_vector<float>(); }, ErrorCode::no_data);  // not the old value
+    check_contains(error_of([&] { item(zeros({1})); }, ErrorCode::no_data), "belongs to a dry world");
     check(from_local(iota<float>({2, 2}), rows, {128, 2}, DType::float32).get().value.storage()->meter() != nullptr,
           "from_local too");
     check(kept.to(kCpu).meta() == kept.meta() && x.version() == 0, "meta");

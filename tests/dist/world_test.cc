@@ -3,6 +3,11 @@
 
 #include <catch2/catch.hpp>
 
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <thread>
+
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
@@ -59,4 +64,57 @@ TEST_CASE("a dry run on a thread without a rank leaves it without one, and its t
     CHECK(current_rank_or_null() == nullptr);
     CHECK(full({2}, 1.0).to_vector<float>() == std::vector<float>{1, 1});
   }
+}
+
+TEST_CASE("an interrupt ends collectives that wait, and all later ones") {
+  const auto world = World::local(2, {.timeout = std::chrono::minutes(10)});
+  std::atomic<bool> here{false};
+  std::thread user([&] {
+    while (!here) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    world->interrupt("the user has had enough");
+  });
+  const auto run = [&] {
+    world->run([&](Rank& rank) {
+      if (rank.id() == 1) return;
+      here = true;
+      const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
+      full_tensor(distribute(iota<float>({4}), DistSpec::parse(mesh, "p")));
+    });
+  };
+  check_contains(error_of(run, ErrorCode::peer_failed), "the user has had enough");
+  user.join();
+}
+
+TEST_CASE("a rank tells whether tensors of it are alive") {
+  const auto world = World::local(2);
+  std::vector<Tensor> kept(2);
+  world->run([&](Rank& rank) {
+    const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
+    kept[static_cast<size_t>(rank.id())] = distribute(iota<float>({4}), DistSpec::parse(mesh, "p"));
+  });
+  CHECK_FALSE(world->rank(0).use()->unique());
+  kept.clear();
+  CHECK(world->rank(0).use()->unique());
+  CHECK(world->rank(1).use()->unique());
+}
+
+TEST_CASE("a tensor with a collective in flight that another thread drops is freed by its rank") {
+  const auto world = World::local(2, {.timeout = std::chrono::seconds(5)});
+  Tensor dropped;
+  std::barrier step(2);
+  world->run([&](Rank& rank) {
+    const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
+    const auto* split = DistSpec::parse(mesh, "p");
+    const auto* whole = DistSpec::parse(mesh, "-");
+    if (rank.id() == 1) dropped = reshard_async(distribute(iota<float>({4}), split), whole);
+    step.arrive_and_wait();
+    if (rank.id() == 0) {
+      dropped = Tensor();  // would wait for a collective that this rank has not joined
+      check(full_equals<float>(reshard(distribute(iota<float>({4}), split), whole), {0, 1, 2, 3}), "the value");
+    } else {
+      rank.comm_queue().finish();
+    }
+  });
+  CHECK(world->rank(1).use()->unique());
 }

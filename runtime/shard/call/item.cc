@@ -99,7 +99,8 @@ Scalar item(const Tensor& tensor) {
   check_read(*value.storage(), view_policy());
   if (!value.has_data() && value.symbol() != 0) fail_escaped("item", tensor.get().describe());
   if (!value.has_data()) {
-    fail(ErrorCode::no_data, "[item] {} belongs to a dry world, which has no data to branch on; pass the number in from outside",
+    fail(ErrorCode::no_data,
+         "[item] {} belongs to a dry world, which has no data to branch on; pass the number in from outside",
          argument_text("tensor", tensor.get()));
   }
   return value_of(value);

@@ -1,0 +1,33 @@
+"""Programs in processes of their own, for tests of what may hang or end a process."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+
+def script(text, *launcher, fails=False):
+    """Runs a program in a process of its own, and returns what it has printed. Fails if it does not end in time."""
+    command = [*launcher, sys.executable, "-c", textwrap.dedent(text)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert fails or done.returncode == 0, (done.returncode, done.stdout, done.stderr)
+    return done.stdout
+
+
+def start_script(text):
+    command = [sys.executable, "-u", "-c", textwrap.dedent(text)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def interrupt_when_ready(process, timeout=20):
+    assert process.stdout.readline().strip() == "ready"
+    time.sleep(0.5)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return output, time.monotonic() - begin
