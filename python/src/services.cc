@@ -73,7 +73,7 @@ PyObject* new_object(Tensor tensor) {
 nb::object wrap(Tensor tensor) { return tensor.defined() ? nb::steal(new_object(std::move(tensor))) : nb::none(); }
 
 bool dtype_of(nb::handle object, DType& dtype) {
-  if (nb::try_cast(object, dtype)) return true;
+  if (nb::try_cast(object, dtype, false)) return true;  // numbers are none
   nb::object name;
   if (nb::isinstance<nb::str>(object)) {
     name = nb::borrow(object);

@@ -2,7 +2,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "services.h"
+#include "arrays.h"
 
 namespace shard::python {
 namespace {
@@ -232,6 +232,11 @@ PyType_Slot slots[] = {
     {Py_nb_power, reinterpret_cast<void*>(+power)},
     {Py_nb_bool, reinterpret_cast<void*>(+truth)},
     {Py_mp_length, reinterpret_cast<void*>(+length)},
+    {Py_mp_subscript, reinterpret_cast<void*>(+get_item)},
+    {Py_mp_ass_subscript, reinterpret_cast<void*>(+set_item)},
+    {Py_bf_getbuffer, reinterpret_cast<void*>(+get_buffer)},
+    {Py_bf_releasebuffer, reinterpret_cast<void*>(+release_buffer)},
+    {Py_tp_repr, reinterpret_cast<void*>(+represent)},
     {Py_tp_richcompare, reinterpret_cast<void*>(+compare)},
     {Py_tp_hash, reinterpret_cast<void*>(+hash)},
     {0, nullptr},

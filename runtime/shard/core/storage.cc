@@ -111,6 +111,20 @@ Ref<Storage> Storage::allocate(Device device, size_t bytes, const char* op, cons
   return storage;
 }
 
+Ref<Storage> Storage::adopt(Device device, void* data, size_t bytes, std::shared_ptr<void> owner) {
+  if (!owner) fail(ErrorCode::internal, "a storage cannot adopt bytes without an owner");
+  void* memory = allocate_block(sizeof(Storage));
+  if (memory == nullptr) fail(ErrorCode::device, "out of memory for a storage of adopted bytes");
+  Ref<Storage> storage = Ref<Storage>::adopt(new (memory) Storage(sizeof(Storage)));
+  storage->device_ = device;
+  storage->data_ = data;
+  storage->bytes_ = bytes;
+  storage->owner_ = std::move(owner);
+  storage->state_ = State::held;
+  if (Tracer* const tracer = Tracer::current()) tracer->made(*storage);
+  return storage;
+}
+
 Ref<Storage> Storage::absent() {
   Ref<Storage> storage = allocate(kCpu, 0);
   storage->state_ = State::absent;
@@ -148,6 +162,10 @@ void Storage::drop_data(MemoryMeter& meter) {
 }
 
 void Storage::free_data() {
+  if (owner_) {
+    data_ = nullptr;
+    return owner_.reset();
+  }
   // The address does not decide it: an allocator may place a buffer directly after this block.
   const bool inside = bytes_ <= kInlineBytes && (device_.backend == 0 || state_ == State::shape_only);
   if (!inside && data_ != nullptr) {

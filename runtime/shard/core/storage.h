@@ -119,6 +119,9 @@ class SHARD_API Storage final : public RefCounted {
   /// A buffer of a dry world: `bytes` on `device` that `meter` counts while the storage exists. Its
   /// data() is null.
   static Ref<Storage> unallocated(Device device, size_t bytes, MemoryMeter& meter);
+  /// A storage of `bytes` bytes that something else owns: they stay where they are, aligned at least to the
+  /// elements, while the storage holds `owner`, which is not null. It is dropped with the bytes, in any thread.
+  static Ref<Storage> adopt(Device device, void* data, size_t bytes, std::shared_ptr<void> owner);
   /// The storage of a tensor of which only shape and dtype are known.
   static Ref<Storage> shape_only(Device device);
   static void destroy(Storage* storage);
@@ -237,6 +240,7 @@ class SHARD_API Storage final : public RefCounted {
   // have no other checks.
   std::shared_ptr<PartialFailures> partial_failures_;
   uint64_t written_by_ = 0;
+  std::shared_ptr<void> owner_;  // of bytes that were adopted
 };
 
 }  // namespace shard
