@@ -9,6 +9,8 @@
 #include "shard/call/dry_report.h"
 #include "shard/call/item.h"
 #include "shard/call/plan_cache.h"
+#include "shard/core/log.h"
+#include "shard/core/waiting.h"
 #include "shard/dist/save_trace.h"
 #include "shard/dist/world.h"
 #include "shard/program/capture/function.h"

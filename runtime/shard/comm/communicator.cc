@@ -6,6 +6,8 @@
 #include <numeric>
 
 #include "shard/core/error.h"
+#include "shard/core/left_storages.h"
+#include "shard/core/waiting.h"
 
 namespace shard {
 namespace {
@@ -58,7 +60,8 @@ std::string last_collectives(const TraceRing& trace) {
 }  // namespace
 
 Operation::~Operation() {
-  if (queue_ != nullptr) std::erase(queue_->under_way_, this);
+  // A tensor that outlives its rank has only completed ones.
+  if (queue_ != nullptr && status_ == Status::pending) std::erase(queue_->under_way_, this);
 }
 
 void Operation::wait() {
@@ -69,6 +72,7 @@ void Operation::wait() {
 void CommQueue::finish() { finish_until(nullptr); }
 
 void CommQueue::finish_until(const Operation* last) {
+  const WaitScope scope;
   std::exception_ptr first_error;
   while (!under_way_.empty()) {
     Operation& next = *under_way_.front();
@@ -91,6 +95,7 @@ void CommQueue::finish_until(const Operation* last) {
     if (next.error_ && !first_error) first_error = next.error_;
     if (&next == last) break;
   }
+  free_left_storages();
   if (first_error) std::rethrow_exception(first_error);
 }
 

@@ -7,6 +7,7 @@
 #include "shard/comm/mpi_channel.h"
 #include "shard/comm/mpi_operation.h"
 #include "shard/core/error.h"
+#include "shard/core/waiting.h"
 
 namespace shard {
 namespace {
@@ -20,6 +21,7 @@ constexpr int kPollsPerCheck = 32;                   // of the clock and of cont
 constexpr int64_t kSpinTime = kMillisecond / 2;
 constexpr int64_t kYieldTime = 1000 * kMillisecond;
 constexpr std::chrono::microseconds kNap{200};
+constexpr int64_t kHookTime = 100 * kMillisecond;  // between calls of WaitHooks::poll
 constexpr size_t kMaxText = 4000;
 
 /// The MPI library in this process. It is finalised when the process exits, if it was initialised
@@ -223,10 +225,15 @@ bool MpiChannel::poll_control() {
 bool MpiChannel::poll_until(const std::function<bool()>& done, int64_t timeout_ns) {
   const int64_t begin = now_ns();
   int64_t waited = 0;
+  int64_t next_hook = kHookTime;
   for (int polls = 1; !done(); ++polls) {
     if (polls % kPollsPerCheck == 0) {
       poll_control();
       waited = now_ns() - begin;
+      if (waited > next_hook && failure_.empty() && wait_hooks().poll != nullptr) {
+        next_hook = waited + kHookTime;
+        wait_hooks().poll();
+      }
       if (waited > timeout_ns) return done();
       if (waited > kYieldTime) std::this_thread::sleep_for(kNap);
     }
@@ -260,6 +267,7 @@ std::string MpiChannel::ask_rank_status(const std::vector<int>& ranks) {
 
 void MpiChannel::meet(uint64_t calls) {
   report_calls_done(calls);
+  const WaitScope scope;
   set_rank_status([] { return "at the end of its program"; });
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Ibarrier(data_, &request), "MPI_Ibarrier");

@@ -5,10 +5,12 @@
 #include <functional>
 #include <string_view>
 
+#include "shard/core/export.h"
+
 namespace shard {
 
 /// Sets the function that receives every message; an empty one drops them. Thread safe.
-void set_log_sink(std::function<void(std::string_view)> sink);
-void log_message(std::string_view message);
+SHARD_API void set_log_sink(std::function<void(std::string_view)> sink);
+SHARD_API void log_message(std::string_view message);
 
 }  // namespace shard

@@ -7,6 +7,7 @@
 
 #include "shard/core/dims.h"
 #include "shard/core/error.h"
+#include "shard/core/left_storages.h"
 #include "shard/core/partial_failures.h"
 #include "shard/core/small_blocks.h"
 #include "shard/core/tracer.h"
@@ -64,6 +65,7 @@ struct Storage::Hazards {
   std::exception_ptr poison;
   std::string poisoned_by;
   std::shared_ptr<Work> pending;
+  const Rank* pending_rank = nullptr;  // that waits for it
   Use pending_use = Use::reads;
 };
 
@@ -208,6 +210,7 @@ void Storage::destroy(Storage* storage) {
     storage->free_bytes();
     return free_block(storage);
   }
+  if (storage->pending() && leave_storage(storage->hazards_->pending_rank, storage)) return;
   if (this_thread.dying != nullptr) return this_thread.dying->waiting.push_back(storage);
   DyingStorages dying{{storage}};
   this_thread.dying = &dying;
@@ -344,6 +347,7 @@ void Storage::set_pending(std::shared_ptr<Work> work, Use use) {
   if (hazards_) wait_pending();
   Hazards& t = hazards();
   t.pending = std::move(work);
+  t.pending_rank = this_thread.rank;
   t.pending_use = use;
 }
 

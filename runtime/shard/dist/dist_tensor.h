@@ -14,7 +14,7 @@ namespace shard {
 class SHARD_API DistTensorImpl final : public TensorImpl {
  public:
   DistTensorImpl(Rank& owner, const Meta& global, const DistSpec* spec, DenseTensor shard)
-      : TensorImpl(TensorKind::dist, std::move(shard)), global(global), spec(spec), owner(&owner) {}
+      : TensorImpl(TensorKind::dist, std::move(shard)), global(global), spec(spec), owner(&owner), use_(owner.use()) {}
 
   const Meta& meta() const override { return global; }
   std::string describe() const override;
@@ -27,6 +27,9 @@ class SHARD_API DistTensorImpl final : public TensorImpl {
   Meta global;
   const DistSpec* spec;
   Rank* owner;
+
+ private:
+  Ref<RankUse> use_;
 };
 
 /// The implementation of a distributed tensor. Throws layout for a plain tensor, undefined for an

@@ -16,6 +16,7 @@
 #include "shard/comm/local.h"
 #include "shard/comm/mpi.h"
 #include "shard/core/launcher.h"
+#include "shard/core/left_storages.h"
 
 namespace shard {
 namespace {
@@ -44,6 +45,14 @@ std::vector<int> first_ranks(int size) {
   return ranks;
 }
 
+/// Ends the collectives that a failed program left in flight. Tensors may outlive the world, but not these.
+void abandon_collectives(Rank& rank) {
+  try {
+    rank.comm_queue().finish();
+  } catch (...) {  // the world has failed already
+  }
+}
+
 class LocalWorld final : public World {
  public:
   LocalWorld(int size, const WorldOptions& options)
@@ -64,6 +73,7 @@ class LocalWorld final : public World {
     }
     if (!errors_.empty()) std::rethrow_exception(cause());
   }
+  void interrupt(const std::string& reason) override { hub_.fail(reason); }
 
  protected:
   std::unique_ptr<Communicator> connect(const std::vector<int>& members, int position, Rank& rank) override {
@@ -106,10 +116,14 @@ class LocalWorld final : public World {
   }
 
   void run_rank(Rank& rank, const std::function<void(Rank&)>& program) {
+    const LeftStorages left(&rank);
     try {
       run_as(rank, program);
       hub_.report_calls_done(rank.id(), rank.comm_queue().calls_done());
-    } catch (...) { record(rank, std::current_exception()); }
+    } catch (...) {
+      record(rank, std::current_exception());
+      abandon_collectives(rank);
+    }
   }
 
   void record(const Rank& rank, std::exception_ptr error) {
@@ -143,11 +157,13 @@ class MpiWorld final : public World {
     if (!hub_->failure().empty())
       fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", hub_->failure());
     Rank& mine = rank(hub_->rank());
+    const LeftStorages left(&mine);
     try {
       run_as(mine, program);
       hub_->meet(mine.comm_queue().calls_done());
     } catch (...) {
       hub_->fail(fmt::format("rank {} failed: {}", mine.id(), text_of(std::current_exception())));
+      abandon_collectives(mine);
       throw;
     }
   }

@@ -11,6 +11,7 @@
 #include "shard/core/device.h"
 #include "shard/core/partial_failures.h"
 #include "shard/core/random.h"
+#include "shard/core/ref.h"
 #include "shard/core/storage.h"
 #include "shard/core/thread_state.h"
 #include "shard/dist/mesh.h"
@@ -25,6 +26,12 @@ class World;
 class SHARD_API RankExtension {
  public:
   virtual ~RankExtension() = default;
+};
+
+/// Counts what uses a rank, and may outlive it.
+class RankUse final : public RefCounted {
+ public:
+  static void destroy(RankUse* use) { delete use; }
 };
 
 /// One rank of a world. Used by one thread at a time.
@@ -55,6 +62,10 @@ class SHARD_API Rank {
   /// What the world knows of calls that failed on only some ranks.
   const std::shared_ptr<PartialFailures>& partial_failures() const;
 
+  /// Each distributed tensor of this rank refers to it. So it tells whether any are alive, in any thread, when the world could be
+  /// destroyed.
+  const Ref<RankUse>& use() const { return use_; }
+
   Policies policies;
   Generator generator;        // of distributed calls: advances alike on all ranks
   Generator plain_generator;  // of calls on plain tensors
@@ -74,6 +85,7 @@ class SHARD_API Rank {
   Device device_;
   CommQueue comm_queue_;
   std::map<std::pair<const ProcessMesh*, int>, std::unique_ptr<Communicator>> communicators_;
+  Ref<RankUse> use_ = Ref<RankUse>::adopt(new RankUse());
 };
 
 struct WorldOptions {
@@ -118,6 +130,9 @@ class SHARD_API World {
   /// collective in flight. When a rank throws, the others fail with peer_failed at once. The first
   /// original error is rethrown here, and every later run throws peer_failed.
   virtual void run(const std::function<void(Rank&)>& program) = 0;
+  /// Any thread may call this while ranks run. In a world whose ranks are threads of this process, collectives that wait, and all
+  /// later ones, throw peer_failed with this text. Does nothing in other worlds.
+  virtual void interrupt(const std::string& reason) { static_cast<void>(reason); }
 
  protected:
   /// `local_ranks` in ascending order.
