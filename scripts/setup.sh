@@ -9,6 +9,7 @@ packages=(
   libyaml-cpp-dev nlohmann-json3-dev libcli11-dev
   catch2 libbenchmark-dev
   libopenmpi-dev openmpi-bin
+  python3-dev python3-venv graphviz
 )
 
 if [[ ${SHARD_SETUP:-} == skip ]]; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every check: the dev build and its tests, both sanitizers, and the CUDA build where nvcc is found. --quick: dev only.
+# Runs every check: the dev build and its tests, both sanitizers, the CUDA build where nvcc is found, and the Python package. --quick: dev and Python only.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -50,6 +50,8 @@ if ! $quick; then
     echo "== cuda: not run, nvcc was not found"
   fi
 fi
+
+stage python scripts/test_python.sh build-dev
 
 if ((${#failed[@]} > 0)); then
   echo "FAILED before the dev tests: ${failed[*]}"

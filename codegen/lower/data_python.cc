@@ -18,7 +18,11 @@ struct PythonFunction {
   Form form;
   bool layout = false;  // takes the layout of the results
 
-  std::string name() const { return python_name(function_name(op, form)); }
+  /// Without what C++ has to avoid (`dist_op`).
+  std::string name() const {
+    return python_name(form == Form::inplace && !is_inplace_only(op) ? op.name.text + "_" : op.name.text);
+  }
+  std::string identifier() const { return function_name(op, form); }
 };
 
 std::vector<PythonFunction> python_functions_of(const LowerContext& context, const Op& op) {
@@ -166,9 +170,10 @@ bool is_method(const Op& op) {
 }
 
 Json python_binding(const LowerContext& context, const PythonFunction& function) {
-  const std::string name = function.name();
+  const std::string name = function.identifier();
   Json data = python_body(context, function);
-  data["name"] = name;
+  data["name"] = function.name();
+  data["identifier"] = name;
   data["parameters"] = false;
   data["parameter_list"] = "{}";
   if (Json parameters = python_parameters(function); !parameters.empty()) {
@@ -218,12 +223,10 @@ Texts stub_parameters(const PythonFunction& function, bool method) {
 Json python_stub(const PythonFunction& function, bool method) {
   Json doc = Json::array();
   Texts lines = python_doc(function);
+  for (std::string& line : lines) line = in_quotes(line);  // Python's strings have the same escapes
   lines.front() = "\"\"\"" + lines.front();
   lines.back() += "\"\"\"";
-  for (std::string& line : lines) {
-    for (size_t at = 0; (at = line.find('\\', at)) != std::string::npos; at += 2) line.insert(at, "\\");
-    doc.push_back({{"line", std::move(line)}});
-  }
+  for (std::string& line : lines) doc.push_back({{"line", std::move(line)}});
   return {{"name", function.name()}, {"parameters", join(stub_parameters(function, method))},
           {"returns", returned_type(function)}, {"doc", std::move(doc)}};
 }
@@ -254,7 +257,7 @@ Json python_source_data(const LowerContext& context, const Part& part) {
   });
   Json entries = items_of(part.ops, [&](const Op& op, Json& list) {
     for (const PythonFunction& function : python_functions_of(context, op))
-      list.push_back({{"function", function.name()}, {"method", is_method(op) ? "true" : "false"}});
+      list.push_back({{"function", function.identifier()}, {"method", is_method(op) ? "true" : "false"}});
   });
   data["entries"] = false;
   if (!entries.empty()) data["entries"] = {{"list", std::move(entries)}};

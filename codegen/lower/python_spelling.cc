@@ -52,6 +52,10 @@ std::string python_float(double value) {
 std::string python_string(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {
+    if (static_cast<unsigned char>(c) < ' ') {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
+      continue;
+    }
     if (c == '\'' || c == '\\') out += '\\';
     out += c;
   }

@@ -60,7 +60,7 @@ PyObject* dist_op_body(python::Arguments& arguments) {
   const float p = arguments.value<float>(2, 2.0);
   return arguments.call([&]() -> decltype(auto) { return shard::dist_op(x, y, p); });
 }
-constexpr python::Function dist_op = {"dist_op", dist_op_parameters,
+constexpr python::Function dist_op = {"dist", dist_op_parameters,
     "The p-norm of x - y, without dims: (the sum of |x - y|^p)^(1 / p), the number of\n"
     "elements that differ for a p of 0, and the largest, or smallest, |x - y| for an\n"
     "infinite one. x and y broadcast. The gradient where the norm is 0 is 0. Equal float\n"

@@ -19,7 +19,7 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
     as in matmul."""
     ...
 
-def dist_op(x: Tensor, y: Tensor, p: float | None = 2.0) -> Tensor:
+def dist(x: Tensor, y: Tensor, p: float | None = 2.0) -> Tensor:
     """The p-norm of x - y, without dims: (the sum of |x - y|^p)^(1 / p), the number of
     elements that differ for a p of 0, and the largest, or smallest, |x - y| for an
     infinite one. x and y broadcast. The gradient where the norm is 0 is 0. Equal float
@@ -95,7 +95,7 @@ def slogdet(x: Tensor) -> Tensor:
 def eigh(x: Tensor, UPLO: str | None = 'L') -> tuple[Tensor, Tensor]:
     """The eigenvalues [.., n] of symmetric matrices x [.., n, n] in rising order, and
     their eigenvectors as columns, of length 1, whose signs are not determined. Only the
-    lower triangle is read (UPLO "L"), or the upper one ("U"). Where eigenvalues are
+    lower triangle is read (UPLO \"L\"), or the upper one (\"U\"). Where eigenvalues are
     equal, the gradient of their vectors does not exist, and parts of it are 0. float32
     and float64."""
     ...
@@ -116,9 +116,9 @@ def svd(x: Tensor, full_matrices: bool | None = False) -> tuple[Tensor, Tensor, 
 def qr(x: Tensor, mode: str | None = 'reduced') -> tuple[Tensor, Tensor]:
     """The decomposition x = q r of x [.., m, n] into a q with orthogonal columns of length
     1 and an upper triangular r, with k = min(m, n): q [.., m, k] and r [.., k, n] (mode
-    "reduced"), q [.., m, m] and r [.., m, n] ("complete"), or only r [.., k, n] and a q
-    [.., m, 0] ("r"). The signs are those of LAPACK's geqrf. There are gradients of
-    "reduced" where m >= n and of "complete" where m = n (else invalid_argument).
+    \"reduced\"), q [.., m, m] and r [.., m, n] (\"complete\"), or only r [.., k, n] and a q
+    [.., m, 0] (\"r\"). The signs are those of LAPACK's geqrf. There are gradients of
+    \"reduced\" where m >= n and of \"complete\" where m = n (else invalid_argument).
     float32 and float64."""
     ...
 
@@ -198,7 +198,7 @@ class LinalgMethods:
         as in matmul."""
         ...
 
-    def dist_op(self, y: Tensor, p: float | None = 2.0) -> Tensor:
+    def dist(self, y: Tensor, p: float | None = 2.0) -> Tensor:
         """The p-norm of x - y, without dims: (the sum of |x - y|^p)^(1 / p), the number of
         elements that differ for a p of 0, and the largest, or smallest, |x - y| for an
         infinite one. x and y broadcast. The gradient where the norm is 0 is 0. Equal float
@@ -268,7 +268,7 @@ class LinalgMethods:
     def eigh(self, UPLO: str | None = 'L') -> tuple[Tensor, Tensor]:
         """The eigenvalues [.., n] of symmetric matrices x [.., n, n] in rising order, and
         their eigenvectors as columns, of length 1, whose signs are not determined. Only the
-        lower triangle is read (UPLO "L"), or the upper one ("U"). Where eigenvalues are
+        lower triangle is read (UPLO \"L\"), or the upper one (\"U\"). Where eigenvalues are
         equal, the gradient of their vectors does not exist, and parts of it are 0. float32
         and float64."""
         ...
@@ -289,9 +289,9 @@ class LinalgMethods:
     def qr(self, mode: str | None = 'reduced') -> tuple[Tensor, Tensor]:
         """The decomposition x = q r of x [.., m, n] into a q with orthogonal columns of length
         1 and an upper triangular r, with k = min(m, n): q [.., m, k] and r [.., k, n] (mode
-        "reduced"), q [.., m, m] and r [.., m, n] ("complete"), or only r [.., k, n] and a q
-        [.., m, 0] ("r"). The signs are those of LAPACK's geqrf. There are gradients of
-        "reduced" where m >= n and of "complete" where m = n (else invalid_argument).
+        \"reduced\"), q [.., m, m] and r [.., m, n] (\"complete\"), or only r [.., k, n] and a q
+        [.., m, 0] (\"r\"). The signs are those of LAPACK's geqrf. There are gradients of
+        \"reduced\" where m >= n and of \"complete\" where m = n (else invalid_argument).
         float32 and float64."""
         ...
 

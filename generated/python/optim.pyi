@@ -42,8 +42,8 @@ def momentum_(param: Tensor, grad: Tensor, velocity: Tensor, learning_rate: Tens
     multi_precision: bool | None = False, rescale_grad: float | None = 1.0) -> tuple[Tensor, Tensor,
     Tensor | None]:
     """One step of stochastic gradient descent with momentum: g = rescale_grad * grad, plus
-    regularization_coeff * param where regularization_method is "l2_decay" (else it is
-    ""); velocity = mu * velocity + g; param -= learning_rate * velocity, or
+    regularization_coeff * param where regularization_method is \"l2_decay\" (else it is
+    \"\"); velocity = mu * velocity + g; param -= learning_rate * velocity, or
     learning_rate * (g + mu * velocity) with use_nesterov. param, grad and velocity
     agree in shape, grad has the dtype of param (float), velocity that or float32, and
     learning_rate is [1] of any float dtype. With multi_precision the float32
@@ -233,8 +233,8 @@ class OptimMethods:
         multi_precision: bool | None = False, rescale_grad: float | None = 1.0) -> tuple[Tensor,
         Tensor, Tensor | None]:
         """One step of stochastic gradient descent with momentum: g = rescale_grad * grad, plus
-        regularization_coeff * param where regularization_method is "l2_decay" (else it is
-        ""); velocity = mu * velocity + g; param -= learning_rate * velocity, or
+        regularization_coeff * param where regularization_method is \"l2_decay\" (else it is
+        \"\"); velocity = mu * velocity + g; param -= learning_rate * velocity, or
         learning_rate * (g + mu * velocity) with use_nesterov. param, grad and velocity
         agree in shape, grad has the dtype of param (float), velocity that or float32, and
         learning_rate is [1] of any float dtype. With multi_precision the float32

@@ -1,6 +1,8 @@
 """Distributed tensors: ops, gradients and captured programs on meshes of ranks."""
 
 from ._core import *  # noqa: F403: the ops, which the tool binds
+from .autograd import *  # noqa: F403
 from .dry_reports import *  # noqa: F403
 from .explanations import *  # noqa: F403
+from .programs import *  # noqa: F403
 from .world import *  # noqa: F403

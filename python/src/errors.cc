@@ -51,6 +51,20 @@ void set_error(const Error& error) {
   Py_DECREF(value);
 }
 
+PyObject* builtin_of(nb::exception_type type) {
+  switch (type) {
+    case nb::exception_type::stop_iteration: return PyExc_StopIteration;
+    case nb::exception_type::index_error: return PyExc_IndexError;
+    case nb::exception_type::key_error: return PyExc_KeyError;
+    case nb::exception_type::value_error: return PyExc_ValueError;
+    case nb::exception_type::type_error: return PyExc_TypeError;
+    case nb::exception_type::buffer_error: return PyExc_BufferError;
+    case nb::exception_type::import_error: return PyExc_ImportError;
+    case nb::exception_type::attribute_error: return PyExc_AttributeError;
+    default: return PyExc_RuntimeError;
+  }
+}
+
 }  // namespace
 
 void raise_current() {
@@ -63,7 +77,7 @@ void raise_current() {
   } catch (nb::python_error& error) {
     error.restore();
   } catch (const nb::builtin_exception& error) {
-    PyErr_SetString(error.type() == nb::exception_type::stop_iteration ? PyExc_StopIteration : PyExc_RuntimeError, error.what());
+    PyErr_SetString(builtin_of(error.type()), error.what());
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
   } catch (const std::exception& error) {

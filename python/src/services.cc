@@ -1,9 +1,11 @@
 // The table of functions for generated bindings.
 #include "services.h"
 
+#include <nanobind/stl/string.h>
+
 #include <mutex>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 
 namespace shard::python {
 namespace {
@@ -16,12 +18,59 @@ bool finalizing() {
 #endif
 }
 
-/// The text, kept for ever.
-const char* interned(const char* text) {
+/// The folder of this package with a separator at its end; empty where it is not known.
+std::string package_folder() {
+  // No import: that may let another thread run, which would wait here for this one while it holds the interpreter's lock.
+  PyObject* const name = PyUnicode_FromString("shard._core");
+  PyObject* const core = name != nullptr ? PyImport_GetModule(name) : nullptr;
+  PyObject* const file = core != nullptr ? PyObject_GetAttrString(core, "__file__") : nullptr;
+  const char* const path = file != nullptr ? PyUnicode_AsUTF8AndSize(file, nullptr) : nullptr;
+  std::string folder = path != nullptr ? path : "";
+  Py_XDECREF(file);
+  Py_XDECREF(core);
+  Py_XDECREF(name);
+  PyErr_Clear();
+  const size_t end = folder.find_last_of("/\\");
+  return end == std::string::npos ? std::string() : folder.substr(0, end + 1);
+}
+
+/// A file of Python code. Kept for ever: errors have the names of files at any time, also at exit.
+struct SourceFile {
+  std::string name;
+  bool of_package = false;
+};
+
+const SourceFile& source_file(const char* name) {
+  static const auto* const folder = new std::string(package_folder());
   static std::mutex mutex;
-  static auto* const texts = new std::unordered_set<std::string>();  // read by errors at any time, also at exit
+  static auto* const files = new std::unordered_map<std::string, SourceFile>();
   const std::lock_guard lock(mutex);
-  return texts->emplace(text).first->c_str();
+  const auto [place, added] = files->try_emplace(name);
+  if (added) place->second = {place->first, !folder->empty() && place->first.starts_with(*folder)};
+  return place->second;
+}
+
+PyFrameObject* as_frame(PyObject* frame) { return reinterpret_cast<PyFrameObject*>(frame); }
+
+/// The file of the code that a frame runs; null where it is not known.
+const SourceFile* file_of(PyObject* frame) {
+  PyObject* const code = reinterpret_cast<PyObject*>(PyFrame_GetCode(as_frame(frame)));
+  PyObject* const name = PyObject_GetAttrString(code, "co_filename");
+  const char* const text = name != nullptr ? PyUnicode_AsUTF8AndSize(name, nullptr) : nullptr;
+  const SourceFile* const file = text != nullptr ? &source_file(text) : nullptr;
+  Py_XDECREF(name);
+  Py_DECREF(code);
+  if (text == nullptr) PyErr_Clear();
+  return file;
+}
+
+/// The frame that called this one, or null.
+PyObject* caller_of(PyObject* frame) {
+  PyObject* const back = PyObject_GetAttrString(frame, "f_back");  // PyFrame_GetBack is not in the stable ABI
+  if (back != nullptr && back != Py_None) return back;
+  Py_XDECREF(back);
+  PyErr_Clear();
+  return nullptr;
 }
 
 }  // namespace
@@ -35,19 +84,20 @@ SharedObject::SharedObject(nb::object object)
       }) {}
 
 CallSite current_site() {
-  PyFrameObject* frame = PyEval_GetFrame();
-  if (frame == nullptr) return {};
-  Py_INCREF(frame);
-  const int line = PyFrame_GetLineNumber(frame);
-  PyCodeObject* const code = PyFrame_GetCode(frame);
-  PyObject* const file = PyObject_GetAttrString(reinterpret_cast<PyObject*>(code), "co_filename");
-  const char* const text = file != nullptr ? PyUnicode_AsUTF8AndSize(file, nullptr) : nullptr;
-  const CallSite site{text != nullptr ? interned(text) : nullptr, static_cast<uint32_t>(line)};
-  Py_XDECREF(file);
-  Py_DECREF(code);
-  Py_DECREF(frame);
-  if (text == nullptr) PyErr_Clear();
-  return site;
+  PyObject* frame = reinterpret_cast<PyObject*>(PyEval_GetFrame());
+  Py_XINCREF(frame);
+  while (frame != nullptr) {
+    const SourceFile* const file = file_of(frame);
+    PyObject* const caller = file != nullptr && file->of_package ? caller_of(frame) : nullptr;
+    if (caller == nullptr) {
+      const int line = PyFrame_GetLineNumber(as_frame(frame));
+      Py_DECREF(frame);
+      return file != nullptr ? CallSite{file->name.c_str(), static_cast<uint32_t>(line)} : CallSite{};
+    }
+    Py_DECREF(frame);
+    frame = caller;
+  }
+  return {};
 }
 
 namespace {

@@ -45,6 +45,9 @@ auto called_back(F f) {
   } catch (nb::python_error& error) {
     error.restore();
     throw PythonError();
+  } catch (const nb::builtin_exception&) {
+    raise_current();
+    throw PythonError();
   }
 }
 

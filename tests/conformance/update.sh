@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes tests/conformance/expected_*.txt anew, after ops or cases were added: update.sh BUILD_FOLDER, which has shard_tests_conformance.
+# Writes tests/conformance/expected_*.txt and python/tests/op_calls.json.gz anew, after ops or cases were added: update.sh BUILD_FOLDER,
+# which has shard_tests_conformance.
 # NumPy and SciPy are installed into a virtual environment in that folder.
 set -euo pipefail
 [[ $# == 1 ]] || { echo "usage: $0 BUILD_FOLDER (with the program shard_tests_conformance in it)" >&2; exit 2; }
@@ -15,3 +16,5 @@ if [[ ! -x $python/bin/python ]]; then
 fi
 SHARD_CONFORMANCE_INPUTS=$build/conformance_inputs.txt "$program" "every case of an op has expected values of its inputs"
 PYTHONDONTWRITEBYTECODE=1 "$python/bin/python" "$folder/reference.py" "$build/conformance_inputs.txt"
+SHARD_CONFORMANCE_CALLS=$build/conformance_calls.jsonl "$program" "cases are written as calls for Python"
+PYTHONDONTWRITEBYTECODE=1 "$python/bin/python" "$folder/python_calls.py" "$build/conformance_calls.jsonl" "$folder/../.."

@@ -6,6 +6,7 @@ rm -rf "$scratch"
 mkdir -p "$scratch/scripts" "$scratch/bin"
 cp "$script" "$scratch/scripts/test.sh"
 printf '#!/bin/sh\n' >"$scratch/scripts/setup.sh"
+printf '#!/bin/sh\n' >"$scratch/scripts/test_python.sh"
 printf '#!/bin/sh\n' >"$scratch/bin/cmake"
 printf '#!/bin/sh\n' >"$scratch/scripts/gpu_check.sh"
 # A thousand tests, one of which fails under asan, and under dev where FAILING is dev.

@@ -19,8 +19,9 @@ const OpDef& facts_of(const std::string& name) {
   static std::mutex lock;
   static std::map<std::string, OpDef> all;
   const std::scoped_lock guard(lock);
-  const auto place = all.try_emplace(name).first;
-  place->second = {.name = place->first, .inputs = slots<"inputs[]">, .outputs = slots<"outputs[]">};
+  const auto [place, added] = all.try_emplace(name);
+  // Never written again: steps of other threads may read it.
+  if (added) place->second = {.name = place->first, .inputs = slots<"inputs[]">, .outputs = slots<"outputs[]">};
   return place->second;
 }
 

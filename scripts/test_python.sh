@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Installs the Python package into a virtual environment of its own, build-python, and runs its tests there: test_python.sh [BUILD]
+# The package builds the library, or takes that of BUILD, a folder with a build of it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+environment=build-python
+options=()
+if (($# > 0)); then
+  build=$(cd "$1" && pwd)
+  rm -rf "$environment/prefix"
+  cmake --install "$build" --prefix "$PWD/$environment/prefix" >/dev/null
+  options=(-C cmake.source-dir=python -C "cmake.define.CMAKE_PREFIX_PATH=$PWD/$environment/prefix" -C "build-dir=$environment/wheel")
+fi
+rm -rf "$environment/venv"
+"${PYTHON:-python3}" -m venv "$environment/venv"
+"$environment/venv/bin/pip" install --quiet --upgrade pip
+"$environment/venv/bin/pip" install --quiet ${options[@]+"${options[@]}"} '.[test]'
+exec "$environment/venv/bin/python" -m pytest -q -p no:cacheprovider python/tests
