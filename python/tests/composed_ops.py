@@ -90,9 +90,7 @@ CASES = {
     ("matrix_rank", "of symmetric regular matrices"): lambda s, t, d: s.matrix_rank(
         square_plus(s, symmetric(s, t[0]), 64), 0, True, True
     ),
-    **{
-        ("dist_op", "of order %f" % p): lambda s, t, d, p=p: s.dist_op(t[0], t[1], p) for p in (0.0, 1.0, 2.0, 3.0, math.inf)
-    },
+    **{("dist", "of order %f" % p): lambda s, t, d, p=p: s.dist(t[0], t[1], p) for p in (0.0, 1.0, 2.0, 3.0, math.inf)},
     # reduce.yaml
     ("logsumexp", "axis {}"): lambda s, t, d: s.logsumexp(t[0], [], False, False),
     ("logsumexp", "axis {}, keepdim"): lambda s, t, d: s.logsumexp(t[0], axis=[], keepdim=True, reduce_all=False),
