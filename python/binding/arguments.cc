@@ -174,7 +174,10 @@ std::vector<Tensor> Arguments::tensors_of(int i, bool writable) {
 
 std::vector<Tensor>& Arguments::targets(int i) {
   writes_ = true;
-  lists_.push_back(std::make_unique<List>(List{i, given_and_not_none(i) ? tensors_of(i, true) : std::vector<Tensor>()}));
+  const Parameter& parameter = function_.parameters[static_cast<size_t>(i)];
+  const bool optional = std::string_view(parameter.accepts).ends_with("None");
+  const bool absent = optional && !given_and_not_none(i);
+  lists_.push_back(std::make_unique<List>(List{i, absent ? std::vector<Tensor>() : tensors_of(i, true)}));
   return lists_.back()->tensors;
 }
 

@@ -1,0 +1,274 @@
+"""How ops take arguments: by position, by name, by default and as methods, and what they say of wrong ones.
+
+All tests are made from the stubs of the ops.
+"""
+
+import ast
+import inspect
+import re
+
+import numpy as np
+import pytest
+
+import shard
+from op_calls import cases, flat
+from op_list import FUNCTIONS, METHODS, REPOSITORY
+
+OPS = sorted(FUNCTIONS)
+WITH_DEFAULTS = sorted(name for name in OPS if any(p.default for p in FUNCTIONS[name].parameters))
+
+
+def same(a, b):
+    """Whether two results are equal bit for bit."""
+    a, b = flat(a), flat(b)
+    if len(a) != len(b):
+        return False
+    for x, y in zip(a, b):
+        if x is None or y is None:
+            if x is not y:
+                return False
+        elif x.dtype != y.dtype or x.shape != y.shape or x.numpy().tobytes() != y.numpy().tobytes():
+            return False
+    return True
+
+
+def outcome(call):
+    """The result of a call, or its error as text."""
+    try:
+        return call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def agree(call, other):
+    a, b = outcome(call), outcome(other)
+    return a == b if isinstance(a, str) or isinstance(b, str) else same(a, b)
+
+
+def written_copies(arguments):
+    """Arguments for another call: ops may write theirs in place."""
+    copy = {}
+    for name, value in arguments.items():
+        if isinstance(value, shard.Tensor):
+            value = value.clone()
+        elif isinstance(value, list):
+            value = [v.clone() if isinstance(v, shard.Tensor) else v for v in value]
+        copy[name] = value
+    return copy
+
+
+def calls_of(function):
+    """Arguments of calls of a function, by name, in the order of its parameters."""
+    for case in cases().get(function, []):
+        steps = case.steps("A")
+        if steps is None or len(steps) > 1:
+            continue
+        dtype = case.named[0] if case.kind == "float" else case.kind
+        tensors = [shard.tensor(array) for array in case.tensors("A", dtype)]
+        given = steps[0].arguments(tensors, dtype)
+        yield {p.name: given[p.name] for p in FUNCTIONS[function].parameters if p.name in given}
+
+
+TRACED = sorted(f for f in FUNCTIONS if any(True for _ in calls_of(f)))
+
+
+def seeded(call):
+    """Random ops draw the same numbers in each call."""
+    shard.manual_seed(7)
+    return call()
+
+
+@pytest.mark.parametrize("function", TRACED)
+def test_positions_names_and_methods_agree(function):
+    f = getattr(shard, function)
+    for arguments in calls_of(function):
+
+        def by_name():
+            return seeded(lambda: f(**written_copies(arguments)))
+
+        assert agree(by_name, lambda: seeded(lambda: f(*written_copies(arguments).values())))
+        backwards = dict(reversed(written_copies(arguments).items()))
+        assert agree(by_name, lambda: seeded(lambda: f(**backwards)))
+        if function in METHODS and callable(getattr(shard.Tensor, function)):  # `shape` is a property
+            x, *rest = written_copies(arguments).values()
+            assert agree(by_name, lambda: seeded(lambda: getattr(x, function)(*rest)))
+
+
+@pytest.mark.parametrize("function", [f for f in TRACED if f in WITH_DEFAULTS])
+def test_left_out_arguments_have_their_defaults(function):
+    f = getattr(shard, function)
+    for arguments in calls_of(function):
+        optional = [p for p in FUNCTIONS[function].parameters if p.default]
+        needed = {name: value for name, value in arguments.items() if name not in {p.name for p in optional}}
+        defaults = {p.name: ast.literal_eval(p.default) for p in optional}
+
+        def without():
+            return seeded(lambda: f(**written_copies(needed)))
+
+        assert agree(without, lambda: seeded(lambda: f(**written_copies(needed), **defaults)))
+        assert agree(without, lambda: seeded(lambda: f(**written_copies(needed), **dict.fromkeys(defaults))))
+        for p in optional:  # each one alone beside the others of the case
+            others = {name: value for name, value in arguments.items() if name != p.name}
+            one = {p.name: defaults[p.name]}
+            assert agree(lambda: seeded(lambda: f(**written_copies(others))), lambda: seeded(lambda: f(**written_copies(others), **one)))
+
+
+@pytest.mark.parametrize("function", OPS)
+def test_methods_are_those_of_functions_whose_first_argument_is_a_tensor(function):
+    signature = FUNCTIONS[function]
+    if not signature.is_method:
+        assert function not in METHODS
+    else:
+        assert METHODS[function].parameters[1:] == signature.parameters[1:]
+        assert callable(getattr(shard.Tensor, function)) or function == "shape"  # which is a property
+
+
+@pytest.mark.parametrize("function", OPS)
+def test_the_signature_at_run_time_is_that_of_the_stub(function):
+    signature = inspect.signature(getattr(shard, function))
+    parameters = FUNCTIONS[function].parameters
+    assert list(signature.parameters) == [p.name for p in parameters]
+    for p in parameters:
+        default = signature.parameters[p.name].default
+        if not p.default:
+            assert default is inspect.Parameter.empty
+            continue
+        expected = ast.literal_eval(p.default)
+        # inspect drops the comma of (0,); both mean the same to the op.
+        assert default == expected or (isinstance(expected, tuple) and expected == (default,))
+    assert getattr(shard, function).__doc__
+
+
+def yaml_defaults():
+    """The defaults in the YAML: for each op its arguments and their texts."""
+    found = {}
+    for path in sorted((REPOSITORY / "ops_yaml").glob("*.yaml")):
+        for op, args in re.findall(r"^- (?:op|backward_op) ?: ?(\w+)\n  args ?: ?\((.*)\)$", path.read_text(), re.M):
+            one = {}
+            for each in re.split(r",\s*(?![^{]*\})(?![^(]*\))", args):
+                name, equals, text = each.partition("=")
+                if equals:
+                    one[name.split()[-1]] = text.strip()
+            found[op] = one
+    return found
+
+
+def value_of(text):
+    """A default of the YAML as Python has it."""
+    if text.startswith("{"):
+        return () if text == "{}" else ast.literal_eval("(" + text.strip("{}") + ",)")
+    if text.startswith("DataType::"):
+        name = text.split("::")[1].lower()
+        return None if name == "undefined" else name
+    if text in ("true", "false"):
+        return text == "true"
+    if text == "INT64_MAX":
+        return 2**63 - 1
+    return ast.literal_eval(re.sub(r"(?<=[0-9.])[fFL]$", "", text))
+
+
+def test_defaults_are_those_of_the_yaml():
+    compared, wrong = 0, []
+    for op, defaults in yaml_defaults().items():
+        if op not in FUNCTIONS:
+            continue
+        for p in FUNCTIONS[op].parameters:
+            text = defaults.get(p.name.rstrip("_"))
+            if text is None:
+                if p.default and not p.is_tensor and not p.is_list_of_tensors and p.name != "layout":
+                    wrong.append(f"{op}: {p.name} has the default {p.default}, the YAML has none")
+                continue
+            if p.name == "place":
+                assert p.default == ("'cpu'" if text == "CPUPlace()" else "None"), op
+                continue
+            compared += 1
+            actual, expected = ast.literal_eval(p.default) if p.default else "missing", value_of(text)
+            if actual != expected or isinstance(actual, bool) != isinstance(expected, bool):
+                wrong.append(f"{op}: {p.name} has the default {actual!r}, the YAML has {text}")
+    assert not wrong, "\n".join(wrong)
+    assert compared > 400
+
+
+TENSOR = shard.zeros([1])
+VALID = {"int": 1, "float": 1.0, "bool": True, "str": "x", "dtype": "float32", "Device": "cpu", "Layout": None}
+
+
+def valid(p):
+    """An argument of a right type."""
+    if p.is_tensor:
+        return TENSOR
+    if p.is_list_of_tensors:
+        return [TENSOR]
+    first = p.annotation.split(" | ")[0]
+    item = re.fullmatch(r"Sequence\[(\w+)\]", first)
+    return [VALID[item.group(1)]] if item else VALID[first]
+
+
+def wrong(p):
+    """An argument of a wrong type: a str unless those are accepted."""
+    return object() if "str" in re.split(r"\W+", p.annotation) else "wrong"
+
+
+def type_error(function, arguments):
+    with pytest.raises(TypeError) as info:
+        getattr(shard, function)(**arguments)
+    assert info.type is TypeError, info.type
+    return str(info.value)
+
+
+@pytest.mark.parametrize("function", OPS)
+def test_arguments_of_wrong_types_are_named(function):
+    parameters = FUNCTIONS[function].parameters
+    right = {p.name: valid(p) for p in parameters}
+    for p in parameters:
+        text = type_error(function, {**right, p.name: wrong(p)})
+        assert text.startswith(f"[{function}] argument '{p.name}' must be "), text
+        assert text.split(" must be ")[1].startswith(p.annotation.removesuffix(" | None")), text
+        assert "not " + ("object" if not isinstance(wrong(p), str) else "str") in text, text
+        if "Sequence[" in p.annotation:
+            text = type_error(function, {**right, p.name: [wrong(p)]})
+            assert text.startswith(f"[{function}] argument '{p.name}' must be ") and "but its item 0 is " in text, text
+        if not p.default:
+            text = type_error(function, {name: value for name, value in right.items() if name != p.name})
+            assert text.startswith(f"[{function}] needs the argument '{p.name}'"), text
+            if "None" not in p.annotation:
+                text = type_error(function, {**right, p.name: None})
+                assert text.startswith(f"[{function}] argument '{p.name}' must be "), text
+
+
+@pytest.mark.parametrize("function", OPS)
+def test_unknown_repeated_and_superfluous_arguments_are_named(function):
+    right = [valid(p) for p in FUNCTIONS[function].parameters]
+    f, first = getattr(shard, function), FUNCTIONS[function].parameters[0].name
+    with pytest.raises(TypeError, match=rf"^\[{function}\] has no argument 'unknown': {function}\("):
+        f(*right, unknown=1)
+    with pytest.raises(TypeError, match=rf"^\[{function}\] argument '{first}' was passed twice"):
+        f(*right, **{first: right[0]})
+    with pytest.raises(TypeError, match=rf"^\[{function}\] takes {len(right)} arguments, but {len(right) + 1} were passed"):
+        f(*right, 1)
+
+
+@pytest.mark.parametrize("function", sorted(f for f in METHODS if f in FUNCTIONS and f != "shape"))
+def test_methods_name_wrong_arguments(function):
+    parameters = FUNCTIONS[function].parameters
+    for p in parameters[1:]:
+        arguments = {**{q.name: valid(q) for q in parameters[1:]}, p.name: wrong(p)}
+        with pytest.raises(TypeError, match=rf"^\[{function}\] argument '{p.name}' must be "):
+            getattr(TENSOR, function)(**arguments)
+
+
+@pytest.mark.parametrize("number", [np.int64(1), np.int32(1), np.uint8(1), np.array(1)])
+def test_integers_of_numpy_are_integers(number):
+    assert shard.flip(shard.tensor([[1, 2]]), number).tolist() == [[2, 1]]
+    assert shard.flip(shard.tensor([[1, 2]]), [number]).tolist() == [[2, 1]]
+    assert shard.sum(shard.tensor([[1, 2]]), number).tolist() == [3]
+
+
+def test_numbers_that_are_no_integers_are_refused():
+    x = shard.tensor([[1, 2]])
+    for axis in (1.0, True, np.float32(1), None, [1.5], [None], 2**70):
+        if axis is None:
+            assert shard.sum(x, axis).tolist() == 3
+            continue
+        with pytest.raises(TypeError, match=r"\[sum\] argument 'axis' must be int \| Sequence\[int\]"):
+            shard.sum(x, axis)
