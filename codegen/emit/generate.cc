@@ -47,7 +47,8 @@ constexpr std::array<FileKind, 12> kFileKinds = {{
 
 /// The files that name all parts. The name of the header is an option, and the others have it with another suffix.
 constexpr std::array<FileKind, 3> kUmbrellas = {{
-    {"api.h.mustache", "", ".h", nullptr, [](const LowerContext& context, const Part&) { return umbrella_data(context); }},
+    {"api.h.mustache", "", ".h", nullptr,
+     [](const LowerContext& context, const Part&) { return umbrella_data(context); }},
     {"python_api.cc.mustache", kPythonFolder, ".cc", &Runtime::python,
      [](const LowerContext& context, const Part&) { return python_umbrella_data(context); }},
     {"python_api.pyi.mustache", kPythonFolder, ".pyi", &Runtime::python,

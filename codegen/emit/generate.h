@@ -19,7 +19,7 @@ inline constexpr int kOpsPerPart = 128;
 struct GenerateRequest {
   const Runtime& runtime;
   const std::map<std::string, std::string>& templates;
-  std::string umbrella;                     // the name of the header that includes all others; "api.h" goes with "python/api.cc"
+  std::string umbrella;  // the name of the header that includes all others; "api.h" goes with "python/api.cc"
   const std::map<std::string, int>& parts;  // fixes the number of parts of families, by name
   std::set<const Op*> refused;              // ops with errors, which are left out
   int jobs = 1;                             // threads

@@ -67,22 +67,27 @@ Json python_parameters(const PythonFunction& function) {
   const size_t optional = first_python_default(op);
   for (size_t i = 0; i < op.signature.args.size(); ++i) {
     const ArgRef arg = op.signature.args[i];
-    Json parameter = {{"argument", python_name(name_of(op.signature, arg).text)}, {"accepts", accepted(op, arg)}, {"initial", false}};
+    Json parameter = {
+        {"argument", python_name(name_of(op.signature, arg).text)}, {"accepts", accepted(op, arg)}, {"initial", false}};
     if (i >= optional) parameter["initial"] = {{"value", in_quotes(initial_of(op, arg))}};
     list.push_back(std::move(parameter));
   }
-  if (function.layout) list.push_back({{"argument", layout_name(op)}, {"accepts", "Layout"}, {"initial", {{"value", "None"}}}});
+  if (function.layout)
+    list.push_back({{"argument", layout_name(op)}, {"accepts", "Layout"}, {"initial", {{"value", "None"}}}});
   return list;
 }
 
 /// How the value of an argument is read, and the type of the variable that holds it.
-std::pair<std::string, std::string> tensor_local(const PythonFunction& function, int input, const std::string& position) {
+std::pair<std::string, std::string> tensor_local(const PythonFunction& function, int input,
+                                                 const std::string& position) {
   const Input& tensor = function.op.signature.inputs[input];
   const bool optional = contains(function.op.optional, tensor.name.text);
   const bool written = is_written_input(function.op, input, function.form);
   if (tensor.list)
-    return {written ? list_of(rt("Tensor")) + "&" : "const " + list_of(rt("Tensor")),
-            (written ? "targets(" : optional ? "optional_tensors(" : "tensors(") + position + ")"};
+    return {written ? list_of(rt("Tensor")) + "&" : "const " + list_of(rt("Tensor")), (written    ? "targets("
+                                                                                       : optional ? "optional_tensors("
+                                                                                                  : "tensors(") +
+                                                                                          position + ")"};
   const std::string read = written ? "target(" : "tensor(";
   return {(written ? "" : "const ") + rt("Tensor") + "&", (optional ? "optional_" : "") + read + position + ")"};
 }
@@ -134,9 +139,10 @@ Json python_body(const LowerContext& context, const PythonFunction& function) {
   if (function.layout) {
     const std::string layout = layout_name(op);
     result = fmt::format("{} != nullptr ? {} : {}", layout, call(arg_names(op), true), result);
-    locals.push_back({{"type", "const " + rt("python::Layout") + "* const"},
-                      {"local", layout},
-                      {"value", fmt::format("{}.layout({}, {})", arguments, op.signature.args.size(), shape_position(op))}});
+    locals.push_back(
+        {{"type", "const " + rt("python::Layout") + "* const"},
+         {"local", layout},
+         {"value", fmt::format("{}.layout({}, {})", arguments, op.signature.args.size(), shape_position(op))}});
   }
   return {{"arguments", arguments},
           {"locals", std::move(locals)},
@@ -227,8 +233,10 @@ Json python_stub(const PythonFunction& function, bool method) {
   lines.front() = "\"\"\"" + lines.front();
   lines.back() += "\"\"\"";
   for (std::string& line : lines) doc.push_back({{"line", std::move(line)}});
-  return {{"name", function.name()}, {"parameters", join(stub_parameters(function, method))},
-          {"returns", returned_type(function)}, {"doc", std::move(doc)}};
+  return {{"name", function.name()},
+          {"parameters", join(stub_parameters(function, method))},
+          {"returns", returned_type(function)},
+          {"doc", std::move(doc)}};
 }
 
 /// "MathMethods" of "math"
@@ -253,7 +261,8 @@ Json python_source_data(const LowerContext& context, const Part& part) {
   Json data = file_head(part);
   data["table"] = python_table_name(context.umbrella, part.name);
   data["functions"] = items_of(part.ops, [&](const Op& op, Json& list) {
-    for (const PythonFunction& function : python_functions_of(context, op)) list.push_back(python_binding(context, function));
+    for (const PythonFunction& function : python_functions_of(context, op))
+      list.push_back(python_binding(context, function));
   });
   Json entries = items_of(part.ops, [&](const Op& op, Json& list) {
     for (const PythonFunction& function : python_functions_of(context, op))
@@ -267,7 +276,8 @@ Json python_source_data(const LowerContext& context, const Part& part) {
 Json python_stub_data(const LowerContext& context, const Part& part) {
   Json data = {{"source", part.source}, {"class", methods_class(part.name)}};
   data["functions"] = items_of(part.ops, [&](const Op& op, Json& list) {
-    for (const PythonFunction& function : python_functions_of(context, op)) list.push_back(python_stub(function, false));
+    for (const PythonFunction& function : python_functions_of(context, op))
+      list.push_back(python_stub(function, false));
   });
   Json methods = items_of(part.ops, [&](const Op& op, Json& list) {
     if (!is_method(op)) return;

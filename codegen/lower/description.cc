@@ -153,7 +153,8 @@ class DescriptionReader {
     // Each layer needs those before it.
     static constexpr std::array<std::string_view, 5> all = {"dense", "dist", "autograd", "program", "python"};
     if (list.empty() || list.size() > all.size() || !std::equal(list.begin(), list.end(), all.begin()))
-      return problem("'layers' must be the first of \"dense\", \"dist\", \"autograd\", \"program\", \"python\", in this order");
+      return problem(
+          "'layers' must be the first of \"dense\", \"dist\", \"autograd\", \"program\", \"python\", in this order");
     const auto has = [&](std::string_view layer) { return std::find(list.begin(), list.end(), layer) != list.end(); };
     runtime_.dist = has("dist");
     runtime_.autograd = has("autograd");

@@ -14,9 +14,10 @@ namespace shardgen {
 namespace {
 
 constexpr std::array<std::string_view, 35> kKeywords = {
-    "False", "None",   "True",  "and",      "as",     "assert", "async", "await",  "break", "class", "continue", "def",
-    "del",   "elif",   "else",  "except",   "finally", "for",   "from",  "global", "if",    "import", "in",      "is",
-    "lambda", "nonlocal", "not", "or",      "pass",   "raise",  "return", "try",   "while", "with",  "yield"};
+    "False", "None",     "True",  "and",    "as",   "assert", "async",  "await",    "break",
+    "class", "continue", "def",   "del",    "elif", "else",   "except", "finally",  "for",
+    "from",  "global",   "if",    "import", "in",   "is",     "lambda", "nonlocal", "not",
+    "or",    "pass",     "raise", "return", "try",  "while",  "with",   "yield"};
 
 std::string base_python_type(AttrType type) {
   switch (type) {
@@ -64,7 +65,8 @@ std::string python_string(std::string_view text) {
 
 std::string lowered(std::string_view text) {
   std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return out;
 }
 

@@ -80,7 +80,8 @@ std::optional<bool> truth_of(PyObject* object) {
 
 }  // namespace
 
-Arguments::Arguments(const Function& function, PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names)
+Arguments::Arguments(const Function& function, PyObject* self, PyObject* const* values, Py_ssize_t count,
+                     PyObject* names)
     : function_(function) {
   const size_t first = self != nullptr ? 1 : 0, size = function.parameters.size();
   const auto given = static_cast<size_t>(count);
@@ -103,10 +104,12 @@ void Arguments::assign_names(PyObject* const* values, PyObject* names) {
   for (Py_ssize_t k = 0; k < count; ++k) {
     PyObject* const name = PyTuple_GetItem(names, k);
     size_t i = 0;
-    while (i < function_.parameters.size() && PyUnicode_CompareWithASCIIString(name, function_.parameters[i].name) != 0) ++i;
+    while (i < function_.parameters.size() && PyUnicode_CompareWithASCIIString(name, function_.parameters[i].name) != 0)
+      ++i;
     if (i == function_.parameters.size())
       fail_call(fmt::format("[{}] has no argument '{}': {}", function_.name, utf8(name), describe(function_)));
-    if (values_[i] != nullptr) fail_call(fmt::format("[{}] argument '{}' was passed twice", function_.name, utf8(name)));
+    if (values_[i] != nullptr)
+      fail_call(fmt::format("[{}] argument '{}' was passed twice", function_.name, utf8(name)));
     values_[i] = values[k];
   }
 }
@@ -141,9 +144,10 @@ void Arguments::fail_item(int i, Py_ssize_t at, PyObject* list) {
 Tensor& Arguments::required_tensor(int i) {
   Tensor* const tensor = services->tensor(values_[i]);
   if (tensor == nullptr)
-    fail_type(i, PyFloat_Check(values_[i]) || PyLong_Check(values_[i])
-                     ? "; shard.full makes a tensor of a number, and the operators (+, -, *, /) take numbers as they are"
-                     : "; shard.tensor makes a tensor of data");
+    fail_type(i,
+              PyFloat_Check(values_[i]) || PyLong_Check(values_[i])
+                  ? "; shard.full makes a tensor of a number, and the operators (+, -, *, /) take numbers as they are"
+                  : "; shard.tensor makes a tensor of data");
   records_ |= tensor->defined() && tensor->impl()->grad.requires_grad;
   return *tensor;
 }
@@ -231,7 +235,8 @@ void Arguments::read(int i, int64_t& value) {
 void Arguments::read(int i, int& value) {
   int64_t wide;
   read(i, wide);
-  if (wide < std::numeric_limits<int>::min() || wide > std::numeric_limits<int>::max()) fail_type(i, " of more than 32 bits");
+  if (wide < std::numeric_limits<int>::min() || wide > std::numeric_limits<int>::max())
+    fail_type(i, " of more than 32 bits");
   value = static_cast<int>(wide);
 }
 

@@ -17,7 +17,9 @@ bool connect() {
   Py_DECREF(capsule);  // the module keeps it, and modules are never unloaded
   if (found == nullptr) return false;
   if (found->version != Services::kVersion) {
-    PyErr_Format(PyExc_ImportError, "this module was compiled for version %d of shard's bindings, and the installed shard has version %d: compile it again",
+    PyErr_Format(PyExc_ImportError,
+                 "this module was compiled for version %d of shard's bindings, and the installed shard has version %d: "
+                 "compile it again",
                  Services::kVersion, found->version);
     return false;
   }
@@ -52,16 +54,16 @@ PythonError::~PythonError() {
   PyGILState_Release(state);
 }
 
-void PythonError::restore() const {
-  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error_)), error_);
-}
+void PythonError::restore() const { PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error_)), error_); }
 
 PyObject* Arguments::none() {
   Py_INCREF(Py_None);
   return Py_None;
 }
 
-PyObject* Arguments::to_python(Tensor&& tensor) { return tensor.defined() ? services->wrap(std::move(tensor)) : none(); }
+PyObject* Arguments::to_python(Tensor&& tensor) {
+  return tensor.defined() ? services->wrap(std::move(tensor)) : none();
+}
 
 PyObject* Arguments::to_python(Tensor& target) {
   for (const auto& [object, tensor] : targets_) {
@@ -108,13 +110,12 @@ PyObject* Arguments::tuple_of(std::span<PyObject* const> items) {
   return tuple;
 }
 
-PyObject* run(const Function& function, PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) noexcept {
+PyObject* run(const Function& function, PyObject* self, PyObject* const* values, Py_ssize_t count,
+              PyObject* names) noexcept {
   try {
     Arguments arguments(function, self, values, count, names);
     return function.body(arguments);
-  } catch (const PythonError& error) {
-    error.restore();
-  } catch (...) {
+  } catch (const PythonError& error) { error.restore(); } catch (...) {
     services->raise();
   }
   return nullptr;
@@ -153,10 +154,13 @@ bool add_bindings(PyObject* module, PyObject* type, std::span<const Binding> bin
   bool good = name != nullptr;
   for (const Binding& binding : bindings) {
     const Function& function = *binding.function;
-    good = good && set(module, function.name, PyCFunction_NewEx(definition(function, binding.entry, false), nullptr, name));
+    good = good &&
+           set(module, function.name, PyCFunction_NewEx(definition(function, binding.entry, false), nullptr, name));
     // What the class has already is not replaced: `shape` is a property.
     if (type != nullptr && binding.method != nullptr && PyObject_HasAttrString(type, function.name) == 0)
-      good = good && set(type, function.name, PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type), definition(function, binding.method, true)));
+      good = good &&
+             set(type, function.name,
+                 PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type), definition(function, binding.method, true)));
   }
   Py_XDECREF(name);
   return good;
@@ -164,15 +168,14 @@ bool add_bindings(PyObject* module, PyObject* type, std::span<const Binding> bin
 
 PyObject* make_module(const char* name, bool (*add)(PyObject* module, PyObject* type), void (*setup)()) {
   if (!connect()) return nullptr;
-  auto* const definition = new PyModuleDef{PyModuleDef_HEAD_INIT, name, nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+  auto* const definition =
+      new PyModuleDef{PyModuleDef_HEAD_INIT, name, nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
   PyObject* const module = PyModule_Create(definition);
   if (module == nullptr) return nullptr;
   try {
     setup();
     if (add(module, nullptr)) return module;
-  } catch (...) {
-    services->raise();
-  }
+  } catch (...) { services->raise(); }
   Py_DECREF(module);
   return nullptr;
 }

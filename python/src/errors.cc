@@ -19,16 +19,31 @@ struct ErrorClass {
 const std::vector<ErrorClass>& error_classes() {
   using enum ErrorCode;
   static const std::vector<ErrorClass> classes = {
-      {"ArgumentError", "ValueError", "An argument that is invalid for any tensor, or undefined.", {invalid_argument, undefined}},
+      {"ArgumentError",
+       "ValueError",
+       "An argument that is invalid for any tensor, or undefined.",
+       {invalid_argument, undefined}},
       {"ShapeError", "ValueError", "Shapes that do not fit.", {shape_mismatch}},
-      {"DTypeError", "TypeError", "Dtypes that do not fit, or that an op has no kernel for.", {dtype_mismatch, no_kernel}},
+      {"DTypeError",
+       "TypeError",
+       "Dtypes that do not fit, or that an op has no kernel for.",
+       {dtype_mismatch, no_kernel}},
       {"OutOfRangeError", "IndexError", "An axis or index outside of its range.", {out_of_range}},
       {"LayoutError", "ValueError", "Meshes, layouts or ranks that do not fit.", {layout, no_rule, wrong_rank}},
       {"PolicyError", nullptr, "What a policy of the caller forbids.", {policy}},
-      {"StaleError", nullptr, "A tensor whose value must not be used: a view of a copy, or one that a failed call wrote.", {view_of_copy, stale_view, poisoned}},
+      {"StaleError",
+       nullptr,
+       "A tensor whose value must not be used: a view of a copy, or one that a failed call wrote.",
+       {view_of_copy, stale_view, poisoned}},
       {"NoDataError", nullptr, "The value of a tensor of a dry run.", {no_data}},
-      {"CommunicationError", "ConnectionError", "Ranks that disagree or failed, and collectives that took too long.", {communication, timeout, peer_failed}},
-      {"DeviceError", nullptr, "A device that failed, lacks memory, or is not the one of the other arguments.", {device, mixed_device}},
+      {"CommunicationError",
+       "ConnectionError",
+       "Ranks that disagree or failed, and collectives that took too long.",
+       {communication, timeout, peer_failed}},
+      {"DeviceError",
+       nullptr,
+       "A device that failed, lacks memory, or is not the one of the other arguments.",
+       {device, mixed_device}},
       {"AutogradError", nullptr, "Gradients that cannot be computed.", {autograd}},
       {"CaptureError", nullptr, "What a captured program cannot contain.", {capture}},
       {"InternalError", nullptr, "A defect of the library.", {internal}},
@@ -70,31 +85,25 @@ PyObject* builtin_of(nb::exception_type type) {
 void raise_current() {
   try {
     throw;
-  } catch (const Error& error) {
-    set_error(error);
-  } catch (const PythonError& error) {
+  } catch (const Error& error) { set_error(error); } catch (const PythonError& error) {
     error.restore();
-  } catch (nb::python_error& error) {
-    error.restore();
-  } catch (const nb::builtin_exception& error) {
+  } catch (nb::python_error& error) { error.restore(); } catch (const nb::builtin_exception& error) {
     PyErr_SetString(builtin_of(error.type()), error.what());
-  } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
-  } catch (const std::exception& error) {
+  } catch (const std::bad_alloc&) { PyErr_NoMemory(); } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
-  } catch (...) {
-    PyErr_SetString(PyExc_SystemError, "an exception that is no std::exception");
-  }
+  } catch (...) { PyErr_SetString(PyExc_SystemError, "an exception that is no std::exception"); }
 }
 
 void register_errors(nb::module_& module) {
-  base_error = PyErr_NewExceptionWithDoc("shard.Error", "The base of the errors of shard. `code` is the kind of error.", PyExc_RuntimeError, nullptr);
+  base_error = PyErr_NewExceptionWithDoc("shard.Error", "The base of the errors of shard. `code` is the kind of error.",
+                                         PyExc_RuntimeError, nullptr);
   module.attr("Error") = nb::handle(base_error);
   nb::module_ builtins = nb::module_::import_("builtins");
   for (const ErrorClass& each : error_classes()) {
     nb::object bases = nb::make_tuple(nb::handle(base_error));
     if (each.builtin != nullptr) bases = nb::make_tuple(nb::handle(base_error), builtins.attr(each.builtin));
-    PyObject* const type = PyErr_NewExceptionWithDoc((std::string("shard.") + each.name).c_str(), each.doc, bases.ptr(), nullptr);
+    PyObject* const type =
+        PyErr_NewExceptionWithDoc((std::string("shard.") + each.name).c_str(), each.doc, bases.ptr(), nullptr);
     if (type == nullptr) nb::raise_python_error();
     module.attr(each.name) = nb::handle(type);
     for (const ErrorCode code : each.codes) errors_by_code.at(static_cast<size_t>(code)) = type;
@@ -102,9 +111,7 @@ void register_errors(nb::module_& module) {
   nb::register_exception_translator([](const std::exception_ptr& exception, void*) {
     try {
       std::rethrow_exception(exception);
-    } catch (const Error& error) {
-      set_error(error);
-    } catch (const PythonError& error) {
+    } catch (const Error& error) { set_error(error); } catch (const PythonError& error) {
       error.restore();
     }
   });

@@ -23,9 +23,11 @@ std::vector<Tensor> results_of(nb::handle object) {
   std::vector<Tensor> results;
   Tensor one;
   if (nb::try_cast(object, one)) return {one};
-  if (!nb::isinstance<nb::list>(object) && !nb::isinstance<nb::tuple>(object)) fail_argument("local_map", "function", "a function that returns a Tensor or a tuple of them", object);
+  if (!nb::isinstance<nb::list>(object) && !nb::isinstance<nb::tuple>(object))
+    fail_argument("local_map", "function", "a function that returns a Tensor or a tuple of them", object);
   for (const nb::handle each : nb::borrow<nb::object>(object)) {
-    if (!nb::try_cast(each, one)) fail_argument("local_map", "function", "a function that returns a Tensor or a tuple of them", each);
+    if (!nb::try_cast(each, one))
+      fail_argument("local_map", "function", "a function that returns a Tensor or a tuple of them", each);
     results.push_back(one);
   }
   return results;
@@ -48,17 +50,20 @@ std::vector<const DistSpec*> out_specs_of(nb::handle layouts, const std::vector<
   std::vector<const DistSpec*> specs;
   for (const nb::handle each : nb::borrow<nb::object>(layouts)) {
     PlacedLayout* layout = nullptr;
-    if (!nb::try_cast<PlacedLayout*>(each, layout, false) || layout == nullptr) fail_argument("local_map", "out_layouts", "a list of Layout", each);
+    if (!nb::try_cast<PlacedLayout*>(each, layout, false) || layout == nullptr)
+      fail_argument("local_map", "out_layouts", "a list of Layout", each);
     const bool known = specs.size() < metas.size();
     if (!known && layout->spec == nullptr)
-      fail(ErrorCode::layout, "[local_map] the number of dims of output {} is not known: pass ndim to its Layout, or outputs", specs.size());
+      fail(ErrorCode::layout,
+           "[local_map] the number of dims of output {} is not known: pass ndim to its Layout, or outputs",
+           specs.size());
     specs.push_back(resolve(*layout, known ? metas[specs.size()].dims.rank() : -1));
   }
   return specs;
 }
 
-nb::object call_local_map(nb::object function, const std::vector<Tensor>& inputs, nb::object in_layouts, nb::object out_layouts,
-                          const std::string& name, nb::object outputs) {
+nb::object call_local_map(nb::object function, const std::vector<Tensor>& inputs, nb::object in_layouts,
+                          nb::object out_layouts, const std::string& name, nb::object outputs) {
   LocalMapOptions options{.name = kept(name), .outputs = metas_of(outputs)};
   if (nb::len(in_layouts) != inputs.size())
     fail(ErrorCode::invalid_argument, "[{}] {} layouts for {} arguments", name, nb::len(in_layouts), inputs.size());
@@ -79,7 +84,8 @@ nb::object call_local_map(nb::object function, const std::vector<Tensor>& inputs
       return results_of(result);
     });
   };
-  std::vector<Tensor> results = released([&] { return detail::run_local_map(local, inputs, in_specs, out_specs, options); });
+  std::vector<Tensor> results =
+      released([&] { return detail::run_local_map(local, inputs, in_specs, out_specs, options); });
   if (out_specs.size() == 1 && results.size() == 1) return wrap(std::move(results[0]));
   nb::list list;
   for (Tensor& each : results) list.append(wrap(std::move(each)));
@@ -89,8 +95,8 @@ nb::object call_local_map(nb::object function, const std::vector<Tensor>& inputs
 }  // namespace
 
 void register_local_map(nb::module_& module) {
-  module.def("_local_map", call_local_map, nb::arg("function"), nb::arg("inputs"), nb::arg("in_layouts"), nb::arg("out_layouts"), nb::arg("name"),
-             nb::arg("outputs").none());
+  module.def("_local_map", call_local_map, nb::arg("function"), nb::arg("inputs"), nb::arg("in_layouts"),
+             nb::arg("out_layouts"), nb::arg("name"), nb::arg("outputs").none());
 }
 
 }  // namespace shard::python

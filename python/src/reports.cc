@@ -70,9 +70,7 @@ void set_log_function(nb::object function) {
       const nb::gil_scoped_acquire lock;
       try {
         function.get()(nb::str(message.data(), message.size()));
-      } catch (nb::python_error& error) {
-        error.discard_as_unraisable("shard's log function");
-      }
+      } catch (nb::python_error& error) { error.discard_as_unraisable("shard's log function"); }
     };
   }
   released([&] { set_log_sink(std::move(sink)); });  // it waits for a message that is being sent

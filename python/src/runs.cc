@@ -6,9 +6,9 @@
 namespace shard::python {
 namespace {
 
-constexpr int kSignalTime = 50;   // milliseconds between looks at signals
-constexpr int kStopTime = 5000;   // that ranks get to end after a signal
-constexpr int kExitTime = 2000;   // and at the end of the program
+constexpr int kSignalTime = 50;  // milliseconds between looks at signals
+constexpr int kStopTime = 5000;  // that ranks get to end after a signal
+constexpr int kExitTime = 2000;  // and at the end of the program
 
 /// What peers of a failed rank get to know. The exception itself stays with the Run.
 class RankFailed final : public std::runtime_error {
@@ -16,7 +16,9 @@ class RankFailed final : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-unsigned long this_python_thread() { return nb::cast<unsigned long>(nb::module_::import_("_thread").attr("get_ident")()); }
+unsigned long this_python_thread() {
+  return nb::cast<unsigned long>(nb::module_::import_("_thread").attr("get_ident")());
+}
 
 /// The runs that are going on.
 struct Active {
@@ -186,7 +188,8 @@ void Run::stop(std::thread& thread, const std::shared_ptr<Run>& run) {
   if (done) {
     released([&] { thread.join(); });
   } else {
-    add_note(exception, "some ranks go on, because they are in functions that cannot be interrupted (such as time.sleep)");
+    add_note(exception,
+             "some ranks go on, because they are in functions that cannot be interrupted (such as time.sleep)");
     thread.detach();  // it holds the run, and with it the world
   }
   static_cast<void>(run);

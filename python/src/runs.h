@@ -44,7 +44,7 @@ class Run {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
-  std::vector<unsigned long> threads_;  // that run the function now
+  std::vector<unsigned long> threads_;   // that run the function now
   std::optional<SharedObject> failure_;  // the first exception of a rank
   std::exception_ptr error_;             // what the world threw
 };

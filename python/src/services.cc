@@ -134,7 +134,8 @@ bool dtype_of(nb::handle object, DType& dtype) {
     name = object.attr("name");
   } else if (nb::hasattr(object, "name") && nb::hasattr(object, "itemsize")) {  // numpy.dtype
     name = object.attr("name");
-  } else if (nb::isinstance<nb::type_object>(object) && nb::hasattr(object, "__name__")) {  // numpy.float32, ml_dtypes.bfloat16
+  } else if (nb::isinstance<nb::type_object>(object) &&
+             nb::hasattr(object, "__name__")) {  // numpy.float32, ml_dtypes.bfloat16
     name = object.attr("__name__");
     static constexpr std::pair<const char*, DType> python_types[] = {{"float", DType::float64}, {"int", DType::int64}};
     for (const auto& [type, value] : python_types) {

@@ -51,7 +51,8 @@ template <class F>
 PyObject* binary(PyObject* left, PyObject* right, F f) noexcept {
   try {
     const Tensor *const x = services->tensor(left), *const y = services->tensor(right);
-    const CallSite site = (x != nullptr && keeps_site(*x)) || (y != nullptr && keeps_site(*y)) ? current_site() : CallSite{};
+    const CallSite site =
+        (x != nullptr && keeps_site(*x)) || (y != nullptr && keeps_site(*y)) ? current_site() : CallSite{};
     const std::optional<Operand> a = operand_of(left, site), b = operand_of(right, site);
     if (!a || !b) return not_implemented();
     Tensor result;
@@ -173,19 +174,28 @@ PyObject* power(PyObject* left, PyObject* right, PyObject*) noexcept {
   });
 }
 
-#define SHARD_SLOT(name) {Py_##name, reinterpret_cast<void*>(+slot_##name)}
-#define SHARD_BINARY(name, expression) \
-  PyObject* slot_##name(PyObject* l, PyObject* r) { return binary(l, r, [](const Operand& x, const Operand& y) { return expression; }); }
-#define SHARD_TENSORS(name, function) \
-  PyObject* slot_##name(PyObject* l, PyObject* r) { return binary_of_tensors(l, r, [](const Tensor& x, const Tensor& y) { return function(x, y); }); }
-#define SHARD_INPLACE(name, expression) \
-  PyObject* slot_##name(PyObject* l, PyObject* r) { return inplace(l, r, [](Tensor& x, const Operand& y) { expression; }); }
-#define SHARD_UNARY(name, expression) \
-  PyObject* slot_##name(PyObject* o) { return unary(o, [](const Tensor& x) { return expression; }); }
+#define SHARD_SLOT(name) \
+  { Py_##name, reinterpret_cast<void*>(+slot_##name) }
+#define SHARD_BINARY(name, expression)                                                  \
+  PyObject* slot_##name(PyObject* l, PyObject* r) {                                     \
+    return binary(l, r, [](const Operand& x, const Operand& y) { return expression; }); \
+  }
+#define SHARD_TENSORS(name, function)                                                                \
+  PyObject* slot_##name(PyObject* l, PyObject* r) {                                                  \
+    return binary_of_tensors(l, r, [](const Tensor& x, const Tensor& y) { return function(x, y); }); \
+  }
+#define SHARD_INPLACE(name, expression)                                    \
+  PyObject* slot_##name(PyObject* l, PyObject* r) {                        \
+    return inplace(l, r, [](Tensor& x, const Operand& y) { expression; }); \
+  }
+#define SHARD_UNARY(name, expression)                            \
+  PyObject* slot_##name(PyObject* o) {                           \
+    return unary(o, [](const Tensor& x) { return expression; }); \
+  }
 
 SHARD_BINARY(nb_add, x + y)
 SHARD_BINARY(nb_subtract, x - y)
-SHARD_BINARY(nb_multiply, x * y)
+SHARD_BINARY(nb_multiply, x* y)
 SHARD_BINARY(nb_true_divide, x / y)
 SHARD_TENSORS(nb_floor_divide, floor_divide)
 SHARD_TENSORS(nb_remainder, remainder)
@@ -223,12 +233,29 @@ PyObject* slot_nb_index(PyObject* object) {
 }
 
 PyType_Slot slots[] = {
-    SHARD_SLOT(nb_add), SHARD_SLOT(nb_subtract), SHARD_SLOT(nb_multiply), SHARD_SLOT(nb_true_divide),
-    SHARD_SLOT(nb_floor_divide), SHARD_SLOT(nb_remainder), SHARD_SLOT(nb_matrix_multiply), SHARD_SLOT(nb_and),
-    SHARD_SLOT(nb_or), SHARD_SLOT(nb_xor), SHARD_SLOT(nb_lshift), SHARD_SLOT(nb_rshift), SHARD_SLOT(nb_inplace_add),
-    SHARD_SLOT(nb_inplace_subtract), SHARD_SLOT(nb_inplace_multiply), SHARD_SLOT(nb_inplace_true_divide),
-    SHARD_SLOT(nb_negative), SHARD_SLOT(nb_absolute), SHARD_SLOT(nb_invert), SHARD_SLOT(nb_positive), SHARD_SLOT(nb_float),
-    SHARD_SLOT(nb_int), SHARD_SLOT(nb_index),
+    SHARD_SLOT(nb_add),
+    SHARD_SLOT(nb_subtract),
+    SHARD_SLOT(nb_multiply),
+    SHARD_SLOT(nb_true_divide),
+    SHARD_SLOT(nb_floor_divide),
+    SHARD_SLOT(nb_remainder),
+    SHARD_SLOT(nb_matrix_multiply),
+    SHARD_SLOT(nb_and),
+    SHARD_SLOT(nb_or),
+    SHARD_SLOT(nb_xor),
+    SHARD_SLOT(nb_lshift),
+    SHARD_SLOT(nb_rshift),
+    SHARD_SLOT(nb_inplace_add),
+    SHARD_SLOT(nb_inplace_subtract),
+    SHARD_SLOT(nb_inplace_multiply),
+    SHARD_SLOT(nb_inplace_true_divide),
+    SHARD_SLOT(nb_negative),
+    SHARD_SLOT(nb_absolute),
+    SHARD_SLOT(nb_invert),
+    SHARD_SLOT(nb_positive),
+    SHARD_SLOT(nb_float),
+    SHARD_SLOT(nb_int),
+    SHARD_SLOT(nb_index),
     {Py_nb_power, reinterpret_cast<void*>(+power)},
     {Py_nb_bool, reinterpret_cast<void*>(+truth)},
     {Py_mp_length, reinterpret_cast<void*>(+length)},
@@ -246,21 +273,26 @@ void register_dtypes(nb::module_& module) {
   nb::enum_<DType> dtypes(module, "dtype", "The type of the elements of a tensor.");
   for (int i = 0; i < kNumDTypes; ++i) dtypes.value(kDTypeTraits[i].name, static_cast<DType>(i));
   dtypes.export_values();
-  dtypes.def_prop_ro("itemsize", [](DType dtype) { return size_of(dtype); }, "The bytes of an element.");
+  dtypes.def_prop_ro(
+      "itemsize", [](DType dtype) { return size_of(dtype); }, "The bytes of an element.");
   dtypes.def_prop_ro("is_floating", [](DType dtype) { return is_floating(dtype); });
 }
 
 void register_devices(nb::module_& module) {
   nb::class_<Device>(module, "Device", "A device: Device('cpu'), Device('cuda:1').")
-      .def("__init__", [](Device* self, const std::string& name) { new (self) Device(parse_device(name)); }, nb::arg("name"))
+      .def(
+          "__init__", [](Device* self, const std::string& name) { new (self) Device(parse_device(name)); },
+          nb::arg("name"))
       .def("__repr__", [](Device device) { return "Device('" + to_string(device) + "')"; })
       .def("__str__", [](Device device) { return to_string(device); })
       .def("__hash__", [](Device device) { return device.backend << 8 | device.index; })
-      .def("__eq__", [](Device device, nb::handle other) {
-        Device another;
-        return device_of(other, another) && device == another;
-      })
-      .def("__reduce__", [](Device device) { return nb::make_tuple(nb::type<Device>(), nb::make_tuple(to_string(device))); });
+      .def("__eq__",
+           [](Device device, nb::handle other) {
+             Device another;
+             return device_of(other, another) && device == another;
+           })
+      .def("__reduce__",
+           [](Device device) { return nb::make_tuple(nb::type<Device>(), nb::make_tuple(to_string(device))); });
 }
 
 }  // namespace
@@ -274,20 +306,29 @@ void register_tensor(nb::module_& module) {
   nb::class_<Tensor> tensor(module, "Tensor", nb::type_slots(slots), nb::is_weak_referenceable(),
                             "A tensor: a dense one, or this rank's handle to a distributed one.");
   register_services(module, tensor);
-  tensor.def_prop_ro("shape", [](const Tensor& x) { return tuple_of(x.dims()); }, "The global shape, a tuple of ints.");
-  tensor.def_prop_ro("ndim", [](const Tensor& x) { return x.dims().rank(); }, "The number of dims.");
-  tensor.def_prop_ro("size", [](const Tensor& x) { return x.numel(); }, "The number of elements.");
+  tensor.def_prop_ro(
+      "shape", [](const Tensor& x) { return tuple_of(x.dims()); }, "The global shape, a tuple of ints.");
+  tensor.def_prop_ro(
+      "ndim", [](const Tensor& x) { return x.dims().rank(); }, "The number of dims.");
+  tensor.def_prop_ro(
+      "size", [](const Tensor& x) { return x.numel(); }, "The number of elements.");
   tensor.def_prop_ro("dtype", [](const Tensor& x) { return x.dtype(); });
   tensor.def_prop_ro("device", [](const Tensor& x) { return x.device(); });
-  tensor.def_prop_ro("is_dist", [](const Tensor& x) { return x.is_dist(); }, "Whether the tensor is distributed.");
-  tensor.def_prop_ro("version", [](const Tensor& x) { return x.version(); }, "The number of writes to the buffer, by any alias.");
-  tensor.def("shares_buffer_with", [](const Tensor& x, const Tensor& y) { return x.shares_buffer_with(y); }, nb::arg("other"),
-             "Whether both tensors see each other's writes.");
-  tensor.def("item", [](const Tensor& x) {
-    const Scalar value = released([&] { return item(x); });
-    if (x.dtype() == DType::boolean) return nb::steal(PyBool_FromLong(value.to<bool>() ? 1 : 0));
-    return nb::steal(python_number(value));
-  }, "The number of a tensor with one element. Collective over the world where the tensor is distributed.");
+  tensor.def_prop_ro(
+      "is_dist", [](const Tensor& x) { return x.is_dist(); }, "Whether the tensor is distributed.");
+  tensor.def_prop_ro(
+      "version", [](const Tensor& x) { return x.version(); }, "The number of writes to the buffer, by any alias.");
+  tensor.def(
+      "shares_buffer_with", [](const Tensor& x, const Tensor& y) { return x.shares_buffer_with(y); }, nb::arg("other"),
+      "Whether both tensors see each other's writes.");
+  tensor.def(
+      "item",
+      [](const Tensor& x) {
+        const Scalar value = released([&] { return item(x); });
+        if (x.dtype() == DType::boolean) return nb::steal(PyBool_FromLong(value.to<bool>() ? 1 : 0));
+        return nb::steal(python_number(value));
+      },
+      "The number of a tensor with one element. Collective over the world where the tensor is distributed.");
   if (!register_api(module.ptr(), tensor.ptr())) nb::raise_python_error();
 }
 

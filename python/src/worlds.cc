@@ -28,14 +28,16 @@ bool holds_lock() {
 /// A thread that waits for other ranks lets them run: destructors of tensors, which wait for collectives in flight, hold the lock.
 void install_wait_hooks() {
   set_wait_hooks({.begin = []() -> void* { return Py_IsInitialized() && holds_lock() ? PyEval_SaveThread() : nullptr; },
-                  .end = [](void* state) {
-                    if (state != nullptr) PyEval_RestoreThread(static_cast<PyThreadState*>(state));
-                  },
-                  .poll = [] {
-                    if (!Py_IsInitialized()) return;
-                    const nb::gil_scoped_acquire lock;
-                    if (PyErr_CheckSignals() != 0) throw PythonError();
-                  }});
+                  .end =
+                      [](void* state) {
+                        if (state != nullptr) PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+                      },
+                  .poll =
+                      [] {
+                        if (!Py_IsInitialized()) return;
+                        const nb::gil_scoped_acquire lock;
+                        if (PyErr_CheckSignals() != 0) throw PythonError();
+                      }});
 }
 
 /// As World::from_environment decides.
@@ -49,7 +51,8 @@ bool in_mpi_job() {
 WorldOptions options_of(std::optional<double> timeout, uint64_t seed, nb::handle devices, bool debug) {
   WorldOptions options;
   if (timeout) {
-    if (!(*timeout > 0)) fail(ErrorCode::invalid_argument, "[run] timeout must be a number of seconds greater than 0, not {}", *timeout);
+    if (!(*timeout > 0))
+      fail(ErrorCode::invalid_argument, "[run] timeout must be a number of seconds greater than 0, not {}", *timeout);
     const double milliseconds = std::min(*timeout * 1000, 1e12);
     options.timeout = std::chrono::milliseconds(static_cast<int64_t>(std::ceil(milliseconds)));
   }
@@ -59,7 +62,8 @@ WorldOptions options_of(std::optional<double> timeout, uint64_t seed, nb::handle
   const bool one = nb::isinstance<nb::str>(devices) || nb::isinstance<Device>(devices);
   for (const nb::handle each : one ? nb::object(nb::make_tuple(devices)) : nb::borrow(devices)) {
     Device device;
-    if (!device_of(each, device)) throw nb::type_error("run(): argument 'devices' must be Device | str | Sequence[Device | str] | None");
+    if (!device_of(each, device))
+      throw nb::type_error("run(): argument 'devices' must be Device | str | Sequence[Device | str] | None");
     options.devices.push_back(device);
   }
   return options;
@@ -72,8 +76,8 @@ std::shared_ptr<World> mpi_world(const WorldOptions& options, bool& made) {
     WorldOptions options;
   };
   static auto* const cached = new Cached();
-  const bool same = cached->world && cached->options.timeout == options.timeout && cached->options.devices == options.devices &&
-                    cached->options.debug_comm == options.debug_comm;
+  const bool same = cached->world && cached->options.timeout == options.timeout &&
+                    cached->options.devices == options.devices && cached->options.debug_comm == options.debug_comm;
   made = !same;
   if (!same) {
     *cached = {released([&] { return std::shared_ptr<World>(World::mpi(options)); }), options};
@@ -87,7 +91,8 @@ std::shared_ptr<World> mpi_world(const WorldOptions& options, bool& made) {
   return cached->world;
 }
 
-nb::object run_ranks(nb::object function, int nranks, std::optional<double> timeout, uint64_t seed, nb::object devices, bool debug, bool trace_calls) {
+nb::object run_ranks(nb::object function, int nranks, std::optional<double> timeout, uint64_t seed, nb::object devices,
+                     bool debug, bool trace_calls) {
   drop_worlds();
   const WorldOptions options = options_of(timeout, seed, devices, debug);
   const bool mpi = in_mpi_job() && current_rank_or_null() == nullptr;
@@ -110,7 +115,8 @@ nb::object run_dry(nb::object function, int nranks, int rank, uint64_t seed, nb:
 
 std::vector<std::string> write_trace(const std::string& path) {
   if (current_rank_or_null() != nullptr) {
-    fail(ErrorCode::invalid_argument, "[save_trace] ranks are running: call it after shard.run(...), or pass trace=path to that");
+    fail(ErrorCode::invalid_argument,
+         "[save_trace] ranks are running: call it after shard.run(...), or pass trace=path to that");
   }
   const std::shared_ptr<World> world = last_world();
   if (!world) fail(ErrorCode::invalid_argument, "[save_trace] no world has run yet");
@@ -127,7 +133,8 @@ nb::object generator_state() {
 
 void set_generator_state(nb::tuple state) {
   const auto key = [](nb::handle pair) {
-    return RandomKey{nb::cast<uint64_t>(nb::borrow<nb::tuple>(pair)[0]), nb::cast<uint64_t>(nb::borrow<nb::tuple>(pair)[1])};
+    return RandomKey{nb::cast<uint64_t>(nb::borrow<nb::tuple>(pair)[0]),
+                     nb::cast<uint64_t>(nb::borrow<nb::tuple>(pair)[1])};
   };
   Rank* const rank = current_rank_or_null();
   if (rank != nullptr && !state[0].is_none()) rank->generator.set_state(key(state[0]));
@@ -144,28 +151,37 @@ struct DeviceScope {
 };
 
 void register_device_scope(nb::module_& module) {
-  nb::class_<DeviceScope>(module, "default_device",
-                          "with shard.default_device(\"cuda\"): ops that create tensors without a device put them there.\n\n"
-                          "Args:\n  device: a Device, or its name: \"cpu\", \"cuda\" or \"cuda:1\". Raises ArgumentError where there is none of that name.")
-      .def("__init__", [](DeviceScope* self, nb::object object) {
-             Device device;
-             if (!device_of(object, device)) throw nb::type_error("default_device(): argument 'device' must be Device | str");
-             new (self) DeviceScope(device);
-           }, nb::arg("device"))
-      .def("__enter__", [](DeviceScope& self) {
-        self.entered.push_back(std::make_unique<DefaultDevice>(self.device));
-        return self.device;
-      })
+  nb::class_<DeviceScope>(
+      module, "default_device",
+      "with shard.default_device(\"cuda\"): ops that create tensors without a device put them there.\n\n"
+      "Args:\n  device: a Device, or its name: \"cpu\", \"cuda\" or \"cuda:1\". Raises ArgumentError where there is "
+      "none of that name.")
+      .def(
+          "__init__",
+          [](DeviceScope* self, nb::object object) {
+            Device device;
+            if (!device_of(object, device))
+              throw nb::type_error("default_device(): argument 'device' must be Device | str");
+            new (self) DeviceScope(device);
+          },
+          nb::arg("device"))
+      .def("__enter__",
+           [](DeviceScope& self) {
+             self.entered.push_back(std::make_unique<DefaultDevice>(self.device));
+             return self.device;
+           })
       .def("__exit__", [](DeviceScope& self, nb::args) { self.entered.pop_back(); });
-  module.def("get_default_device", [] { return default_device(); }, "Where ops that create tensors put them when no device is given.");
+  module.def(
+      "get_default_device", [] { return default_device(); },
+      "Where ops that create tensors put them when no device is given.");
 }
 
 template <class Policy>
 struct PolicyNames;
-#define SHARD_NAMES(Policy, ...)                               \
-  template <>                                                  \
-  struct PolicyNames<Policy> {                                 \
-    static constexpr const char* names[] = {__VA_ARGS__};      \
+#define SHARD_NAMES(Policy, ...)                          \
+  template <>                                             \
+  struct PolicyNames<Policy> {                            \
+    static constexpr const char* names[] = {__VA_ARGS__}; \
   }
 SHARD_NAMES(ViewPolicy, "strict", "sync", "temporary");
 SHARD_NAMES(InplacePolicy, "keep", "error", "adopt");
@@ -184,7 +200,8 @@ Policy policy_named(const char* member, nb::handle value) {
     if (nb::isinstance<nb::str>(value) && nb::cast<std::string>(value) == name) return static_cast<Policy>(index);
     accepted += (index++ == 0 ? "" : ", ") + std::string("'") + name + "'";
   }
-  fail(ErrorCode::invalid_argument, "[policies] {}={} is not a policy; there are {}", member, nb::cast<std::string>(nb::repr(value)), accepted);
+  fail(ErrorCode::invalid_argument, "[policies] {}={} is not a policy; there are {}", member,
+       nb::cast<std::string>(nb::repr(value)), accepted);
 }
 
 nb::dict policies_as_dict(const Policies& policies) {
@@ -203,8 +220,8 @@ nb::dict set_policies(nb::dict wanted) {
     const std::string name = nb::cast<std::string>(key);
     bool known = false;
     std::string all;
-#define SHARD_ROW(member, Type, ...)                                      \
-  all += (all.empty() ? "" : ", ") + std::string(#member);                \
+#define SHARD_ROW(member, Type, ...)                       \
+  all += (all.empty() ? "" : ", ") + std::string(#member); \
   if (name == #member) known = true, policies.member = policy_named<Type>(#member, value);
     SHARD_POLICIES(SHARD_ROW)
 #undef SHARD_ROW
@@ -218,18 +235,27 @@ nb::dict set_policies(nb::dict wanted) {
 void register_worlds(nb::module_& module) {
   install_wait_hooks();
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { Run::end_all(); }));
-  module.def("_run", run_ranks, nb::arg("function"), nb::arg("nranks"), nb::arg("timeout").none(), nb::arg("seed"), nb::arg("devices").none(),
-             nb::arg("debug"), nb::arg("trace_calls"));
-  module.def("_run_dry", run_dry, nb::arg("function"), nb::arg("nranks"), nb::arg("rank"), nb::arg("seed"), nb::arg("devices").none());
-  module.def("rank", [] { return current_rank().id(); }, "The rank that this thread runs, an int. Raises LayoutError outside of shard.run().");
-  module.def("world_size", [] { return current_rank().world().size(); }, "The number of ranks of the world. Raises LayoutError outside of shard.run().");
-  module.def("in_world", [] { return current_rank_or_null() != nullptr; }, "Whether this thread runs a rank.");
-  module.def("in_mpi_job", in_mpi_job, "Whether mpirun or mpiexec started this process: shard.run() then runs one rank of the job in it.");
+  module.def("_run", run_ranks, nb::arg("function"), nb::arg("nranks"), nb::arg("timeout").none(), nb::arg("seed"),
+             nb::arg("devices").none(), nb::arg("debug"), nb::arg("trace_calls"));
+  module.def("_run_dry", run_dry, nb::arg("function"), nb::arg("nranks"), nb::arg("rank"), nb::arg("seed"),
+             nb::arg("devices").none());
+  module.def(
+      "rank", [] { return current_rank().id(); },
+      "The rank that this thread runs, an int. Raises LayoutError outside of shard.run().");
+  module.def(
+      "world_size", [] { return current_rank().world().size(); },
+      "The number of ranks of the world. Raises LayoutError outside of shard.run().");
+  module.def(
+      "in_world", [] { return current_rank_or_null() != nullptr; }, "Whether this thread runs a rank.");
+  module.def("in_mpi_job", in_mpi_job,
+             "Whether mpirun or mpiexec started this process: shard.run() then runs one rank of the job in it.");
   module.def("_save_trace", write_trace, nb::arg("path"));
   module.def("_generator_state", generator_state);
   module.def("_set_generator_state", set_generator_state, nb::arg("state"));
   module.def("_set_policies", set_policies, nb::arg("wanted"));
-  module.def("get_policies", [] { return policies_as_dict(current_rank().policies); }, "The policies of this rank, a dict of names. Raises LayoutError outside of shard.run().");
+  module.def(
+      "get_policies", [] { return policies_as_dict(current_rank().policies); },
+      "The policies of this rank, a dict of names. Raises LayoutError outside of shard.run().");
   register_device_scope(module);
 }
 

@@ -33,7 +33,9 @@ def main(calls, root):
         call = json.loads(line)
         if call["function"] not in known:
             continue
-        fixed = {k: call[k] for k in ("function", "op", "case", "kind", "named", "dtypes", "steps", "results") if k in call}
+        fixed = {
+            k: call[k] for k in ("function", "op", "case", "kind", "named", "dtypes", "steps", "results") if k in call
+        }
         case = cases.setdefault((call["function"], call["case"], call["kind"]), fixed)
         draw = {"inputs": call["inputs"]}
         draw.update({k: call.get(k) for k in ("dtypes", "steps", "results") if call.get(k) != case.get(k)})

@@ -1,7 +1,7 @@
 # No source file has more than 600 lines: a larger one is about several things, and is split by them.
 cmake_policy(VERSION 3.25)
 set(seen 0)
-foreach(folder bench codegen examples runtime tests tools)
+foreach(folder bench codegen examples python runtime tests tools)
   file(GLOB_RECURSE sources RELATIVE ${SOURCE} ${SOURCE}/${folder}/*.cc ${SOURCE}/${folder}/*.h ${SOURCE}/${folder}/*.cu)
   foreach(source IN LISTS sources)
     math(EXPR seen "${seen} + 1")

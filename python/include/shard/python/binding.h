@@ -247,7 +247,8 @@ struct Function {
 /// "add(x: Tensor, y: Tensor)"
 std::string describe(const Function& function);
 /// Calls the function. Sets the Python error and returns null where it throws.
-PyObject* run(const Function& function, PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) noexcept;
+PyObject* run(const Function& function, PyObject* self, PyObject* const* values, Py_ssize_t count,
+              PyObject* names) noexcept;
 
 /// A function of a module and, where its first argument is a tensor, a method of tensors.
 struct Binding {
