@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -19,7 +20,11 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-Json json_of(const Scalar& value) { return value.is_integer() ? Json(value.to<int64_t>()) : Json(value.to<double>()); }
+/// JSON has no numbers for infinities and NaN: "inf", "-inf", "nan".
+Json real(double value) { return std::isfinite(value) ? Json(value) : Json(fmt::format("{}", value)); }
+Json json_of(float value) { return real(value); }
+Json json_of(double value) { return real(value); }
+Json json_of(const Scalar& value) { return value.is_integer() ? Json(value.to<int64_t>()) : real(value.to<double>()); }
 template <class T>
 Json json_of(const T& value) {
   if constexpr (std::is_same_v<T, DType> || std::is_same_v<T, Device>) return Json(std::string(to_string(value)));
