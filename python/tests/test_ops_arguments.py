@@ -9,8 +9,8 @@ import re
 
 import numpy as np
 import pytest
-
 import shard
+
 from op_calls import cases, flat
 from op_list import FUNCTIONS, METHODS, REPOSITORY
 
@@ -70,6 +70,10 @@ def calls_of(function):
 
 
 TRACED = sorted(f for f in FUNCTIONS if any(True for _ in calls_of(f)))
+# In-place forms that give the same bytes another shape or dtype.
+# sync_batch_norm_ is no in-place form: it returns views of the statistics that it writes.
+IN_PLACE = [f for f in TRACED if f.endswith("_") and f != "sync_batch_norm_"]
+ONLY_VIEWS = {"flatten_", "reshape_", "squeeze_", "unsqueeze_", "view_dtype_"}
 
 
 def seeded(call):
@@ -86,12 +90,29 @@ def test_positions_names_and_methods_agree(function):
         def by_name():
             return seeded(lambda: f(**written_copies(arguments)))
 
+        assert not isinstance(outcome(by_name), str), outcome(by_name)
         assert agree(by_name, lambda: seeded(lambda: f(*written_copies(arguments).values())))
         backwards = dict(reversed(written_copies(arguments).items()))
         assert agree(by_name, lambda: seeded(lambda: f(**backwards)))
         if function in METHODS and callable(getattr(shard.Tensor, function)):  # `shape` is a property
             x, *rest = written_copies(arguments).values()
             assert agree(by_name, lambda: seeded(lambda: getattr(x, function)(*rest)))
+
+
+@pytest.mark.parametrize("function", IN_PLACE)
+def test_forms_in_place_return_the_arguments_that_they_wrote(function):
+    """The same Python objects, lists included, which have another version then."""
+    for arguments in calls_of(function):
+        tensors = flat(list(arguments.values()))
+        versions = [t.version if isinstance(t, shard.Tensor) else None for t in tensors]
+        result = getattr(shard, function)(**arguments)
+        outer = result if isinstance(result, tuple) else (result,)
+        returned = [r for r in outer if any(r is a for a in arguments.values())]
+        assert returned
+        # Every tensor that was written is one that was returned.
+        written = [t for t, version in zip(tensors, versions) if version is not None and t.version != version]
+        assert all(any(t is r for r in flat(result)) for t in written)
+        assert written or all(t.size == 0 for t in flat(returned)) or function in ONLY_VIEWS
 
 
 @pytest.mark.parametrize("function", [f for f in TRACED if f in WITH_DEFAULTS])
@@ -110,7 +131,10 @@ def test_left_out_arguments_have_their_defaults(function):
         for p in optional:  # each one alone beside the others of the case
             others = {name: value for name, value in arguments.items() if name != p.name}
             one = {p.name: defaults[p.name]}
-            assert agree(lambda: seeded(lambda: f(**written_copies(others))), lambda: seeded(lambda: f(**written_copies(others), **one)))
+            assert agree(
+                lambda: seeded(lambda: f(**written_copies(others))),
+                lambda: seeded(lambda: f(**written_copies(others), **one)),
+            )
 
 
 @pytest.mark.parametrize("function", OPS)
@@ -244,7 +268,9 @@ def test_unknown_repeated_and_superfluous_arguments_are_named(function):
         f(*right, unknown=1)
     with pytest.raises(TypeError, match=rf"^\[{function}\] argument '{first}' was passed twice"):
         f(*right, **{first: right[0]})
-    with pytest.raises(TypeError, match=rf"^\[{function}\] takes {len(right)} arguments, but {len(right) + 1} were passed"):
+    with pytest.raises(
+        TypeError, match=rf"^\[{function}\] takes {len(right)} arguments, but {len(right) + 1} were passed"
+    ):
         f(*right, 1)
 
 
