@@ -11,8 +11,8 @@ import sys
 
 import ml_dtypes
 import numpy as np
-import shard
 
+import shard
 import composed_ops
 from op_list import REPOSITORY
 
@@ -115,15 +115,15 @@ class Case:
             return (self.kind,)
         return (self.kind, *(d for d in ("int32", "int64") if d not in self.named))
 
-    def run(self, draw, dtype, tensors):
-        """Calls the ops, and returns the results that the reference has: a flat list, None for absent ones."""
+    def run(self, draw, dtype, tensors, package=shard):
+        """Calls ops of the package. Returns the results that the reference has: a flat list, None for absent ones."""
         steps = self.steps(draw)
         if steps is None:
             composed = composed_ops.CASES[self.function, self.name]
-            return flat(composed(shard, list(tensors), dtype))
+            return flat(composed(package, list(tensors), dtype))
         values = list(tensors)
         for step in steps:
-            outputs = flat(getattr(shard, step.function)(**step.arguments(values, dtype)))
+            outputs = flat(getattr(package, step.function)(**step.arguments(values, dtype)))
             values += outputs + [MISSING] * (step.outputs - len(outputs))
         results = [None if n is None else values[n] for n in self._results(draw)]
         return [each for each in results if each is not MISSING]

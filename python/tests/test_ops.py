@@ -6,8 +6,8 @@ op_calls.py makes the calls and computes the expected results.
 
 import numpy as np
 import pytest
-import shard
 
+import shard
 import composed_ops
 from op_calls import NUMPY, array_of, cases, differences
 from op_list import FUNCTIONS, RANDOM, REPOSITORY, WITHOUT_VALUES

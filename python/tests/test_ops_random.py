@@ -5,8 +5,8 @@ Means and variances may be six standard errors away, which happens in one of 10^
 
 import numpy as np
 import pytest
-import shard
 
+import shard
 from op_list import FUNCTIONS, RANDOM
 
 N = 20000
