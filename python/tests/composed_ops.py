@@ -58,7 +58,9 @@ CASES = {
     ("unique_consecutive", "elements"): lambda s, t, d: s.unique_consecutive(t[0], True, True, [], "int64"),
     ("unique_consecutive", "columns"): lambda s, t, d: s.unique_consecutive(t[0], True, True, [1], s.int32),
     ("unique_consecutive_rows", "rows alone"): lambda s, t, d: s.unique_consecutive_rows(t[0]),
-    ("unique_consecutive_rows", "with index and counts"): lambda s, t, d: s.unique_consecutive_rows(t[0], True, True, "int32"),
+    ("unique_consecutive_rows", "with index and counts"): lambda s, t, d: s.unique_consecutive_rows(
+        t[0], True, True, "int32"
+    ),
     ("bincount", "at least 4"): lambda s, t, d: s.bincount(t[0], None, 4),
     ("bincount", "weights"): lambda s, t, d: s.bincount(t[0], t[1]),
     **{("nonzero", f"of {n} dims"): lambda s, t, d: s.nonzero(t[0]) for n in range(4)},
@@ -129,8 +131,8 @@ CASES = {
     ("affine_grid", "volumes"): lambda s, t, d: s.affine_grid(t[0], [t[0].shape[0], 1, 1, 2, 4], False),
     # loss.yaml, optim.yaml, fused.yaml
     ("sigmoid_cross_entropy_with_logits", "plain"): lambda s, t, d: s.sigmoid_cross_entropy_with_logits(t[0], t[1]),
-    ("sigmoid_cross_entropy_with_logits", "weighted and normalised"): lambda s, t, d: s.sigmoid_cross_entropy_with_logits(
-        t[0], t[1], t[2], True
+    ("sigmoid_cross_entropy_with_logits", "weighted and normalised"): lambda s, t, d: (
+        s.sigmoid_cross_entropy_with_logits(t[0], t[1], t[2], True)
     ),
     ("kldiv_loss", "mean over rows"): lambda s, t, d: s.kldiv_loss(t[0], t[1], "batchmean", False),
     ("kldiv_loss", "sum of logarithms"): lambda s, t, d: s.kldiv_loss(t[0], t[1], "sum", True),
@@ -146,5 +148,7 @@ CASES = {
     ),
     ("fused_softmax_mask", "a mask for all heads"): lambda s, t, d: s.fused_softmax_mask(t[0], t[1]),
     ("fused_softmax_mask_upper_triangle", "square"): lambda s, t, d: s.fused_softmax_mask_upper_triangle(t[0]),
-    ("fused_dropout_add", "a fixed seed"): lambda s, t, d: s.fused_dropout_add(t[0], t[1], None, 0.5, False, "upscale_in_train", 7),
+    ("fused_dropout_add", "a fixed seed"): lambda s, t, d: s.fused_dropout_add(
+        t[0], t[1], None, 0.5, False, "upscale_in_train", 7
+    ),
 }

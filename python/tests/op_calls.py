@@ -1,4 +1,4 @@
-"""The calls of ops in op_calls.json.gz, which tests/conformance/update.sh writes: their arguments, and their expected results.
+"""The calls of ops in op_calls.json.gz, which tests/conformance/update.sh writes, and their expected results.
 
 The expected results are those of tests/conformance/reference_*.py, which compute in float64 with NumPy and SciPy.
 """
@@ -12,8 +12,8 @@ import sys
 import ml_dtypes
 import numpy as np
 
-import composed_ops
 import shard
+import composed_ops
 from op_list import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "tests" / "conformance"))
@@ -40,6 +40,11 @@ RANDOM_CASES = {
 ROUNDS_FACTORS = {"flash_attn", "flash_attn_unpadded", "memory_efficient_attention"}
 
 
+def number_of(value):
+    """An attribute. JSON has no numbers for infinities and NaN."""
+    return float(value) if isinstance(value, str) and value in ("inf", "-inf", "nan") else value
+
+
 class Step:
     """A call of a function: tensor arguments as numbers of values, and attributes."""
 
@@ -56,7 +61,7 @@ class Step:
         for name, number in self.tensors.items():
             arguments[name] = [tensor(n) for n in number] if isinstance(number, list) else tensor(number)
         for name, value in self.attrs.items():
-            arguments["lambda_" if name == "lambda" else name] = dtype if value == "T" else value
+            arguments["lambda_" if name == "lambda" else name] = dtype if value == "T" else number_of(value)
         return arguments
 
 
@@ -97,7 +102,9 @@ class Case:
         if steps is None and self.base is not row:  # an in-place form that cannot be traced: as its op
             own = self.base["draws"][draw]
             steps = own.get(key, self.base.get(key))
-            steps = steps and [{**s, "function": self.function if s["function"] == self.op else s["function"]} for s in steps]
+            steps = steps and [
+                {**s, "function": self.function if s["function"] == self.op else s["function"]} for s in steps
+            ]
         return steps and [Step(**step) for step in steps]
 
     def dtypes(self):
@@ -108,15 +115,15 @@ class Case:
             return (self.kind,)
         return (self.kind, *(d for d in ("int32", "int64") if d not in self.named))
 
-    def run(self, draw, dtype, tensors):
-        """Calls the ops on tensors and returns the results that the reference has, a flat list; None for absent ones."""
+    def run(self, draw, dtype, tensors, package=shard):
+        """Calls ops of the package. Returns the results that the reference has: a flat list, None for absent ones."""
         steps = self.steps(draw)
         if steps is None:
             composed = composed_ops.CASES[self.function, self.name]
-            return flat(composed(shard, list(tensors), dtype))
+            return flat(composed(package, list(tensors), dtype))
         values = list(tensors)
         for step in steps:
-            outputs = flat(getattr(shard, step.function)(**step.arguments(values, dtype)))
+            outputs = flat(getattr(package, step.function)(**step.arguments(values, dtype)))
             values += outputs + [MISSING] * (step.outputs - len(outputs))
         results = [None if n is None else values[n] for n in self._results(draw)]
         return [each for each in results if each is not MISSING]
@@ -177,9 +184,11 @@ def array_of(tensor):
 
 
 def difference(actual, expected, scale, rounds_factors=False):
-    """What is wrong with a result, else "". Integers are compared exactly, and floats as tests/conformance/expected.cc does:
-    within four units in the last place, plus sixteen roundings of the dtype that is computed in at the size of the largest
-    number, for terms of sums that cancel."""
+    """What is wrong with a result, else "".
+
+    Integers are compared exactly, and floats as tests/conformance/expected.cc does: four units in the last place,
+    plus sixteen roundings of the dtype that is computed in at the size of the largest number: sums may cancel.
+    """
     array, dtype = array_of(actual)
     kind = "f" if dtype in FLOATS else "b" if dtype == "bool" else "i"
     expected = np.asarray(expected)
@@ -194,7 +203,9 @@ def difference(actual, expected, scale, rounds_factors=False):
         factors = EPSILON[dtype] if rounds_factors and dtype == "bfloat16" else 0
         with np.errstate(invalid="ignore"):
             tolerance = 4 * EPSILON[dtype] * np.abs(expected) + (16 * EPSILON[computes_in] + factors) * size
-            close = (array == expected) | (np.abs(array - expected) <= tolerance) | (np.isnan(array) & np.isnan(expected))
+            close = (
+                (array == expected) | (np.abs(array - expected) <= tolerance) | (np.isnan(array) & np.isnan(expected))
+            )
         close &= np.isinf(array) <= ((array == expected) | (np.abs(expected) > LARGEST[dtype]))
         wrong = ~close
     if not wrong.any():

@@ -63,9 +63,24 @@ FUNCTIONS, METHODS = read_stubs()
 
 # Ops whose results the generator decides in general; test_ops_random.py has statistical tests of them.
 RANDOM = {
-    "bernoulli", "binomial", "dirichlet", "dropout", "exponential_", "fused_dropout_add", "gaussian", "gaussian_inplace",
-    "gaussian_inplace_", "multinomial", "poisson", "randint", "randperm", "standard_gamma",
-    "truncated_gaussian_random", "uniform", "uniform_inplace", "uniform_inplace_",
-}  # fmt: skip
+    "bernoulli",
+    "binomial",
+    "dirichlet",
+    "dropout",
+    "exponential_",
+    "fused_dropout_add",
+    "gaussian",
+    "gaussian_inplace",
+    "gaussian_inplace_",
+    "multinomial",
+    "poisson",
+    "randint",
+    "randperm",
+    "standard_gamma",
+    "truncated_gaussian_random",
+    "uniform",
+    "uniform_inplace",
+    "uniform_inplace_",
+}
 # Ops whose results have no values.
 WITHOUT_VALUES = {"empty"}

@@ -1,16 +1,15 @@
 """Every op against NumPy and SciPy, over dtypes, shapes and layouts.
 
-The list of ops is that of the stubs, and the calls are those of op_calls.json.gz: a new op without cases fails here. See
-op_calls.py for both the calls and the expected results.
+The list of ops is that of the stubs, and the calls are those of op_calls.json.gz: a new op without cases fails here.
+op_calls.py makes the calls and computes the expected results.
 """
 
 import numpy as np
 import pytest
 
-import composed_ops
-import op_calls
 import shard
-from op_calls import NUMPY, array_of, cases, difference, differences
+import composed_ops
+from op_calls import NUMPY, array_of, cases, differences
 from op_list import FUNCTIONS, RANDOM, REPOSITORY, WITHOUT_VALUES
 
 UPDATE = "run tests/conformance/update.sh BUILD_FOLDER"
@@ -37,7 +36,10 @@ CREATION = {
         (lambda d: shard.full([], 3, dtype=d), lambda t: np.full((), 3, t)),
         (lambda d: shard.full(4, value=0, dtype=d), lambda t: np.full((4,), 0, t)),
     ],
-    "zeros": [(lambda d: shard.zeros([2, 0, 3], d), lambda t: np.zeros((2, 0, 3), t)), (lambda d: shard.zeros([3], d), lambda t: np.zeros(3, t))],
+    "zeros": [
+        (lambda d: shard.zeros([2, 0, 3], d), lambda t: np.zeros((2, 0, 3), t)),
+        (lambda d: shard.zeros([3], d), lambda t: np.zeros(3, t)),
+    ],
     "ones": [(lambda d: shard.ones((2, 3), dtype=d), lambda t: np.ones((2, 3), t))],
     "arange": [
         (lambda d, r=r: shard.arange(*r, d), lambda t, r=r: np.arange(*r, dtype=np.float64).astype(t)) for r in RANGES
@@ -53,14 +55,22 @@ CREATION = {
         (lambda d: shard.eye(3, dtype=d), lambda t: np.eye(3, dtype=t)),
         (lambda d: shard.eye(2, 4, d), lambda t: np.eye(2, 4, dtype=t)),
     ],
-    "tril_indices": [(lambda d: shard.tril_indices(3, 4, 1, d), lambda t: np.stack(np.tril_indices(3, 1, 4)).astype(t))],
-    "triu_indices": [(lambda d: shard.triu_indices(4, 3, -1, d), lambda t: np.stack(np.triu_indices(4, -1, 3)).astype(t))],
+    "tril_indices": [
+        (lambda d: shard.tril_indices(3, 4, 1, d), lambda t: np.stack(np.tril_indices(3, 1, 4)).astype(t))
+    ],
+    "triu_indices": [
+        (lambda d: shard.triu_indices(4, 3, -1, d), lambda t: np.stack(np.triu_indices(4, -1, 3)).astype(t))
+    ],
 }
 NO_BOOL = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8")
 CREATION_DTYPES = {
-    "full": (*NO_BOOL, "bool"), "zeros": (*NO_BOOL, "bool"), "ones": (*NO_BOOL, "bool"), "eye": NO_BOOL,
-    "tril_indices": ("int32", "int64"), "triu_indices": ("int32", "int64"),
-}  # fmt: skip
+    "full": (*NO_BOOL, "bool"),
+    "zeros": (*NO_BOOL, "bool"),
+    "ones": (*NO_BOOL, "bool"),
+    "eye": NO_BOOL,
+    "tril_indices": ("int32", "int64"),
+    "triu_indices": ("int32", "int64"),
+}
 
 
 @pytest.mark.parametrize("function", sorted(CREATION))
@@ -69,7 +79,11 @@ def test_created_values(function):
         for call, wanted in CREATION[function]:
             actual, expected = call(dtype), wanted(NUMPY[dtype])
             assert actual.dtype == getattr(shard, dtype) and actual.shape == expected.shape, (function, dtype)
-            assert np.array_equal(array_of(actual)[0], expected.astype(array_of(actual)[0].dtype)), (function, dtype, actual)
+            assert np.array_equal(array_of(actual)[0], expected.astype(array_of(actual)[0].dtype)), (
+                function,
+                dtype,
+                actual,
+            )
 
 
 def test_empty_has_shape_and_dtype():
@@ -132,7 +146,9 @@ def test_values(function):
                         wrong.append(f"{case}, draw {draw} in {dtype} raises {type(error).__name__}: {error}")
                     continue
                 expected = case.expected(draw, results)
-                wrong += [f"{case}, draw {draw} in {dtype}: {text}" for text in differences(case, draw, results, expected)]
+                wrong += [
+                    f"{case}, draw {draw} in {dtype}: {text}" for text in differences(case, draw, results, expected)
+                ]
                 compared += 1
     assert not wrong, "\n".join(wrong[:5] + [f"{len(wrong)} of {compared} calls are wrong"])
     assert compared > 0

@@ -24,8 +24,8 @@ def gaussian_tail(cut=2.0):
     return truncnorm(-cut, cut).var()
 
 
-# For each op: a call that makes N numbers in a dtype, its mean, variance and fourth central moment over variance squared,
-# the least and the largest number, and the dtypes.
+# For each op: a call that makes N numbers in a dtype, their mean, variance, kurtosis, least and largest number,
+# and the dtypes.
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 CONTINUOUS = {
     "uniform": (lambda d: shard.uniform([N], d, -1.0, 3.0), 1.0, 16 / 12, 1.8, -1, 3, FLOATS),
@@ -35,7 +35,13 @@ CONTINUOUS = {
     "gaussian_inplace": (lambda d: shard.gaussian_inplace(filled(9.0, d), 1.0, 2.0), 1.0, 4.0, 3, -20, 20, FLOATS),
     "gaussian_inplace_": (lambda d: shard.gaussian_inplace_(filled(9.0, d), 1.0, 2.0), 1.0, 4.0, 3, -20, 20, FLOATS),
     "truncated_gaussian_random": (
-        lambda d: shard.truncated_gaussian_random([N], 1.0, 2.0, dtype=d), 1.0, 4 * gaussian_tail(), 3, -3, 5, FLOATS,
+        lambda d: shard.truncated_gaussian_random([N], 1.0, 2.0, dtype=d),
+        1.0,
+        4 * gaussian_tail(),
+        3,
+        -3,
+        5,
+        FLOATS,
     ),
     "exponential_": (lambda d: shard.exponential_(filled(0.0, d), 2.0), 0.5, 0.25, 9, 0, 20, FLOATS),
     "standard_gamma": (lambda d: shard.standard_gamma(filled(3.0, d)), 3.0, 3.0, 5, 0, 40, FLOATS),
@@ -45,13 +51,25 @@ CONTINUOUS = {
     "poisson": (lambda d: shard.poisson(filled(4.0, d)), 4.0, 4.0, 4, 0, 40, FLOATS),
     "binomial": (lambda d: shard.binomial(filled(8.0, d), filled(0.25, d)), 2.0, 1.5, 3, 0, 8, FLOATS),
     "multinomial": (
-        lambda d: shard.multinomial(shard.tensor([1.0, 0.0, 3.0], dtype=d), N, True), 1.5, 0.75, 3, 0, 2, FLOATS,
+        lambda d: shard.multinomial(shard.tensor([1.0, 0.0, 3.0], dtype=d), N, True),
+        1.5,
+        0.75,
+        3,
+        0,
+        2,
+        FLOATS,
     ),
     "dropout": (lambda d: shard.dropout(filled(3.0, d), p=0.25), 3.0, 3.0, 4, 0, 4, FLOATS),
     "fused_dropout_add": (
-        lambda d: shard.fused_dropout_add(filled(3.0, d), filled(1.0, d), p=0.25), 4.0, 3.0, 4, 1, 5, FLOATS,
+        lambda d: shard.fused_dropout_add(filled(3.0, d), filled(1.0, d), p=0.25),
+        4.0,
+        3.0,
+        4,
+        1,
+        5,
+        FLOATS,
     ),
-}  # fmt: skip
+}
 INTEGERS = {"randint", "binomial", "multinomial"}
 WHOLE = {"bernoulli", "poisson"}
 

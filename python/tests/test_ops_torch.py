@@ -30,12 +30,49 @@ SQUARE = (normal(9, 9) + 9 * np.eye(9)).astype(np.float32)
 LABELS = integers(65, 33)
 
 # The op, its result in shard, and in torch, of the tensors.
-UNARY = {name: (X,) for name in ("abs", "ceil", "cos", "erf", "exp", "expm1", "floor", "relu", "round", "sigmoid", "sign", "sin", "square", "tanh", "trunc", "atan", "sinh", "cosh", "asinh")}
+UNARY = {
+    name: (X,)
+    for name in (
+        "abs",
+        "ceil",
+        "cos",
+        "erf",
+        "exp",
+        "expm1",
+        "floor",
+        "relu",
+        "round",
+        "sigmoid",
+        "sign",
+        "sin",
+        "square",
+        "tanh",
+        "trunc",
+        "atan",
+        "sinh",
+        "cosh",
+        "asinh",
+    )
+}
 UNARY |= {name: (P,) for name in ("log", "log1p", "log2", "log10", "rsqrt", "sqrt", "reciprocal", "lgamma", "digamma")}
-BINARY = {"add": (X, Y), "subtract": (X, Y), "multiply": (X, Y), "divide": (X, Q), "maximum": (X, Y), "minimum": (X, Y),
-          "atan2": (X, Y), "fmax": (X, Y), "fmin": (X, Y), "copysign": (X, Y), "remainder": (X, Q)}  # fmt: skip
+BINARY = {
+    "add": (X, Y),
+    "subtract": (X, Y),
+    "multiply": (X, Y),
+    "divide": (X, Q),
+    "maximum": (X, Y),
+    "minimum": (X, Y),
+    "atan2": (X, Y),
+    "fmax": (X, Y),
+    "fmin": (X, Y),
+    "copysign": (X, Y),
+    "remainder": (X, Q),
+}
 CALLS = {
-    **{name: (lambda s, *t, n=name: getattr(s, n)(*t), lambda *t, n=name: getattr(torch, n)(*t), arrays) for name, arrays in {**UNARY, **BINARY}.items()},
+    **{
+        name: (lambda s, *t, n=name: getattr(s, n)(*t), lambda *t, n=name: getattr(torch, n)(*t), arrays)
+        for name, arrays in {**UNARY, **BINARY}.items()
+    },
     "elementwise_pow": (lambda s, x, y: s.elementwise_pow(x, y), torch.pow, (P, Y)),
     "pow": (lambda s, x: s.pow(x, 3), lambda x: torch.pow(x, 3), (X,)),
     "clip": (lambda s, x: s.clip(x, -0.5, 0.5), lambda x: torch.clip(x, -0.5, 0.5), (X,)),
@@ -75,18 +112,40 @@ CALLS = {
     "gather": (lambda s, x, i: s.gather(x, i, 1), lambda x, i: x.index_select(1, i), (X, integers(65, 20))),
     "embedding": (lambda s, i, w: s.embedding(i, w), F.embedding, (integers(33, 3, 4), X)),
     "layer_norm": (lambda s, x, w: s.layer_norm(x, w), lambda x, w: F.layer_norm(x, (65,), w), (X, ONES)),
-    "conv2d": (lambda s, x, w: s.conv2d(x, w, [2, 1], [1, 2]), lambda x, w: F.conv2d(x, w, stride=(2, 1), padding=(1, 2)), (IMAGE, KERNEL)),
+    "conv2d": (
+        lambda s, x, w: s.conv2d(x, w, [2, 1], [1, 2]),
+        lambda x, w: F.conv2d(x, w, stride=(2, 1), padding=(1, 2)),
+        (IMAGE, KERNEL),
+    ),
     "inverse": (lambda s, x: s.inverse(x), torch.inverse, (SQUARE,)),
     "det": (lambda s, x: s.det(x), torch.det, (SQUARE,)),
     "solve": (lambda s, x, y: s.solve(x, y), torch.linalg.solve, (SQUARE, normal(9, 4))),
     "kron": (lambda s, x, y: s.kron(x, y), torch.kron, (normal(3, 4), normal(5, 2))),
     "cross_entropy": (
-        lambda s, x, i: s.mean(s.cross_entropy_with_softmax(x, s.unsqueeze(i, 1))[1]), F.cross_entropy, (X, LABELS),
+        lambda s, x, i: s.mean(s.cross_entropy_with_softmax(x, s.unsqueeze(i, 1))[1]),
+        F.cross_entropy,
+        (X, LABELS),
     ),
-}  # fmt: skip
+}
 # Sums of this many terms are added in another order.
-TERMS = {"matmul": 47, "matmul batched": 47, "matmul transposed": 33, "sum": 33, "mean": 65, "cumsum": 65, "conv2d": 36, "inverse": 81,
-         "det": 81, "solve": 81, "prod": 9, "softmax": 65, "log_softmax": 33, "logsumexp": 65, "layer_norm": 65, "cross_entropy": 65}  # fmt: skip
+TERMS = {
+    "matmul": 47,
+    "matmul batched": 47,
+    "matmul transposed": 33,
+    "sum": 33,
+    "mean": 65,
+    "cumsum": 65,
+    "conv2d": 36,
+    "inverse": 81,
+    "det": 81,
+    "solve": 81,
+    "prod": 9,
+    "softmax": 65,
+    "log_softmax": 33,
+    "logsumexp": 65,
+    "layer_norm": 65,
+    "cross_entropy": 65,
+}
 
 
 def test_there_are_sixty_ops():
