@@ -345,3 +345,14 @@ def test_numbers_that_are_no_integers_are_refused():
             continue
         with pytest.raises(TypeError, match=r"\[sum\] argument 'axis' must be int \| Sequence\[int\]"):
             shard.sum(x, axis)
+
+
+@pytest.mark.parametrize("function", [f for f in CALLED if any(p.is_list_of_tensors for p in FUNCTIONS[f].parameters)])
+def test_an_empty_list_of_tensors_is_taken_or_refused_by_name(function):
+    arguments = written_copies(next(calls_of(function)))
+    for parameter in FUNCTIONS[function].parameters:
+        if not parameter.is_list_of_tensors or arguments[parameter.name] is None:
+            continue
+        result = outcome(lambda: getattr(shard, function)(**{**arguments, parameter.name: []}))
+        if isinstance(result, str):
+            assert f"[{function.rstrip('_')}" in result and "Error" in result, result

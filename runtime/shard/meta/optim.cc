@@ -200,8 +200,14 @@ void RpropInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad, c
 
 namespace {
 
+/// Refuses an empty list: its first tensor says which kernel is called.
+void check_not_empty(const OpContext& ctx, std::string_view name, std::span<const Meta> list) {
+  if (list.empty()) fail(ErrorCode::invalid_argument, "[{}] {} is empty, but must have a tensor", ctx.op, name);
+}
+
 /// Checks that the tensors of a list have one float dtype.
 void check_float_list(const OpContext& ctx, std::span<const Meta> x) {
+  check_not_empty(ctx, "x", x);
   for (size_t i = 0; i < x.size(); ++i) {
     const std::string name = "x[" + std::to_string(i) + "]";
     check_floating(ctx, name, x[i]);
@@ -230,6 +236,7 @@ void check_count(const OpContext& ctx, std::string_view name, size_t count, size
 void check_lists(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> learning_rate,
                  std::span<const Meta> master_param, bool multi_precision,
                  std::initializer_list<std::pair<std::string_view, std::span<const Meta>>> states) {
+  check_not_empty(ctx, "param", param);
   for (const auto& [name, list] : states) check_count(ctx, name, list.size(), param.size());
   if (learning_rate.size() != 1) check_count(ctx, "learning_rate", learning_rate.size(), param.size());
   if (multi_precision || !master_param.empty()) check_count(ctx, "master_param", master_param.size(), param.size());
