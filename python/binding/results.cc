@@ -1,11 +1,39 @@
 // Runs bindings, returns their results to Python, and connects a module to shard._core.
 #include <fmt/format.h>
 
+#include <chrono>
+#include <thread>
+
 #include "shard/python/binding.h"
 
 namespace shard::python {
 
 const Services* services = nullptr;
+
+namespace {
+
+/// Stops the thread for ever when its frames are unwound. (Not in functions that are noexcept: these end the process first.)
+struct StopThread {
+  bool armed = true;
+  ~StopThread() {
+    while (armed) std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+};
+
+}  // namespace
+
+void restore_thread(PyThreadState* state) {
+  StopThread stop;
+  PyEval_RestoreThread(state);
+  stop.armed = false;
+}
+
+PyGILState_STATE ensure_lock() {
+  StopThread stop;
+  const PyGILState_STATE state = PyGILState_Ensure();
+  stop.armed = false;
+  return state;
+}
 
 bool connect() {
   if (services != nullptr) return true;
@@ -43,15 +71,13 @@ PythonError::PythonError() {
 }
 
 PythonError::PythonError(const PythonError& other) : error_(other.error_), text_(other.text_) {
-  const PyGILState_STATE state = PyGILState_Ensure();
+  const HoldLock lock;
   Py_XINCREF(error_);
-  PyGILState_Release(state);
 }
 
 PythonError::~PythonError() {
-  const PyGILState_STATE state = PyGILState_Ensure();
+  const HoldLock lock;
   Py_XDECREF(error_);
-  PyGILState_Release(state);
 }
 
 void PythonError::restore() const { PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error_)), error_); }

@@ -67,7 +67,7 @@ void set_log_function(nb::object function) {
   std::function<void(std::string_view)> sink;
   if (!function.is_none()) {
     sink = [function = SharedObject(function)](std::string_view message) {
-      const nb::gil_scoped_acquire lock;
+      const HoldLock lock;
       try {
         function.get()(nb::str(message.data(), message.size()));
       } catch (nb::python_error& error) { error.discard_as_unraisable("shard's log function"); }

@@ -116,7 +116,7 @@ void Run::run_world() {
 }
 
 void Run::program(Rank& rank) {
-  const nb::gil_scoped_acquire lock;
+  const HoldLock lock;
   const unsigned long thread = this_python_thread();
   {
     const std::lock_guard guard(mutex_);
@@ -230,7 +230,6 @@ void Run::end_all() {
       for (const std::shared_ptr<Run>& run : runs) run->interrupt(PyExc_SystemExit);
     }
     runs.clear();
-    nb::set_leak_warnings(false);  // such ranks may keep what they use
     released([] { std::this_thread::sleep_for(std::chrono::milliseconds(10)); });
   }
 }

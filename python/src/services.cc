@@ -81,9 +81,8 @@ PyObject* caller_of(PyObject* frame) {
 SharedObject::SharedObject(nb::object object)
     : object_(object.release().ptr(), [](PyObject* each) {
         if (finalizing()) return;  // the interpreter is gone, and its objects with it
-        const PyGILState_STATE state = PyGILState_Ensure();
+        const HoldLock lock;
         Py_DECREF(each);
-        PyGILState_Release(state);
       }) {}
 
 CallSite current_site() {

@@ -39,7 +39,7 @@ class SharedObject {
 /// Runs C++ code that called back into Python with the lock: Python exceptions become PythonError, which passes through the library.
 template <class F>
 auto called_back(F f) {
-  const nb::gil_scoped_acquire lock;
+  const HoldLock lock;
   try {
     return f();
   } catch (nb::python_error& error) {

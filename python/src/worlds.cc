@@ -30,12 +30,12 @@ void install_wait_hooks() {
   set_wait_hooks({.begin = []() -> void* { return Py_IsInitialized() && holds_lock() ? PyEval_SaveThread() : nullptr; },
                   .end =
                       [](void* state) {
-                        if (state != nullptr) PyEval_RestoreThread(static_cast<PyThreadState*>(state));
+                        if (state != nullptr) restore_thread(static_cast<PyThreadState*>(state));
                       },
                   .poll =
                       [] {
                         if (!Py_IsInitialized()) return;
-                        const nb::gil_scoped_acquire lock;
+                        const HoldLock lock;
                         if (PyErr_CheckSignals() != 0) throw PythonError();
                       }});
 }
@@ -233,6 +233,7 @@ nb::dict set_policies(nb::dict wanted) {
 }  // namespace
 
 void register_worlds(nb::module_& module) {
+  nb::set_leak_warnings(false);  // threads that still run at exit keep what they use
   install_wait_hooks();
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { Run::end_all(); }));
   module.def("_run", run_ranks, nb::arg("function"), nb::arg("nranks"), nb::arg("timeout").none(), nb::arg("seed"),

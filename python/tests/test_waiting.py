@@ -208,6 +208,30 @@ def test_processes_exit_while_threads_still_run_ranks():
     assert output.strip() == "done"
 
 
+@pytest.mark.parametrize("work", ["shard.matmul(x, x) * 0.0 + 1.0", "shard.run(lambda: x * 2, 2)"], ids=["ops", "runs"])
+def test_processes_exit_while_daemon_threads_compute(work):
+    output = script(
+        f"""
+        import threading, time
+        import shard
+
+        def loop():
+            x = shard.ones([200, 200])
+            while True:
+                try:
+                    {work}
+                except shard.Error:  # the program is ending
+                    pass
+
+        for _ in range(3):
+            threading.Thread(target=loop, daemon=True).start()
+        time.sleep(0.2)
+        print("done")
+        """
+    )
+    assert output.strip() == "done"
+
+
 def test_processes_exit_with_tensors_and_worlds_alive():
     output = script(
         """

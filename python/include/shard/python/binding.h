@@ -60,16 +60,33 @@ class PythonError final : public std::exception {
   std::string text_;
 };
 
+/// PyEval_RestoreThread and PyGILState_Ensure, for other threads than the main one after the interpreter has begun to end: they never
+/// return then, as in Python 3.14. Earlier ones would end the thread by unwinding its frames of C++, which ends the process.
+void restore_thread(PyThreadState* state);
+PyGILState_STATE ensure_lock();
+
 /// Waits and computes without the interpreter's lock for a scope.
 class ReleaseLock {
  public:
   ReleaseLock() : state_(PyEval_SaveThread()) {}
   ReleaseLock(const ReleaseLock&) = delete;
   ReleaseLock& operator=(const ReleaseLock&) = delete;
-  ~ReleaseLock() { PyEval_RestoreThread(state_); }
+  ~ReleaseLock() { restore_thread(state_); }
 
  private:
   PyThreadState* state_;
+};
+
+/// Holds the interpreter's lock for a scope, in any thread.
+class HoldLock {
+ public:
+  HoldLock() : state_(ensure_lock()) {}
+  HoldLock(const HoldLock&) = delete;
+  HoldLock& operator=(const HoldLock&) = delete;
+  ~HoldLock() { PyGILState_Release(state_); }
+
+ private:
+  PyGILState_STATE state_;
 };
 
 struct Parameter {
