@@ -5,7 +5,7 @@
 set(SHARD_DOCS_HEADERS ${PROJECT_SOURCE_DIR}/docs/api.dox)
 foreach(header IN ITEMS
     api/* dist/dist_tensor dist/mesh dist/policies dist/save_trace dist/spec dist/world
-    core/attr core/dense_tensor core/device core/dims core/dtype core/error core/log core/op_context core/random core/reduce_type core/tensor
+    core/attr core/dense_tensor core/device core/dims core/dtype core/error core/log core/op_context core/random core/reduce_type core/tensor core/waiting
     autograd/autograd autograd/grad_mode reshard/plan reshard/reshard call/dry_report comm/communicator comm/options
     shard runtime program kernel testing core/index
     program/ir/diff program/ir/program program/ir/scope program/io/dot program/io/json program/exec/executor program/capture/function program/capture/trace
