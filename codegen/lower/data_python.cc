@@ -1,5 +1,6 @@
 // Template data of the Python layer: bindings of the public functions, and their type stubs.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -145,6 +146,7 @@ Json python_body(const LowerContext& context, const PythonFunction& function) {
          {"value", fmt::format("{}.layout({}, {})", arguments, op.signature.args.size(), shape_position(op))}});
   }
   return {{"arguments", arguments},
+          {"declared", declare(fmt::format("{}", fmt::join(arg_names(op), " ")))},
           {"locals", std::move(locals)},
           {"site", sited ? rt("CallSite") + " " + site : ""},
           {"call", std::move(result)}};

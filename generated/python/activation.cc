@@ -17,7 +17,7 @@ PyObject* leaky_relu_body(python::Arguments& arguments) {
     return shard::leaky_relu(x, negative_slope, site);
   });
 }
-constexpr python::Function leaky_relu = {"leaky_relu", leaky_relu_parameters,
+constexpr python::Function leaky_relu_function = {"leaky_relu", leaky_relu_parameters,
     "x where x > 0, else negative_slope * x, element by element, for float dtypes."
     , leaky_relu_body};
 
@@ -32,7 +32,7 @@ PyObject* leaky_relu__body(python::Arguments& arguments) {
     return shard::leaky_relu_(x, negative_slope, site);
   });
 }
-constexpr python::Function leaky_relu_ = {"leaky_relu_", leaky_relu__parameters,
+constexpr python::Function leaky_relu__function = {"leaky_relu_", leaky_relu__parameters,
     "In place. x where x > 0, else negative_slope * x, element by element, for float\n"
     "dtypes."
     , leaky_relu__body};
@@ -48,7 +48,7 @@ PyObject* elu_body(python::Arguments& arguments) {
     return shard::elu(x, alpha, site);
   });
 }
-constexpr python::Function elu = {"elu", elu_parameters,
+constexpr python::Function elu_function = {"elu", elu_parameters,
     "x where x > 0, else alpha * (exp(x) - 1), element by element, for float dtypes."
     , elu_body};
 
@@ -63,7 +63,7 @@ PyObject* elu__body(python::Arguments& arguments) {
     return shard::elu_(x, alpha, site);
   });
 }
-constexpr python::Function elu_ = {"elu_", elu__parameters,
+constexpr python::Function elu__function = {"elu_", elu__parameters,
     "In place. x where x > 0, else alpha * (exp(x) - 1), element by element, for float\n"
     "dtypes."
     , elu__body};
@@ -79,7 +79,7 @@ PyObject* celu_body(python::Arguments& arguments) {
     return shard::celu(x, alpha, site);
   });
 }
-constexpr python::Function celu = {"celu", celu_parameters,
+constexpr python::Function celu_function = {"celu", celu_parameters,
     "x where x > 0, else alpha * (exp(x / alpha) - 1), element by element, for float\n"
     "dtypes; alpha must not be 0 (else invalid_argument)."
     , celu_body};
@@ -97,7 +97,7 @@ PyObject* selu_body(python::Arguments& arguments) {
     return shard::selu(x, scale, alpha, site);
   });
 }
-constexpr python::Function selu = {"selu", selu_parameters,
+constexpr python::Function selu_function = {"selu", selu_parameters,
     "scale * x where x > 0, else scale * alpha * (exp(x) - 1), element by element, for\n"
     "float dtypes."
     , selu_body};
@@ -109,7 +109,7 @@ PyObject* relu6_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::relu6(x, site); });
 }
-constexpr python::Function relu6 = {"relu6", relu6_parameters,
+constexpr python::Function relu6_function = {"relu6", relu6_parameters,
     "x clamped to [0, 6], element by element, for float dtypes; NaN stays NaN."
     , relu6_body};
 
@@ -126,7 +126,7 @@ PyObject* hardtanh_body(python::Arguments& arguments) {
     return shard::hardtanh(x, t_min, t_max, site);
   });
 }
-constexpr python::Function hardtanh = {"hardtanh", hardtanh_parameters,
+constexpr python::Function hardtanh_function = {"hardtanh", hardtanh_parameters,
     "x clamped to [t_min, t_max], element by element, for float dtypes; NaN stays NaN."
     , hardtanh_body};
 
@@ -143,7 +143,7 @@ PyObject* hardtanh__body(python::Arguments& arguments) {
     return shard::hardtanh_(x, t_min, t_max, site);
   });
 }
-constexpr python::Function hardtanh_ = {"hardtanh_", hardtanh__parameters,
+constexpr python::Function hardtanh__function = {"hardtanh_", hardtanh__parameters,
     "In place. x clamped to [t_min, t_max], element by element, for float dtypes; NaN\n"
     "stays NaN."
     , hardtanh__body};
@@ -161,7 +161,7 @@ PyObject* hardsigmoid_body(python::Arguments& arguments) {
     return shard::hardsigmoid(x, slope, offset, site);
   });
 }
-constexpr python::Function hardsigmoid = {"hardsigmoid", hardsigmoid_parameters,
+constexpr python::Function hardsigmoid_function = {"hardsigmoid", hardsigmoid_parameters,
     "slope * x + offset clamped to [0, 1], element by element, for float dtypes."
     , hardsigmoid_body};
 
@@ -172,7 +172,7 @@ PyObject* hardswish_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::hardswish(x, site); });
 }
-constexpr python::Function hardswish = {"hardswish", hardswish_parameters,
+constexpr python::Function hardswish_function = {"hardswish", hardswish_parameters,
     "x * (x + 3 clamped to [0, 6]) / 6, element by element, for float dtypes."
     , hardswish_body};
 
@@ -187,7 +187,7 @@ PyObject* hardshrink_body(python::Arguments& arguments) {
     return shard::hardshrink(x, threshold, site);
   });
 }
-constexpr python::Function hardshrink = {"hardshrink", hardshrink_parameters,
+constexpr python::Function hardshrink_function = {"hardshrink", hardshrink_parameters,
     "x where |x| > threshold, else 0, element by element, for float dtypes; NaN stays\n"
     "NaN."
     , hardshrink_body};
@@ -203,7 +203,7 @@ PyObject* softshrink_body(python::Arguments& arguments) {
     return shard::softshrink(x, threshold, site);
   });
 }
-constexpr python::Function softshrink = {"softshrink", softshrink_parameters,
+constexpr python::Function softshrink_function = {"softshrink", softshrink_parameters,
     "x - threshold where x > threshold, x + threshold where x < -threshold, and 0\n"
     "between, element by element, for float dtypes; a negative threshold is an\n"
     "invalid_argument error."
@@ -220,7 +220,8 @@ PyObject* thresholded_relu_body(python::Arguments& arguments) {
     return shard::thresholded_relu(x, threshold, site);
   });
 }
-constexpr python::Function thresholded_relu = {"thresholded_relu", thresholded_relu_parameters,
+constexpr python::Function thresholded_relu_function =
+    {"thresholded_relu", thresholded_relu_parameters,
     "x where x > threshold, else 0, element by element, for float dtypes; NaN stays NaN."
     , thresholded_relu_body};
 
@@ -235,7 +236,8 @@ PyObject* thresholded_relu__body(python::Arguments& arguments) {
     return shard::thresholded_relu_(x, threshold, site);
   });
 }
-constexpr python::Function thresholded_relu_ = {"thresholded_relu_", thresholded_relu__parameters,
+constexpr python::Function thresholded_relu__function =
+    {"thresholded_relu_", thresholded_relu__parameters,
     "In place. x where x > threshold, else 0, element by element, for float dtypes; NaN\n"
     "stays NaN."
     , thresholded_relu__body};
@@ -253,7 +255,7 @@ PyObject* softplus_body(python::Arguments& arguments) {
     return shard::softplus(x, beta, threshold, site);
   });
 }
-constexpr python::Function softplus = {"softplus", softplus_parameters,
+constexpr python::Function softplus_function = {"softplus", softplus_parameters,
     "log(1 + exp(beta * x)) / beta, and x where beta * x > threshold, element by element,\n"
     "for float dtypes."
     , softplus_body};
@@ -265,7 +267,7 @@ PyObject* softsign_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::softsign(x, site); });
 }
-constexpr python::Function softsign = {"softsign", softsign_parameters,
+constexpr python::Function softsign_function = {"softsign", softsign_parameters,
     "x / (1 + |x|), element by element, for float dtypes."
     , softsign_body};
 
@@ -278,7 +280,7 @@ PyObject* logsigmoid_body(python::Arguments& arguments) {
     return shard::logsigmoid(x, site);
   });
 }
-constexpr python::Function logsigmoid = {"logsigmoid", logsigmoid_parameters,
+constexpr python::Function logsigmoid_function = {"logsigmoid", logsigmoid_parameters,
     "log(sigmoid(x)), element by element, for float dtypes."
     , logsigmoid_body};
 
@@ -293,7 +295,7 @@ PyObject* mish_body(python::Arguments& arguments) {
     return shard::mish(x, lambda, site);
   });
 }
-constexpr python::Function mish = {"mish", mish_parameters,
+constexpr python::Function mish_function = {"mish", mish_parameters,
     "x * tanh(log(1 + exp(x))), and x * tanh(x) where x > lambda, element by element, for\n"
     "float dtypes."
     , mish_body};
@@ -305,7 +307,7 @@ PyObject* swish_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::swish(x, site); });
 }
-constexpr python::Function swish = {"swish", swish_parameters,
+constexpr python::Function swish_function = {"swish", swish_parameters,
     "x * sigmoid(x), element by element, for float dtypes. The same as silu."
     , swish_body};
 
@@ -318,7 +320,7 @@ PyObject* tanh_shrink_body(python::Arguments& arguments) {
     return shard::tanh_shrink(x, site);
   });
 }
-constexpr python::Function tanh_shrink = {"tanh_shrink", tanh_shrink_parameters,
+constexpr python::Function tanh_shrink_function = {"tanh_shrink", tanh_shrink_parameters,
     "x - tanh(x), element by element, for float dtypes."
     , tanh_shrink_body};
 
@@ -335,7 +337,7 @@ PyObject* stanh_body(python::Arguments& arguments) {
     return shard::stanh(x, scale_a, scale_b, site);
   });
 }
-constexpr python::Function stanh = {"stanh", stanh_parameters,
+constexpr python::Function stanh_function = {"stanh", stanh_parameters,
     "scale_b * tanh(scale_a * x), element by element, for float dtypes."
     , stanh_body};
 
@@ -354,36 +356,36 @@ PyObject* prelu_body(python::Arguments& arguments) {
     return shard::prelu(x, alpha, data_format, mode);
   });
 }
-constexpr python::Function prelu = {"prelu", prelu_parameters,
+constexpr python::Function prelu_function = {"prelu", prelu_parameters,
     "x where it is above 0, else alpha times x. alpha has one element in mode all, one\n"
     "for each channel (dim 1, or the last dim where data_format ends with C) in mode\n"
     "channel, and in mode element one for each element of x[0]. One float dtype."
     , prelu_body};
 
 const python::Binding table[] = {
-    python::bind<leaky_relu, true>(),
-    python::bind<leaky_relu_, true>(),
-    python::bind<elu, true>(),
-    python::bind<elu_, true>(),
-    python::bind<celu, true>(),
-    python::bind<selu, true>(),
-    python::bind<relu6, true>(),
-    python::bind<hardtanh, true>(),
-    python::bind<hardtanh_, true>(),
-    python::bind<hardsigmoid, true>(),
-    python::bind<hardswish, true>(),
-    python::bind<hardshrink, true>(),
-    python::bind<softshrink, true>(),
-    python::bind<thresholded_relu, true>(),
-    python::bind<thresholded_relu_, true>(),
-    python::bind<softplus, true>(),
-    python::bind<softsign, true>(),
-    python::bind<logsigmoid, true>(),
-    python::bind<mish, true>(),
-    python::bind<swish, true>(),
-    python::bind<tanh_shrink, true>(),
-    python::bind<stanh, true>(),
-    python::bind<prelu, true>(),
+    python::bind<leaky_relu_function, true>(),
+    python::bind<leaky_relu__function, true>(),
+    python::bind<elu_function, true>(),
+    python::bind<elu__function, true>(),
+    python::bind<celu_function, true>(),
+    python::bind<selu_function, true>(),
+    python::bind<relu6_function, true>(),
+    python::bind<hardtanh_function, true>(),
+    python::bind<hardtanh__function, true>(),
+    python::bind<hardsigmoid_function, true>(),
+    python::bind<hardswish_function, true>(),
+    python::bind<hardshrink_function, true>(),
+    python::bind<softshrink_function, true>(),
+    python::bind<thresholded_relu_function, true>(),
+    python::bind<thresholded_relu__function, true>(),
+    python::bind<softplus_function, true>(),
+    python::bind<softsign_function, true>(),
+    python::bind<logsigmoid_function, true>(),
+    python::bind<mish_function, true>(),
+    python::bind<swish_function, true>(),
+    python::bind<tanh_shrink_function, true>(),
+    python::bind<stanh_function, true>(),
+    python::bind<prelu_function, true>(),
 };
 
 }  // namespace

@@ -45,7 +45,7 @@ PyObject* flash_attn_unpadded_body(python::Arguments& arguments) {
         rng_name, site);
   });
 }
-constexpr python::Function flash_attn_unpadded =
+constexpr python::Function flash_attn_unpadded_function =
     {"flash_attn_unpadded", flash_attn_unpadded_parameters,
     "softmax(q k^T * scale + attn_mask) v for each head of sequences that are packed one\n"
     "after another: q [queries, heads, width], k and v [keys, heads, width], of one float\n"
@@ -91,19 +91,19 @@ PyObject* memory_efficient_attention_body(python::Arguments& arguments) {
   const Tensor& cu_seqlens_k = arguments.optional_tensor(5);
   const Tensor& causal_diagonal = arguments.optional_tensor(6);
   const Tensor& seqlen_k = arguments.optional_tensor(7);
-  const Scalar max_seqlen_q = arguments.value<Scalar>(8);
-  const Scalar max_seqlen_k = arguments.value<Scalar>(9);
-  const bool causal = arguments.value<bool>(10);
-  const double dropout_p = arguments.value<double>(11);
-  const float scale = arguments.value<float>(12);
-  const bool is_test = arguments.value<bool>(13);
+  const Scalar max_seqlen_q = arguments.::shard::value<Scalar>(8);
+  const Scalar max_seqlen_k = arguments.::shard::value<Scalar>(9);
+  const bool causal = arguments.::shard::value<bool>(10);
+  const double dropout_p = arguments.::shard::value<double>(11);
+  const float scale = arguments.::shard::value<float>(12);
+  const bool is_test = arguments.::shard::value<bool>(13);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::memory_efficient_attention(query, key, value, bias, cu_seqlens_q, cu_seqlens_k,
         causal_diagonal, seqlen_k, max_seqlen_q, max_seqlen_k, causal, dropout_p, scale, is_test,
         site);
   });
 }
-constexpr python::Function memory_efficient_attention =
+constexpr python::Function memory_efficient_attention_function =
     {"memory_efficient_attention", memory_efficient_attention_parameters,
     "softmax(query key^T * scale + bias) value for each batch and head of [batch,\n"
     "sequence, heads, width], of one float dtype; key and value may have fewer heads,\n"
@@ -125,8 +125,8 @@ constexpr python::Function memory_efficient_attention =
     , memory_efficient_attention_body};
 
 const python::Binding table[] = {
-    python::bind<flash_attn_unpadded, true>(),
-    python::bind<memory_efficient_attention, true>(),
+    python::bind<flash_attn_unpadded_function, true>(),
+    python::bind<memory_efficient_attention_function, true>(),
 };
 
 }  // namespace

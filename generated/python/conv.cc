@@ -30,7 +30,7 @@ PyObject* conv2d_body(python::Arguments& arguments) {
         data_format, site);
   });
 }
-constexpr python::Function conv2d = {"conv2d", conv2d_parameters,
+constexpr python::Function conv2d_function = {"conv2d", conv2d_parameters,
     "The convolution of input [n, c, h, w] (or [n, h, w, c] for NHWC) with filter [o, c /\n"
     "groups, kh, kw], of shape [n, o, ..]: each of the groups of input channels makes o /\n"
     "groups output channels. paddings has a number for each space dim or two (before,\n"
@@ -64,7 +64,8 @@ PyObject* depthwise_conv2d_body(python::Arguments& arguments) {
         dilations, data_format, site);
   });
 }
-constexpr python::Function depthwise_conv2d = {"depthwise_conv2d", depthwise_conv2d_parameters,
+constexpr python::Function depthwise_conv2d_function =
+    {"depthwise_conv2d", depthwise_conv2d_parameters,
     "conv2d with a group for each input channel: groups is c, and filter is [o, 1, kh,\n"
     "kw]. On a mesh the channels may be sharded where o is c."
     , depthwise_conv2d_body};
@@ -93,7 +94,7 @@ PyObject* conv3d_body(python::Arguments& arguments) {
         data_format, site);
   });
 }
-constexpr python::Function conv3d = {"conv3d", conv3d_parameters,
+constexpr python::Function conv3d_function = {"conv3d", conv3d_parameters,
     "As conv2d, for input [n, c, d, h, w] (or [n, d, h, w, c] for NDHWC) and filter [o, c\n"
     "/ groups, kd, kh, kw]."
     , conv3d_body};
@@ -126,7 +127,8 @@ PyObject* conv2d_transpose_body(python::Arguments& arguments) {
         padding_algorithm, groups, dilations, data_format, site);
   });
 }
-constexpr python::Function conv2d_transpose = {"conv2d_transpose", conv2d_transpose_parameters,
+constexpr python::Function conv2d_transpose_function =
+    {"conv2d_transpose", conv2d_transpose_parameters,
     "The transpose of conv2d as a linear map: x [n, c, h, w] (or [n, h, w, c] for NHWC)\n"
     "and filter [c, o / groups, kh, kw] give [n, o, ..] of (size - 1) * stride - padding\n"
     "before - padding after + dilation * (k - 1) + 1 in each space dim, plus\n"
@@ -164,7 +166,7 @@ PyObject* depthwise_conv2d_transpose_body(python::Arguments& arguments) {
         output_size, padding_algorithm, groups, dilations, data_format, site);
   });
 }
-constexpr python::Function depthwise_conv2d_transpose =
+constexpr python::Function depthwise_conv2d_transpose_function =
     {"depthwise_conv2d_transpose", depthwise_conv2d_transpose_parameters,
     "The same as conv2d_transpose, which has groups, too."
     , depthwise_conv2d_transpose_body};
@@ -197,7 +199,8 @@ PyObject* conv3d_transpose_body(python::Arguments& arguments) {
         padding_algorithm, groups, dilations, data_format, site);
   });
 }
-constexpr python::Function conv3d_transpose = {"conv3d_transpose", conv3d_transpose_parameters,
+constexpr python::Function conv3d_transpose_function =
+    {"conv3d_transpose", conv3d_transpose_parameters,
     "As conv2d_transpose, for x [n, c, d, h, w] (or [n, d, h, w, c] for NHWC) and filter\n"
     "[c, o / groups, kd, kh, kw]. data_format NCDHW is another name of NCHW, and NDHWC of\n"
     "NHWC."
@@ -235,7 +238,7 @@ PyObject* pool2d_body(python::Arguments& arguments) {
         pooling_type, global_pooling, adaptive, padding_algorithm, use_cudnn, site);
   });
 }
-constexpr python::Function pool2d = {"pool2d", pool2d_parameters,
+constexpr python::Function pool2d_function = {"pool2d", pool2d_parameters,
     "The largest element (pooling_type max, where NaN wins) or the mean (avg) of each\n"
     "window of x [n, c, h, w] (or [n, h, w, c] for NHWC); float dtypes. With adaptive the\n"
     "result has kernel_size outputs and their windows divide each dim; with\n"
@@ -278,7 +281,7 @@ PyObject* pool3d_body(python::Arguments& arguments) {
         pooling_type, global_pooling, adaptive, padding_algorithm, use_cudnn, site);
   });
 }
-constexpr python::Function pool3d = {"pool3d", pool3d_parameters,
+constexpr python::Function pool3d_function = {"pool3d", pool3d_parameters,
     "As pool2d, for x [n, c, d, h, w] (or [n, d, h, w, c] for NDHWC). use_cudnn is\n"
     "accepted for compatibility and has no effect."
     , pool3d_body};
@@ -303,7 +306,7 @@ PyObject* max_pool2d_with_index_body(python::Arguments& arguments) {
         site);
   });
 }
-constexpr python::Function max_pool2d_with_index =
+constexpr python::Function max_pool2d_with_index_function =
     {"max_pool2d_with_index", max_pool2d_with_index_parameters,
     "The largest element of each window of x [n, c, h, w], as pool2d with pooling_type\n"
     "max, and in mask (int32) its place in the image of that channel, counted row by row;\n"
@@ -330,7 +333,7 @@ PyObject* max_pool3d_with_index_body(python::Arguments& arguments) {
         site);
   });
 }
-constexpr python::Function max_pool3d_with_index =
+constexpr python::Function max_pool3d_with_index_function =
     {"max_pool3d_with_index", max_pool3d_with_index_parameters,
     "The largest element of each window of x [n, c, d, h, w], as pool3d with pooling_type\n"
     "max, and in mask (int32) its place in the image of that channel, counted row by row;\n"
@@ -338,16 +341,16 @@ constexpr python::Function max_pool3d_with_index =
     , max_pool3d_with_index_body};
 
 const python::Binding table[] = {
-    python::bind<conv2d, true>(),
-    python::bind<depthwise_conv2d, true>(),
-    python::bind<conv3d, true>(),
-    python::bind<conv2d_transpose, true>(),
-    python::bind<depthwise_conv2d_transpose, true>(),
-    python::bind<conv3d_transpose, true>(),
-    python::bind<pool2d, true>(),
-    python::bind<pool3d, true>(),
-    python::bind<max_pool2d_with_index, true>(),
-    python::bind<max_pool3d_with_index, true>(),
+    python::bind<conv2d_function, true>(),
+    python::bind<depthwise_conv2d_function, true>(),
+    python::bind<conv3d_function, true>(),
+    python::bind<conv2d_transpose_function, true>(),
+    python::bind<depthwise_conv2d_transpose_function, true>(),
+    python::bind<conv3d_transpose_function, true>(),
+    python::bind<pool2d_function, true>(),
+    python::bind<pool3d_function, true>(),
+    python::bind<max_pool2d_with_index_function, true>(),
+    python::bind<max_pool3d_with_index_function, true>(),
 };
 
 }  // namespace

@@ -14,17 +14,17 @@ constexpr python::Parameter full_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* full_body(python::Arguments& arguments) {
-  const IntArray shape = arguments.value<IntArray>(0);
-  const Scalar value = arguments.value<Scalar>(1);
-  const DType dtype = arguments.value<DType>(2, DType::float32);
-  const Device place = arguments.value<Device>(3, default_device());
+  const IntArray shape = arguments.::shard::value<IntArray>(0);
+  const Scalar value = arguments.::shard::value<Scalar>(1);
+  const DType dtype = arguments.::shard::value<DType>(2, DType::float32);
+  const Device place = arguments.::shard::value<Device>(3, default_device());
   const DistSpec* const layout = arguments.layout(4, 0);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::full(shape, value, layout, dtype, place)
         : shard::full(shape, value, dtype, place);
   });
 }
-constexpr python::Function full = {"full", full_parameters,
+constexpr python::Function full_function = {"full", full_parameters,
     "A tensor with every element value, of any dtype; a negative dim is an out_of_range\n"
     "error."
     , full_body};
@@ -35,10 +35,10 @@ constexpr python::Parameter full_like_parameters[] = {
 };
 PyObject* full_like_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const Scalar value = arguments.value<Scalar>(1);
+  const Scalar value = arguments.::shard::value<Scalar>(1);
   return arguments.call([&]() -> decltype(auto) { return shard::full_like(x, value); });
 }
-constexpr python::Function full_like = {"full_like", full_like_parameters,
+constexpr python::Function full_like_function = {"full_like", full_like_parameters,
     "A tensor of the shape, dtype and device of x with every element value."
     , full_like_body};
 
@@ -58,7 +58,7 @@ PyObject* zeros_body(python::Arguments& arguments) {
         : shard::zeros(shape, dtype, place);
   });
 }
-constexpr python::Function zeros = {"zeros", zeros_parameters,
+constexpr python::Function zeros_function = {"zeros", zeros_parameters,
     "A tensor with every element 0, of any dtype; a negative dim is an out_of_range\n"
     "error."
     , zeros_body};
@@ -79,7 +79,7 @@ PyObject* ones_body(python::Arguments& arguments) {
         : shard::ones(shape, dtype, place);
   });
 }
-constexpr python::Function ones = {"ones", ones_parameters,
+constexpr python::Function ones_function = {"ones", ones_parameters,
     "A tensor with every element 1, of any dtype; a negative dim is an out_of_range\n"
     "error."
     , ones_body};
@@ -104,7 +104,7 @@ PyObject* arange_body(python::Arguments& arguments) {
         : shard::arange(start, end, step, dtype, place);
   });
 }
-constexpr python::Function arange = {"arange", arange_parameters,
+constexpr python::Function arange_function = {"arange", arange_parameters,
     "start, start + step, ... up to before end, as one dim; every dtype but bool, and a\n"
     "step of 0 is an invalid_argument error."
     , arange_body};
@@ -129,7 +129,7 @@ PyObject* linspace_body(python::Arguments& arguments) {
         : shard::linspace(start, stop, number, dtype, place);
   });
 }
-constexpr python::Function linspace = {"linspace", linspace_parameters,
+constexpr python::Function linspace_function = {"linspace", linspace_parameters,
     "`number` numbers at equal distances from start to stop, both included, as one dim;\n"
     "of one the start. Computed in float64 and converted as by cast. Every dtype but\n"
     "bool; a number below 1 is an invalid_argument error."
@@ -157,7 +157,7 @@ PyObject* logspace_body(python::Arguments& arguments) {
         : shard::logspace(start, stop, num, base, dtype, place);
   });
 }
-constexpr python::Function logspace = {"logspace", logspace_parameters,
+constexpr python::Function logspace_function = {"logspace", logspace_parameters,
     "base to the powers that linspace returns: `num` numbers from base^start to\n"
     "base^stop. Computed in float64 and converted as by cast. Every dtype but bool; a num\n"
     "below 1 is an invalid_argument error."
@@ -181,7 +181,7 @@ PyObject* eye_body(python::Arguments& arguments) {
         : shard::eye(num_rows, num_columns, dtype, place);
   });
 }
-constexpr python::Function eye = {"eye", eye_parameters,
+constexpr python::Function eye_function = {"eye", eye_parameters,
     "A matrix of any dtype with 1 on its diagonal and 0 elsewhere; num_columns of -1 are\n"
     "as many as num_rows, and other negative sizes are out_of_range errors."
     , eye_body};
@@ -202,21 +202,21 @@ PyObject* empty_body(python::Arguments& arguments) {
         : shard::empty(shape, dtype, place);
   });
 }
-constexpr python::Function empty = {"empty", empty_parameters,
+constexpr python::Function empty_function = {"empty", empty_parameters,
     "A tensor whose elements are not set, of any dtype; a negative dim is an out_of_range\n"
     "error."
     , empty_body};
 
 const python::Binding table[] = {
-    python::bind<full, false>(),
-    python::bind<full_like, true>(),
-    python::bind<zeros, false>(),
-    python::bind<ones, false>(),
-    python::bind<arange, false>(),
-    python::bind<linspace, false>(),
-    python::bind<logspace, false>(),
-    python::bind<eye, false>(),
-    python::bind<empty, false>(),
+    python::bind<full_function, false>(),
+    python::bind<full_like_function, true>(),
+    python::bind<zeros_function, false>(),
+    python::bind<ones_function, false>(),
+    python::bind<arange_function, false>(),
+    python::bind<linspace_function, false>(),
+    python::bind<logspace_function, false>(),
+    python::bind<eye_function, false>(),
+    python::bind<empty_function, false>(),
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ PyObject* nonzero_body(python::Arguments& arguments) {
   const Tensor& condition = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::nonzero(condition); });
 }
-constexpr python::Function nonzero = {"nonzero", nonzero_parameters,
+constexpr python::Function nonzero_function = {"nonzero", nonzero_parameters,
     "The indices of the elements of condition that are not zero (NaN is not), in\n"
     "row-major order: [count, dims of condition] in int64. Its shape is known when the\n"
     "call returns, on every rank of the world."
@@ -30,7 +30,7 @@ PyObject* masked_select_body(python::Arguments& arguments) {
     return shard::masked_select(x, mask, site);
   });
 }
-constexpr python::Function masked_select = {"masked_select", masked_select_parameters,
+constexpr python::Function masked_select_function = {"masked_select", masked_select_parameters,
     "The elements of x where mask (bool, of the same shape) is true, in row-major order:\n"
     "[count]. Its shape is known when the call returns, on every rank of the world."
     , masked_select_body};
@@ -52,7 +52,7 @@ PyObject* unique_body(python::Arguments& arguments) {
     return shard::unique(x, return_index, return_inverse, return_counts, dtype);
   });
 }
-constexpr python::Function unique = {"unique", unique_parameters,
+constexpr python::Function unique_function = {"unique", unique_parameters,
     "The different elements of x in rising order: [count]; NaNs are equal and come last.\n"
     "Where asked for: indices, the row-major index of the first element with each value;\n"
     "inverse [size of x], the place of each element in out; counts, how many elements\n"
@@ -76,7 +76,7 @@ PyObject* unique_consecutive_body(python::Arguments& arguments) {
     return shard::unique_consecutive(x, return_inverse, return_counts, axis, dtype);
   });
 }
-constexpr python::Function unique_consecutive =
+constexpr python::Function unique_consecutive_function =
     {"unique_consecutive", unique_consecutive_parameters,
     "x without the slices along axis that equal the one before them, or without axis the\n"
     "elements of x in row-major order, [count], without those that equal the one before\n"
@@ -101,7 +101,7 @@ PyObject* unique_consecutive_rows_body(python::Arguments& arguments) {
     return shard::unique_consecutive_rows(x, return_inverse, return_counts, dtype);
   });
 }
-constexpr python::Function unique_consecutive_rows =
+constexpr python::Function unique_consecutive_rows_function =
     {"unique_consecutive_rows", unique_consecutive_rows_parameters,
     "unique_consecutive along axis 0: the rows of x [n, ...] that differ from the row\n"
     "before them."
@@ -118,7 +118,7 @@ PyObject* bincount_body(python::Arguments& arguments) {
   const Scalar minlength = arguments.value<Scalar>(2, 0);
   return arguments.call([&]() -> decltype(auto) { return shard::bincount(x, weights, minlength); });
 }
-constexpr python::Function bincount = {"bincount", bincount_parameters,
+constexpr python::Function bincount_function = {"bincount", bincount_parameters,
     "How often each number from 0 to the largest is in x (int32 or int64, [n]), as int64\n"
     "[the largest + 1], or zeros up to minlength where that is longer. With weights [n]\n"
     "(float32, float64, int32 or int64) the sums of the weights of each number, added up\n"
@@ -127,12 +127,12 @@ constexpr python::Function bincount = {"bincount", bincount_parameters,
     , bincount_body};
 
 const python::Binding table[] = {
-    python::bind<nonzero, true>(),
-    python::bind<masked_select, true>(),
-    python::bind<unique, true>(),
-    python::bind<unique_consecutive, true>(),
-    python::bind<unique_consecutive_rows, true>(),
-    python::bind<bincount, true>(),
+    python::bind<nonzero_function, true>(),
+    python::bind<masked_select_function, true>(),
+    python::bind<unique_function, true>(),
+    python::bind<unique_consecutive_function, true>(),
+    python::bind<unique_consecutive_rows_function, true>(),
+    python::bind<bincount_function, true>(),
 };
 
 }  // namespace

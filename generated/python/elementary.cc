@@ -13,7 +13,7 @@ PyObject* erf_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erf(x, site); });
 }
-constexpr python::Function erf = {"erf", erf_parameters,
+constexpr python::Function erf_function = {"erf", erf_parameters,
     "The error function of x, element by element, for float dtypes."
     , erf_body};
 
@@ -24,7 +24,7 @@ PyObject* erf__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erf_(x, site); });
 }
-constexpr python::Function erf_ = {"erf_", erf__parameters,
+constexpr python::Function erf__function = {"erf_", erf__parameters,
     "In place. The error function of x, element by element, for float dtypes."
     , erf__body};
 
@@ -35,7 +35,7 @@ PyObject* expm1_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::expm1(x, site); });
 }
-constexpr python::Function expm1 = {"expm1", expm1_parameters,
+constexpr python::Function expm1_function = {"expm1", expm1_parameters,
     "exp(x) - 1 without its cancellation near 0, element by element, for float dtypes."
     , expm1_body};
 
@@ -46,7 +46,7 @@ PyObject* expm1__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::expm1_(x, site); });
 }
-constexpr python::Function expm1_ = {"expm1_", expm1__parameters,
+constexpr python::Function expm1__function = {"expm1_", expm1__parameters,
     "In place. exp(x) - 1 without its cancellation near 0, element by element, for float\n"
     "dtypes."
     , expm1__body};
@@ -58,7 +58,7 @@ PyObject* log1p_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log1p(x, site); });
 }
-constexpr python::Function log1p = {"log1p", log1p_parameters,
+constexpr python::Function log1p_function = {"log1p", log1p_parameters,
     "log(1 + x) without its rounding near 0, element by element, for float dtypes. Not\n"
     "declared monotone in max, as log."
     , log1p_body};
@@ -70,7 +70,7 @@ PyObject* log1p__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log1p_(x, site); });
 }
-constexpr python::Function log1p_ = {"log1p_", log1p__parameters,
+constexpr python::Function log1p__function = {"log1p_", log1p__parameters,
     "In place. log(1 + x) without its rounding near 0, element by element, for float\n"
     "dtypes. Not declared monotone in max, as log."
     , log1p__body};
@@ -82,7 +82,7 @@ PyObject* log2_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log2(x, site); });
 }
-constexpr python::Function log2 = {"log2", log2_parameters,
+constexpr python::Function log2_function = {"log2", log2_parameters,
     "The logarithm of x to base 2, element by element, for float dtypes. Not declared\n"
     "monotone in max, as log."
     , log2_body};
@@ -94,7 +94,7 @@ PyObject* log2__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log2_(x, site); });
 }
-constexpr python::Function log2_ = {"log2_", log2__parameters,
+constexpr python::Function log2__function = {"log2_", log2__parameters,
     "In place. The logarithm of x to base 2, element by element, for float dtypes. Not\n"
     "declared monotone in max, as log."
     , log2__body};
@@ -106,7 +106,7 @@ PyObject* log10_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log10(x, site); });
 }
-constexpr python::Function log10 = {"log10", log10_parameters,
+constexpr python::Function log10_function = {"log10", log10_parameters,
     "The logarithm of x to base 10, element by element, for float dtypes. Not declared\n"
     "monotone in max, as log."
     , log10_body};
@@ -118,7 +118,7 @@ PyObject* log10__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log10_(x, site); });
 }
-constexpr python::Function log10_ = {"log10_", log10__parameters,
+constexpr python::Function log10__function = {"log10_", log10__parameters,
     "In place. The logarithm of x to base 10, element by element, for float dtypes. Not\n"
     "declared monotone in max, as log."
     , log10__body};
@@ -130,7 +130,7 @@ PyObject* tan_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tan(x, site); });
 }
-constexpr python::Function tan = {"tan", tan_parameters,
+constexpr python::Function tan_function = {"tan", tan_parameters,
     "The tangent of x in radians, element by element, for float dtypes."
     , tan_body};
 
@@ -141,7 +141,7 @@ PyObject* tan__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tan_(x, site); });
 }
-constexpr python::Function tan_ = {"tan_", tan__parameters,
+constexpr python::Function tan__function = {"tan_", tan__parameters,
     "In place. The tangent of x in radians, element by element, for float dtypes."
     , tan__body};
 
@@ -152,7 +152,7 @@ PyObject* asin_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asin(x, site); });
 }
-constexpr python::Function asin = {"asin", asin_parameters,
+constexpr python::Function asin_function = {"asin", asin_parameters,
     "The inverse sine of x, in radians from -pi / 2 to pi / 2, element by element, for\n"
     "float dtypes; NaN outside of [-1, 1]."
     , asin_body};
@@ -164,7 +164,7 @@ PyObject* asin__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asin_(x, site); });
 }
-constexpr python::Function asin_ = {"asin_", asin__parameters,
+constexpr python::Function asin__function = {"asin_", asin__parameters,
     "In place. The inverse sine of x, in radians from -pi / 2 to pi / 2, element by\n"
     "element, for float dtypes; NaN outside of [-1, 1]."
     , asin__body};
@@ -176,7 +176,7 @@ PyObject* acos_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acos(x, site); });
 }
-constexpr python::Function acos = {"acos", acos_parameters,
+constexpr python::Function acos_function = {"acos", acos_parameters,
     "The inverse cosine of x, in radians from 0 to pi, element by element, for float\n"
     "dtypes; NaN outside of [-1, 1]."
     , acos_body};
@@ -188,7 +188,7 @@ PyObject* acos__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acos_(x, site); });
 }
-constexpr python::Function acos_ = {"acos_", acos__parameters,
+constexpr python::Function acos__function = {"acos_", acos__parameters,
     "In place. The inverse cosine of x, in radians from 0 to pi, element by element, for\n"
     "float dtypes; NaN outside of [-1, 1]."
     , acos__body};
@@ -200,7 +200,7 @@ PyObject* atan_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atan(x, site); });
 }
-constexpr python::Function atan = {"atan", atan_parameters,
+constexpr python::Function atan_function = {"atan", atan_parameters,
     "The inverse tangent of x, in radians from -pi / 2 to pi / 2, element by element, for\n"
     "float dtypes."
     , atan_body};
@@ -212,7 +212,7 @@ PyObject* atan__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atan_(x, site); });
 }
-constexpr python::Function atan_ = {"atan_", atan__parameters,
+constexpr python::Function atan__function = {"atan_", atan__parameters,
     "In place. The inverse tangent of x, in radians from -pi / 2 to pi / 2, element by\n"
     "element, for float dtypes."
     , atan__body};
@@ -224,7 +224,7 @@ PyObject* sinh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sinh(x, site); });
 }
-constexpr python::Function sinh = {"sinh", sinh_parameters,
+constexpr python::Function sinh_function = {"sinh", sinh_parameters,
     "The hyperbolic sine of x, element by element, for float dtypes."
     , sinh_body};
 
@@ -235,7 +235,7 @@ PyObject* sinh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sinh_(x, site); });
 }
-constexpr python::Function sinh_ = {"sinh_", sinh__parameters,
+constexpr python::Function sinh__function = {"sinh_", sinh__parameters,
     "In place. The hyperbolic sine of x, element by element, for float dtypes."
     , sinh__body};
 
@@ -246,7 +246,7 @@ PyObject* cosh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cosh(x, site); });
 }
-constexpr python::Function cosh = {"cosh", cosh_parameters,
+constexpr python::Function cosh_function = {"cosh", cosh_parameters,
     "The hyperbolic cosine of x, element by element, for float dtypes."
     , cosh_body};
 
@@ -257,7 +257,7 @@ PyObject* cosh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cosh_(x, site); });
 }
-constexpr python::Function cosh_ = {"cosh_", cosh__parameters,
+constexpr python::Function cosh__function = {"cosh_", cosh__parameters,
     "In place. The hyperbolic cosine of x, element by element, for float dtypes."
     , cosh__body};
 
@@ -268,7 +268,7 @@ PyObject* asinh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asinh(x, site); });
 }
-constexpr python::Function asinh = {"asinh", asinh_parameters,
+constexpr python::Function asinh_function = {"asinh", asinh_parameters,
     "The inverse hyperbolic sine of x, element by element, for float dtypes."
     , asinh_body};
 
@@ -279,7 +279,7 @@ PyObject* asinh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asinh_(x, site); });
 }
-constexpr python::Function asinh_ = {"asinh_", asinh__parameters,
+constexpr python::Function asinh__function = {"asinh_", asinh__parameters,
     "In place. The inverse hyperbolic sine of x, element by element, for float dtypes."
     , asinh__body};
 
@@ -290,7 +290,7 @@ PyObject* acosh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acosh(x, site); });
 }
-constexpr python::Function acosh = {"acosh", acosh_parameters,
+constexpr python::Function acosh_function = {"acosh", acosh_parameters,
     "The inverse hyperbolic cosine of x, element by element, for float dtypes; NaN below\n"
     "1."
     , acosh_body};
@@ -302,7 +302,7 @@ PyObject* acosh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acosh_(x, site); });
 }
-constexpr python::Function acosh_ = {"acosh_", acosh__parameters,
+constexpr python::Function acosh__function = {"acosh_", acosh__parameters,
     "In place. The inverse hyperbolic cosine of x, element by element, for float dtypes;\n"
     "NaN below 1."
     , acosh__body};
@@ -314,7 +314,7 @@ PyObject* atanh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atanh(x, site); });
 }
-constexpr python::Function atanh = {"atanh", atanh_parameters,
+constexpr python::Function atanh_function = {"atanh", atanh_parameters,
     "The inverse hyperbolic tangent of x, element by element, for float dtypes; NaN\n"
     "outside of [-1, 1]."
     , atanh_body};
@@ -326,7 +326,7 @@ PyObject* atanh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atanh_(x, site); });
 }
-constexpr python::Function atanh_ = {"atanh_", atanh__parameters,
+constexpr python::Function atanh__function = {"atanh_", atanh__parameters,
     "In place. The inverse hyperbolic tangent of x, element by element, for float dtypes;\n"
     "NaN outside of [-1, 1]."
     , atanh__body};
@@ -340,7 +340,7 @@ PyObject* reciprocal_body(python::Arguments& arguments) {
     return shard::reciprocal(x, site);
   });
 }
-constexpr python::Function reciprocal = {"reciprocal", reciprocal_parameters,
+constexpr python::Function reciprocal_function = {"reciprocal", reciprocal_parameters,
     "1 / x, element by element, for float dtypes."
     , reciprocal_body};
 
@@ -353,7 +353,7 @@ PyObject* reciprocal__body(python::Arguments& arguments) {
     return shard::reciprocal_(x, site);
   });
 }
-constexpr python::Function reciprocal_ = {"reciprocal_", reciprocal__parameters,
+constexpr python::Function reciprocal__function = {"reciprocal_", reciprocal__parameters,
     "In place. 1 / x, element by element, for float dtypes."
     , reciprocal__body};
 
@@ -368,7 +368,7 @@ PyObject* logit_body(python::Arguments& arguments) {
     return shard::logit(x, eps, site);
   });
 }
-constexpr python::Function logit = {"logit", logit_parameters,
+constexpr python::Function logit_function = {"logit", logit_parameters,
     "log(x / (1 - x)), with x clamped to [eps, 1 - eps] first, element by element, for\n"
     "float dtypes; with an eps of 0 NaN outside of [0, 1]."
     , logit_body};
@@ -384,7 +384,7 @@ PyObject* logit__body(python::Arguments& arguments) {
     return shard::logit_(x, eps, site);
   });
 }
-constexpr python::Function logit_ = {"logit_", logit__parameters,
+constexpr python::Function logit__function = {"logit_", logit__parameters,
     "In place. log(x / (1 - x)), with x clamped to [eps, 1 - eps] first, element by\n"
     "element, for float dtypes; with an eps of 0 NaN outside of [0, 1]."
     , logit__body};
@@ -396,7 +396,7 @@ PyObject* floor_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::floor(x, site); });
 }
-constexpr python::Function floor = {"floor", floor_parameters,
+constexpr python::Function floor_function = {"floor", floor_parameters,
     "x rounded down to a whole number, element by element, for float dtypes."
     , floor_body};
 
@@ -407,7 +407,7 @@ PyObject* floor__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::floor_(x, site); });
 }
-constexpr python::Function floor_ = {"floor_", floor__parameters,
+constexpr python::Function floor__function = {"floor_", floor__parameters,
     "In place. x rounded down to a whole number, element by element, for float dtypes."
     , floor__body};
 
@@ -418,7 +418,7 @@ PyObject* ceil_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::ceil(x, site); });
 }
-constexpr python::Function ceil = {"ceil", ceil_parameters,
+constexpr python::Function ceil_function = {"ceil", ceil_parameters,
     "x rounded up to a whole number, element by element, for float dtypes."
     , ceil_body};
 
@@ -429,7 +429,7 @@ PyObject* ceil__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::ceil_(x, site); });
 }
-constexpr python::Function ceil_ = {"ceil_", ceil__parameters,
+constexpr python::Function ceil__function = {"ceil_", ceil__parameters,
     "In place. x rounded up to a whole number, element by element, for float dtypes."
     , ceil__body};
 
@@ -440,7 +440,7 @@ PyObject* round_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::round(x, site); });
 }
-constexpr python::Function round = {"round", round_parameters,
+constexpr python::Function round_function = {"round", round_parameters,
     "x rounded to the nearest whole number, and to the even one where it is halfway\n"
     "between two, element by element, for float dtypes."
     , round_body};
@@ -452,7 +452,7 @@ PyObject* round__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::round_(x, site); });
 }
-constexpr python::Function round_ = {"round_", round__parameters,
+constexpr python::Function round__function = {"round_", round__parameters,
     "In place. x rounded to the nearest whole number, and to the even one where it is\n"
     "halfway between two, element by element, for float dtypes."
     , round__body};
@@ -464,7 +464,7 @@ PyObject* trunc_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::trunc(input, site); });
 }
-constexpr python::Function trunc = {"trunc", trunc_parameters,
+constexpr python::Function trunc_function = {"trunc", trunc_parameters,
     "input rounded towards 0 to a whole number, element by element, for float dtypes."
     , trunc_body};
 
@@ -477,7 +477,7 @@ PyObject* trunc__body(python::Arguments& arguments) {
     return shard::trunc_(input, site);
   });
 }
-constexpr python::Function trunc_ = {"trunc_", trunc__parameters,
+constexpr python::Function trunc__function = {"trunc_", trunc__parameters,
     "In place. input rounded towards 0 to a whole number, element by element, for float\n"
     "dtypes."
     , trunc__body};
@@ -489,53 +489,53 @@ PyObject* sign_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sign(x, site); });
 }
-constexpr python::Function sign = {"sign", sign_parameters,
+constexpr python::Function sign_function = {"sign", sign_parameters,
     "-1, 0 or 1, as x is below, at or above 0; NaN for NaN, element by element, for float\n"
     "dtypes."
     , sign_body};
 
 const python::Binding table[] = {
-    python::bind<erf, true>(),
-    python::bind<erf_, true>(),
-    python::bind<expm1, true>(),
-    python::bind<expm1_, true>(),
-    python::bind<log1p, true>(),
-    python::bind<log1p_, true>(),
-    python::bind<log2, true>(),
-    python::bind<log2_, true>(),
-    python::bind<log10, true>(),
-    python::bind<log10_, true>(),
-    python::bind<tan, true>(),
-    python::bind<tan_, true>(),
-    python::bind<asin, true>(),
-    python::bind<asin_, true>(),
-    python::bind<acos, true>(),
-    python::bind<acos_, true>(),
-    python::bind<atan, true>(),
-    python::bind<atan_, true>(),
-    python::bind<sinh, true>(),
-    python::bind<sinh_, true>(),
-    python::bind<cosh, true>(),
-    python::bind<cosh_, true>(),
-    python::bind<asinh, true>(),
-    python::bind<asinh_, true>(),
-    python::bind<acosh, true>(),
-    python::bind<acosh_, true>(),
-    python::bind<atanh, true>(),
-    python::bind<atanh_, true>(),
-    python::bind<reciprocal, true>(),
-    python::bind<reciprocal_, true>(),
-    python::bind<logit, true>(),
-    python::bind<logit_, true>(),
-    python::bind<floor, true>(),
-    python::bind<floor_, true>(),
-    python::bind<ceil, true>(),
-    python::bind<ceil_, true>(),
-    python::bind<round, true>(),
-    python::bind<round_, true>(),
-    python::bind<trunc, true>(),
-    python::bind<trunc_, true>(),
-    python::bind<sign, true>(),
+    python::bind<erf_function, true>(),
+    python::bind<erf__function, true>(),
+    python::bind<expm1_function, true>(),
+    python::bind<expm1__function, true>(),
+    python::bind<log1p_function, true>(),
+    python::bind<log1p__function, true>(),
+    python::bind<log2_function, true>(),
+    python::bind<log2__function, true>(),
+    python::bind<log10_function, true>(),
+    python::bind<log10__function, true>(),
+    python::bind<tan_function, true>(),
+    python::bind<tan__function, true>(),
+    python::bind<asin_function, true>(),
+    python::bind<asin__function, true>(),
+    python::bind<acos_function, true>(),
+    python::bind<acos__function, true>(),
+    python::bind<atan_function, true>(),
+    python::bind<atan__function, true>(),
+    python::bind<sinh_function, true>(),
+    python::bind<sinh__function, true>(),
+    python::bind<cosh_function, true>(),
+    python::bind<cosh__function, true>(),
+    python::bind<asinh_function, true>(),
+    python::bind<asinh__function, true>(),
+    python::bind<acosh_function, true>(),
+    python::bind<acosh__function, true>(),
+    python::bind<atanh_function, true>(),
+    python::bind<atanh__function, true>(),
+    python::bind<reciprocal_function, true>(),
+    python::bind<reciprocal__function, true>(),
+    python::bind<logit_function, true>(),
+    python::bind<logit__function, true>(),
+    python::bind<floor_function, true>(),
+    python::bind<floor__function, true>(),
+    python::bind<ceil_function, true>(),
+    python::bind<ceil__function, true>(),
+    python::bind<round_function, true>(),
+    python::bind<round__function, true>(),
+    python::bind<trunc_function, true>(),
+    python::bind<trunc__function, true>(),
+    python::bind<sign_function, true>(),
 };
 
 }  // namespace

@@ -25,7 +25,7 @@ PyObject* fused_gemm_epilogue_body(python::Arguments& arguments) {
     return shard::fused_gemm_epilogue(x, y, bias, trans_x, trans_y, activation);
   });
 }
-constexpr python::Function fused_gemm_epilogue =
+constexpr python::Function fused_gemm_epilogue_function =
     {"fused_gemm_epilogue", fused_gemm_epilogue_parameters,
     "matmul of x and y, transposed with trans_x and trans_y, plus bias [n], then\n"
     "activation: none, relu or gelu (by tanh). One float dtype."
@@ -61,7 +61,7 @@ PyObject* fused_bias_act_body(python::Arguments& arguments) {
         quant_scale, quant_round_type, quant_max_bound, quant_min_bound);
   });
 }
-constexpr python::Function fused_bias_act = {"fused_bias_act", fused_bias_act_parameters,
+constexpr python::Function fused_bias_act_function = {"fused_bias_act", fused_bias_act_parameters,
     "x plus bias, then act_method: gelu, relu, silu (or swish), swiglu or geglu, the last\n"
     "two of which halve the last dim. Float dtypes. Quantisation (dequant_scales, shift,\n"
     "smooth, a quant_scale of 0 or more) is an invalid_argument error; compute_dtype,\n"
@@ -91,7 +91,8 @@ PyObject* fused_dropout_add_body(python::Arguments& arguments) {
     return shard::fused_dropout_add(x, y, seed_tensor, p, is_test, mode, seed, fix_seed);
   });
 }
-constexpr python::Function fused_dropout_add = {"fused_dropout_add", fused_dropout_add_parameters,
+constexpr python::Function fused_dropout_add_function =
+    {"fused_dropout_add", fused_dropout_add_parameters,
     "dropout of x, plus y, of one shape and float dtype."
     , fused_dropout_add_body};
 
@@ -104,7 +105,7 @@ PyObject* fused_softmax_mask_body(python::Arguments& arguments) {
   const Tensor& mask = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::fused_softmax_mask(x, mask); });
 }
-constexpr python::Function fused_softmax_mask =
+constexpr python::Function fused_softmax_mask_function =
     {"fused_softmax_mask", fused_softmax_mask_parameters,
     "softmax of x + mask along the last dim: x [n, heads, queries, keys] and mask [n, 1,\n"
     "queries, keys] of one float dtype."
@@ -119,7 +120,7 @@ PyObject* fused_softmax_mask_upper_triangle_body(python::Arguments& arguments) {
     return shard::fused_softmax_mask_upper_triangle(X);
   });
 }
-constexpr python::Function fused_softmax_mask_upper_triangle =
+constexpr python::Function fused_softmax_mask_upper_triangle_function =
     {"fused_softmax_mask_upper_triangle", fused_softmax_mask_upper_triangle_parameters,
     "softmax of X [n, heads, queries, keys] along the last dim, without the elements\n"
     "above the diagonal, which become 0. Float dtypes."
@@ -158,7 +159,7 @@ PyObject* fused_bias_residual_layernorm_body(python::Arguments& arguments) {
         quant_min_bound);
   });
 }
-constexpr python::Function fused_bias_residual_layernorm =
+constexpr python::Function fused_bias_residual_layernorm_function =
     {"fused_bias_residual_layernorm", fused_bias_residual_layernorm_parameters,
     "residual_out is x plus bias plus residual_alpha times residual, and out is the\n"
     "layer_norm of it. Float dtypes. Quantisation (a quant_scale above 0) is an\n"
@@ -166,12 +167,12 @@ constexpr python::Function fused_bias_residual_layernorm =
     , fused_bias_residual_layernorm_body};
 
 const python::Binding table[] = {
-    python::bind<fused_gemm_epilogue, true>(),
-    python::bind<fused_bias_act, true>(),
-    python::bind<fused_dropout_add, true>(),
-    python::bind<fused_softmax_mask, true>(),
-    python::bind<fused_softmax_mask_upper_triangle, true>(),
-    python::bind<fused_bias_residual_layernorm, true>(),
+    python::bind<fused_gemm_epilogue_function, true>(),
+    python::bind<fused_bias_act_function, true>(),
+    python::bind<fused_dropout_add_function, true>(),
+    python::bind<fused_softmax_mask_function, true>(),
+    python::bind<fused_softmax_mask_upper_triangle_function, true>(),
+    python::bind<fused_bias_residual_layernorm_function, true>(),
 };
 
 }  // namespace

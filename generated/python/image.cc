@@ -38,7 +38,7 @@ PyObject* linear_interp_body(python::Arguments& arguments) {
         out_w, scale, interp_method, align_corners, align_mode, site);
   });
 }
-constexpr python::Function linear_interp = {"linear_interp", linear_interp_parameters,
+constexpr python::Function linear_interp_function = {"linear_interp", linear_interp_parameters,
     "Lines x [n, c, w] (or [n, w, c] where data_format ends with C) with another number\n"
     "of places. interp_method and the other attributes are as in bilinear_interp."
     , linear_interp_body};
@@ -75,7 +75,8 @@ PyObject* bilinear_interp_body(python::Arguments& arguments) {
         out_w, scale, interp_method, align_corners, align_mode, site);
   });
 }
-constexpr python::Function bilinear_interp = {"bilinear_interp", bilinear_interp_parameters,
+constexpr python::Function bilinear_interp_function =
+    {"bilinear_interp", bilinear_interp_parameters,
     "Images x [n, c, h, w] (or [n, h, w, c] where data_format ends with C) of another\n"
     "size. interp_method says how: nearest takes one element, (bi, tri)linear the two\n"
     "around the place in each space dim, and bicubic four, with a = -0.75. The result has\n"
@@ -121,7 +122,8 @@ PyObject* trilinear_interp_body(python::Arguments& arguments) {
         out_h, out_w, scale, interp_method, align_corners, align_mode, site);
   });
 }
-constexpr python::Function trilinear_interp = {"trilinear_interp", trilinear_interp_parameters,
+constexpr python::Function trilinear_interp_function =
+    {"trilinear_interp", trilinear_interp_parameters,
     "Volumes x [n, c, d, h, w] (or [n, d, h, w, c] where data_format ends with C) of\n"
     "another size. interp_method and the other attributes are as in bilinear_interp."
     , trilinear_interp_body};
@@ -158,7 +160,7 @@ PyObject* bicubic_interp_body(python::Arguments& arguments) {
         out_w, scale, interp_method, align_corners, align_mode, site);
   });
 }
-constexpr python::Function bicubic_interp = {"bicubic_interp", bicubic_interp_parameters,
+constexpr python::Function bicubic_interp_function = {"bicubic_interp", bicubic_interp_parameters,
     "Images x [n, c, h, w] (or [n, h, w, c] where data_format ends with C) of another\n"
     "size. interp_method and the other attributes are as in bilinear_interp."
     , bicubic_interp_body};
@@ -195,18 +197,18 @@ PyObject* nearest_interp_body(python::Arguments& arguments) {
         out_w, scale, interp_method, align_corners, align_mode, site);
   });
 }
-constexpr python::Function nearest_interp = {"nearest_interp", nearest_interp_parameters,
+constexpr python::Function nearest_interp_function = {"nearest_interp", nearest_interp_parameters,
     "Lines, images or volumes x [n, c, space..] (or [n, space.., c] where data_format\n"
     "ends with C) of another size. interp_method is nearest by default; the attributes\n"
     "are as in bilinear_interp."
     , nearest_interp_body};
 
 const python::Binding table[] = {
-    python::bind<linear_interp, true>(),
-    python::bind<bilinear_interp, true>(),
-    python::bind<trilinear_interp, true>(),
-    python::bind<bicubic_interp, true>(),
-    python::bind<nearest_interp, true>(),
+    python::bind<linear_interp_function, true>(),
+    python::bind<bilinear_interp_function, true>(),
+    python::bind<trilinear_interp_function, true>(),
+    python::bind<bicubic_interp_function, true>(),
+    python::bind<nearest_interp_function, true>(),
 };
 
 }  // namespace

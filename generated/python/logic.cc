@@ -15,7 +15,7 @@ PyObject* equal_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::equal(x, y); });
 }
-constexpr python::Function equal = {"equal", equal_parameters,
+constexpr python::Function equal_function = {"equal", equal_parameters,
     "Whether x == y, element by element, as bool, for every dtype; NaN equals nothing.\n"
     "The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -30,7 +30,7 @@ PyObject* equal__body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::equal_(x, y, site); });
 }
-constexpr python::Function equal_ = {"equal_", equal__parameters,
+constexpr python::Function equal__function = {"equal_", equal__parameters,
     "In place. Whether x == y, element by element, as bool, for every dtype; NaN equals\n"
     "nothing. The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -45,7 +45,7 @@ PyObject* not_equal_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::not_equal(x, y); });
 }
-constexpr python::Function not_equal = {"not_equal", not_equal_parameters,
+constexpr python::Function not_equal_function = {"not_equal", not_equal_parameters,
     "Whether x != y, element by element, as bool, for every dtype; NaN differs from\n"
     "everything. The shapes broadcast against each other and both dtypes must be equal\n"
     "(else shape_mismatch or dtype_mismatch)."
@@ -62,7 +62,7 @@ PyObject* not_equal__body(python::Arguments& arguments) {
     return shard::not_equal_(x, y, site);
   });
 }
-constexpr python::Function not_equal_ = {"not_equal_", not_equal__parameters,
+constexpr python::Function not_equal__function = {"not_equal_", not_equal__parameters,
     "In place. Whether x != y, element by element, as bool, for every dtype; NaN differs\n"
     "from everything. The shapes broadcast against each other and both dtypes must be\n"
     "equal (else shape_mismatch or dtype_mismatch)."
@@ -77,7 +77,7 @@ PyObject* less_than_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::less_than(x, y); });
 }
-constexpr python::Function less_than = {"less_than", less_than_parameters,
+constexpr python::Function less_than_function = {"less_than", less_than_parameters,
     "Whether x < y, element by element, as bool, for every dtype; NaN is less than\n"
     "nothing. The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -94,7 +94,7 @@ PyObject* less_than__body(python::Arguments& arguments) {
     return shard::less_than_(x, y, site);
   });
 }
-constexpr python::Function less_than_ = {"less_than_", less_than__parameters,
+constexpr python::Function less_than__function = {"less_than_", less_than__parameters,
     "In place. Whether x < y, element by element, as bool, for every dtype; NaN is less\n"
     "than nothing. The shapes broadcast against each other and both dtypes must be equal\n"
     "(else shape_mismatch or dtype_mismatch)."
@@ -109,7 +109,7 @@ PyObject* less_equal_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::less_equal(x, y); });
 }
-constexpr python::Function less_equal = {"less_equal", less_equal_parameters,
+constexpr python::Function less_equal_function = {"less_equal", less_equal_parameters,
     "Whether x <= y, element by element, as bool, for every dtype; false beside NaN. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -126,7 +126,7 @@ PyObject* less_equal__body(python::Arguments& arguments) {
     return shard::less_equal_(x, y, site);
   });
 }
-constexpr python::Function less_equal_ = {"less_equal_", less_equal__parameters,
+constexpr python::Function less_equal__function = {"less_equal_", less_equal__parameters,
     "In place. Whether x <= y, element by element, as bool, for every dtype; false beside\n"
     "NaN. The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -141,7 +141,7 @@ PyObject* greater_than_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::greater_than(x, y); });
 }
-constexpr python::Function greater_than = {"greater_than", greater_than_parameters,
+constexpr python::Function greater_than_function = {"greater_than", greater_than_parameters,
     "Whether x > y, element by element, as bool, for every dtype; NaN is greater than\n"
     "nothing. The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -158,7 +158,7 @@ PyObject* greater_than__body(python::Arguments& arguments) {
     return shard::greater_than_(x, y, site);
   });
 }
-constexpr python::Function greater_than_ = {"greater_than_", greater_than__parameters,
+constexpr python::Function greater_than__function = {"greater_than_", greater_than__parameters,
     "In place. Whether x > y, element by element, as bool, for every dtype; NaN is\n"
     "greater than nothing. The shapes broadcast against each other and both dtypes must\n"
     "be equal (else shape_mismatch or dtype_mismatch)."
@@ -173,7 +173,7 @@ PyObject* greater_equal_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::greater_equal(x, y); });
 }
-constexpr python::Function greater_equal = {"greater_equal", greater_equal_parameters,
+constexpr python::Function greater_equal_function = {"greater_equal", greater_equal_parameters,
     "Whether x >= y, element by element, as bool, for every dtype; false beside NaN. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -190,7 +190,7 @@ PyObject* greater_equal__body(python::Arguments& arguments) {
     return shard::greater_equal_(x, y, site);
   });
 }
-constexpr python::Function greater_equal_ = {"greater_equal_", greater_equal__parameters,
+constexpr python::Function greater_equal__function = {"greater_equal_", greater_equal__parameters,
     "In place. Whether x >= y, element by element, as bool, for every dtype; false beside\n"
     "NaN. The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -205,7 +205,7 @@ PyObject* bitwise_and_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::bitwise_and(x, y); });
 }
-constexpr python::Function bitwise_and = {"bitwise_and", bitwise_and_parameters,
+constexpr python::Function bitwise_and_function = {"bitwise_and", bitwise_and_parameters,
     "x & y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast against\n"
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
     , bitwise_and_body};
@@ -221,7 +221,7 @@ PyObject* bitwise_and__body(python::Arguments& arguments) {
     return shard::bitwise_and_(x, y, site);
   });
 }
-constexpr python::Function bitwise_and_ = {"bitwise_and_", bitwise_and__parameters,
+constexpr python::Function bitwise_and__function = {"bitwise_and_", bitwise_and__parameters,
     "In place. x & y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -236,7 +236,7 @@ PyObject* bitwise_or_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::bitwise_or(x, y); });
 }
-constexpr python::Function bitwise_or = {"bitwise_or", bitwise_or_parameters,
+constexpr python::Function bitwise_or_function = {"bitwise_or", bitwise_or_parameters,
     "x | y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast against\n"
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
     , bitwise_or_body};
@@ -252,7 +252,7 @@ PyObject* bitwise_or__body(python::Arguments& arguments) {
     return shard::bitwise_or_(x, y, site);
   });
 }
-constexpr python::Function bitwise_or_ = {"bitwise_or_", bitwise_or__parameters,
+constexpr python::Function bitwise_or__function = {"bitwise_or_", bitwise_or__parameters,
     "In place. x | y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -267,7 +267,7 @@ PyObject* bitwise_xor_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::bitwise_xor(x, y); });
 }
-constexpr python::Function bitwise_xor = {"bitwise_xor", bitwise_xor_parameters,
+constexpr python::Function bitwise_xor_function = {"bitwise_xor", bitwise_xor_parameters,
     "x ^ y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast against\n"
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
     , bitwise_xor_body};
@@ -283,7 +283,7 @@ PyObject* bitwise_xor__body(python::Arguments& arguments) {
     return shard::bitwise_xor_(x, y, site);
   });
 }
-constexpr python::Function bitwise_xor_ = {"bitwise_xor_", bitwise_xor__parameters,
+constexpr python::Function bitwise_xor__function = {"bitwise_xor_", bitwise_xor__parameters,
     "In place. x ^ y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -296,7 +296,7 @@ PyObject* bitwise_not_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::bitwise_not(x); });
 }
-constexpr python::Function bitwise_not = {"bitwise_not", bitwise_not_parameters,
+constexpr python::Function bitwise_not_function = {"bitwise_not", bitwise_not_parameters,
     "All bits of x turned over, for int32, int64 and uint8; of a bool the truth value."
     , bitwise_not_body};
 
@@ -309,7 +309,7 @@ PyObject* bitwise_not__body(python::Arguments& arguments) {
     return shard::bitwise_not_(x, site);
   });
 }
-constexpr python::Function bitwise_not_ = {"bitwise_not_", bitwise_not__parameters,
+constexpr python::Function bitwise_not__function = {"bitwise_not_", bitwise_not__parameters,
     "In place. All bits of x turned over, for int32, int64 and uint8; of a bool the truth\n"
     "value."
     , bitwise_not__body};
@@ -323,7 +323,7 @@ PyObject* logical_and_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::logical_and(x, y); });
 }
-constexpr python::Function logical_and = {"logical_and", logical_and_parameters,
+constexpr python::Function logical_and_function = {"logical_and", logical_and_parameters,
     "The and of x and y as truth values, element by element, as bool, for every dtype;\n"
     "anything but 0 is true. The shapes broadcast against each other and both dtypes must\n"
     "be equal (else shape_mismatch or dtype_mismatch)."
@@ -340,7 +340,7 @@ PyObject* logical_and__body(python::Arguments& arguments) {
     return shard::logical_and_(x, y, site);
   });
 }
-constexpr python::Function logical_and_ = {"logical_and_", logical_and__parameters,
+constexpr python::Function logical_and__function = {"logical_and_", logical_and__parameters,
     "In place. The and of x and y as truth values, element by element, as bool, for every\n"
     "dtype; anything but 0 is true. The shapes broadcast against each other and both\n"
     "dtypes must be equal (else shape_mismatch or dtype_mismatch)."
@@ -355,7 +355,7 @@ PyObject* logical_or_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::logical_or(x, y); });
 }
-constexpr python::Function logical_or = {"logical_or", logical_or_parameters,
+constexpr python::Function logical_or_function = {"logical_or", logical_or_parameters,
     "The or of x and y as truth values, element by element, as bool, for every dtype;\n"
     "anything but 0 is true. The shapes broadcast against each other and both dtypes must\n"
     "be equal (else shape_mismatch or dtype_mismatch)."
@@ -372,7 +372,7 @@ PyObject* logical_or__body(python::Arguments& arguments) {
     return shard::logical_or_(x, y, site);
   });
 }
-constexpr python::Function logical_or_ = {"logical_or_", logical_or__parameters,
+constexpr python::Function logical_or__function = {"logical_or_", logical_or__parameters,
     "In place. The or of x and y as truth values, element by element, as bool, for every\n"
     "dtype; anything but 0 is true. The shapes broadcast against each other and both\n"
     "dtypes must be equal (else shape_mismatch or dtype_mismatch)."
@@ -387,7 +387,7 @@ PyObject* logical_xor_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::logical_xor(x, y); });
 }
-constexpr python::Function logical_xor = {"logical_xor", logical_xor_parameters,
+constexpr python::Function logical_xor_function = {"logical_xor", logical_xor_parameters,
     "The either-or of x and y as truth values, element by element, as bool, for every\n"
     "dtype; anything but 0 is true. The shapes broadcast against each other and both\n"
     "dtypes must be equal (else shape_mismatch or dtype_mismatch)."
@@ -404,7 +404,7 @@ PyObject* logical_xor__body(python::Arguments& arguments) {
     return shard::logical_xor_(x, y, site);
   });
 }
-constexpr python::Function logical_xor_ = {"logical_xor_", logical_xor__parameters,
+constexpr python::Function logical_xor__function = {"logical_xor_", logical_xor__parameters,
     "In place. The either-or of x and y as truth values, element by element, as bool, for\n"
     "every dtype; anything but 0 is true. The shapes broadcast against each other and\n"
     "both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
@@ -417,7 +417,7 @@ PyObject* logical_not_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::logical_not(x); });
 }
-constexpr python::Function logical_not = {"logical_not", logical_not_parameters,
+constexpr python::Function logical_not_function = {"logical_not", logical_not_parameters,
     "Whether x is 0, element by element, as bool, for every dtype."
     , logical_not_body};
 
@@ -430,7 +430,7 @@ PyObject* logical_not__body(python::Arguments& arguments) {
     return shard::logical_not_(x, site);
   });
 }
-constexpr python::Function logical_not_ = {"logical_not_", logical_not__parameters,
+constexpr python::Function logical_not__function = {"logical_not_", logical_not__parameters,
     "In place. Whether x is 0, element by element, as bool, for every dtype."
     , logical_not__body};
 
@@ -441,7 +441,7 @@ PyObject* isnan_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::isnan(x); });
 }
-constexpr python::Function isnan = {"isnan", isnan_parameters,
+constexpr python::Function isnan_function = {"isnan", isnan_parameters,
     "Whether x is NaN, element by element, as bool, for every dtype."
     , isnan_body};
 
@@ -452,7 +452,7 @@ PyObject* isinf_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::isinf(x); });
 }
-constexpr python::Function isinf = {"isinf", isinf_parameters,
+constexpr python::Function isinf_function = {"isinf", isinf_parameters,
     "Whether x is infinite, element by element, as bool, for every dtype."
     , isinf_body};
 
@@ -463,7 +463,7 @@ PyObject* isfinite_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::isfinite(x); });
 }
-constexpr python::Function isfinite = {"isfinite", isfinite_parameters,
+constexpr python::Function isfinite_function = {"isfinite", isfinite_parameters,
     "Whether x is neither infinite nor NaN, element by element, as bool, for every dtype."
     , isfinite_body};
 
@@ -484,7 +484,7 @@ PyObject* isclose_body(python::Arguments& arguments) {
     return shard::isclose(x, y, rtol, atol, equal_nan);
   });
 }
-constexpr python::Function isclose = {"isclose", isclose_parameters,
+constexpr python::Function isclose_function = {"isclose", isclose_parameters,
     "Whether |x - y| <= atol + rtol * |y|, computed in the dtype of x, or in double for\n"
     "integers; infinities are close to themselves alone, and NaN to NaN if equal_nan;\n"
     "element by element, as bool, for every dtype but bool. The shapes broadcast against\n"
@@ -508,7 +508,7 @@ PyObject* allclose_body(python::Arguments& arguments) {
     return shard::allclose(x, y, rtol, atol, equal_nan);
   });
 }
-constexpr python::Function allclose = {"allclose", allclose_parameters,
+constexpr python::Function allclose_function = {"allclose", allclose_parameters,
     "Whether isclose holds for all elements, as a 0-D bool, for every dtype but bool;\n"
     "true if there are none. Shapes and dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -527,7 +527,7 @@ PyObject* bitwise_left_shift_body(python::Arguments& arguments) {
     return shard::bitwise_left_shift(x, y, is_arithmetic);
   });
 }
-constexpr python::Function bitwise_left_shift =
+constexpr python::Function bitwise_left_shift_function =
     {"bitwise_left_shift", bitwise_left_shift_parameters,
     "x * 2^y modulo 2^bits, element by element, for integers; a y that is negative or at\n"
     "least the number of bits shifts all of them out. The shapes broadcast against each\n"
@@ -547,7 +547,7 @@ PyObject* bitwise_left_shift__body(python::Arguments& arguments) {
     return shard::bitwise_left_shift_(x, y, is_arithmetic, site);
   });
 }
-constexpr python::Function bitwise_left_shift_ =
+constexpr python::Function bitwise_left_shift__function =
     {"bitwise_left_shift_", bitwise_left_shift__parameters,
     "In place. x * 2^y modulo 2^bits, element by element, for integers; a y that is\n"
     "negative or at least the number of bits shifts all of them out. The shapes broadcast\n"
@@ -568,7 +568,7 @@ PyObject* bitwise_right_shift_body(python::Arguments& arguments) {
     return shard::bitwise_right_shift(x, y, is_arithmetic);
   });
 }
-constexpr python::Function bitwise_right_shift =
+constexpr python::Function bitwise_right_shift_function =
     {"bitwise_right_shift", bitwise_right_shift_parameters,
     "x / 2^y rounded down, or, unless is_arithmetic, of x as an unsigned number, element\n"
     "by element, for integers; a y that is negative or at least the number of bits shifts\n"
@@ -589,7 +589,7 @@ PyObject* bitwise_right_shift__body(python::Arguments& arguments) {
     return shard::bitwise_right_shift_(x, y, is_arithmetic, site);
   });
 }
-constexpr python::Function bitwise_right_shift_ =
+constexpr python::Function bitwise_right_shift__function =
     {"bitwise_right_shift_", bitwise_right_shift__parameters,
     "In place. x / 2^y rounded down, or, unless is_arithmetic, of x as an unsigned\n"
     "number, element by element, for integers; a y that is negative or at least the\n"
@@ -598,43 +598,43 @@ constexpr python::Function bitwise_right_shift_ =
     , bitwise_right_shift__body};
 
 const python::Binding table[] = {
-    python::bind<equal, true>(),
-    python::bind<equal_, true>(),
-    python::bind<not_equal, true>(),
-    python::bind<not_equal_, true>(),
-    python::bind<less_than, true>(),
-    python::bind<less_than_, true>(),
-    python::bind<less_equal, true>(),
-    python::bind<less_equal_, true>(),
-    python::bind<greater_than, true>(),
-    python::bind<greater_than_, true>(),
-    python::bind<greater_equal, true>(),
-    python::bind<greater_equal_, true>(),
-    python::bind<bitwise_and, true>(),
-    python::bind<bitwise_and_, true>(),
-    python::bind<bitwise_or, true>(),
-    python::bind<bitwise_or_, true>(),
-    python::bind<bitwise_xor, true>(),
-    python::bind<bitwise_xor_, true>(),
-    python::bind<bitwise_not, true>(),
-    python::bind<bitwise_not_, true>(),
-    python::bind<logical_and, true>(),
-    python::bind<logical_and_, true>(),
-    python::bind<logical_or, true>(),
-    python::bind<logical_or_, true>(),
-    python::bind<logical_xor, true>(),
-    python::bind<logical_xor_, true>(),
-    python::bind<logical_not, true>(),
-    python::bind<logical_not_, true>(),
-    python::bind<isnan, true>(),
-    python::bind<isinf, true>(),
-    python::bind<isfinite, true>(),
-    python::bind<isclose, true>(),
-    python::bind<allclose, true>(),
-    python::bind<bitwise_left_shift, true>(),
-    python::bind<bitwise_left_shift_, true>(),
-    python::bind<bitwise_right_shift, true>(),
-    python::bind<bitwise_right_shift_, true>(),
+    python::bind<equal_function, true>(),
+    python::bind<equal__function, true>(),
+    python::bind<not_equal_function, true>(),
+    python::bind<not_equal__function, true>(),
+    python::bind<less_than_function, true>(),
+    python::bind<less_than__function, true>(),
+    python::bind<less_equal_function, true>(),
+    python::bind<less_equal__function, true>(),
+    python::bind<greater_than_function, true>(),
+    python::bind<greater_than__function, true>(),
+    python::bind<greater_equal_function, true>(),
+    python::bind<greater_equal__function, true>(),
+    python::bind<bitwise_and_function, true>(),
+    python::bind<bitwise_and__function, true>(),
+    python::bind<bitwise_or_function, true>(),
+    python::bind<bitwise_or__function, true>(),
+    python::bind<bitwise_xor_function, true>(),
+    python::bind<bitwise_xor__function, true>(),
+    python::bind<bitwise_not_function, true>(),
+    python::bind<bitwise_not__function, true>(),
+    python::bind<logical_and_function, true>(),
+    python::bind<logical_and__function, true>(),
+    python::bind<logical_or_function, true>(),
+    python::bind<logical_or__function, true>(),
+    python::bind<logical_xor_function, true>(),
+    python::bind<logical_xor__function, true>(),
+    python::bind<logical_not_function, true>(),
+    python::bind<logical_not__function, true>(),
+    python::bind<isnan_function, true>(),
+    python::bind<isinf_function, true>(),
+    python::bind<isfinite_function, true>(),
+    python::bind<isclose_function, true>(),
+    python::bind<allclose_function, true>(),
+    python::bind<bitwise_left_shift_function, true>(),
+    python::bind<bitwise_left_shift__function, true>(),
+    python::bind<bitwise_right_shift_function, true>(),
+    python::bind<bitwise_right_shift__function, true>(),
 };
 
 }  // namespace

@@ -15,7 +15,7 @@ PyObject* add_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add(x, y, site); });
 }
-constexpr python::Function add = {"add", add_parameters,
+constexpr python::Function add_function = {"add", add_parameters,
     "x + y, element by element, for every dtype but bool. The shapes broadcast against\n"
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
     , add_body};
@@ -29,7 +29,7 @@ PyObject* add__body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add_(x, y, site); });
 }
-constexpr python::Function add_ = {"add_", add__parameters,
+constexpr python::Function add__function = {"add_", add__parameters,
     "In place. x + y, element by element, for every dtype but bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -46,7 +46,7 @@ PyObject* subtract_body(python::Arguments& arguments) {
     return shard::subtract(x, y, site);
   });
 }
-constexpr python::Function subtract = {"subtract", subtract_parameters,
+constexpr python::Function subtract_function = {"subtract", subtract_parameters,
     "x - y, element by element, for every dtype but bool. The shapes broadcast against\n"
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
     , subtract_body};
@@ -62,7 +62,7 @@ PyObject* subtract__body(python::Arguments& arguments) {
     return shard::subtract_(x, y, site);
   });
 }
-constexpr python::Function subtract_ = {"subtract_", subtract__parameters,
+constexpr python::Function subtract__function = {"subtract_", subtract__parameters,
     "In place. x - y, element by element, for every dtype but bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -79,7 +79,7 @@ PyObject* multiply_body(python::Arguments& arguments) {
     return shard::multiply(x, y, site);
   });
 }
-constexpr python::Function multiply = {"multiply", multiply_parameters,
+constexpr python::Function multiply_function = {"multiply", multiply_parameters,
     "x * y, element by element, for every dtype but bool. The shapes broadcast against\n"
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
     , multiply_body};
@@ -95,7 +95,7 @@ PyObject* multiply__body(python::Arguments& arguments) {
     return shard::multiply_(x, y, site);
   });
 }
-constexpr python::Function multiply_ = {"multiply_", multiply__parameters,
+constexpr python::Function multiply__function = {"multiply_", multiply__parameters,
     "In place. x * y, element by element, for every dtype but bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -110,7 +110,7 @@ PyObject* divide_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::divide(x, y, site); });
 }
-constexpr python::Function divide = {"divide", divide_parameters,
+constexpr python::Function divide_function = {"divide", divide_parameters,
     "x / y, element by element, for every dtype but bool; integers round towards zero,\n"
     "and an integer y with a zero in it is an invalid_argument error before anything is\n"
     "written. The shapes broadcast against each other and both dtypes must be equal (else\n"
@@ -128,7 +128,7 @@ PyObject* divide__body(python::Arguments& arguments) {
     return shard::divide_(x, y, site);
   });
 }
-constexpr python::Function divide_ = {"divide_", divide__parameters,
+constexpr python::Function divide__function = {"divide_", divide__parameters,
     "In place. x / y, element by element, for every dtype but bool; integers round\n"
     "towards zero, and an integer y with a zero in it is an invalid_argument error before\n"
     "anything is written. The shapes broadcast against each other and both dtypes must be\n"
@@ -146,7 +146,7 @@ PyObject* maximum_body(python::Arguments& arguments) {
     return shard::maximum(x, y, site);
   });
 }
-constexpr python::Function maximum = {"maximum", maximum_parameters,
+constexpr python::Function maximum_function = {"maximum", maximum_parameters,
     "The larger of x and y, element by element, for every dtype; NaN wins. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -163,7 +163,7 @@ PyObject* maximum__body(python::Arguments& arguments) {
     return shard::maximum_(x, y, site);
   });
 }
-constexpr python::Function maximum_ = {"maximum_", maximum__parameters,
+constexpr python::Function maximum__function = {"maximum_", maximum__parameters,
     "In place. The larger of x and y, element by element, for every dtype; NaN wins. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -180,7 +180,7 @@ PyObject* minimum_body(python::Arguments& arguments) {
     return shard::minimum(x, y, site);
   });
 }
-constexpr python::Function minimum = {"minimum", minimum_parameters,
+constexpr python::Function minimum_function = {"minimum", minimum_parameters,
     "The smaller of x and y, element by element, for every dtype; NaN wins. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -197,7 +197,7 @@ PyObject* minimum__body(python::Arguments& arguments) {
     return shard::minimum_(x, y, site);
   });
 }
-constexpr python::Function minimum_ = {"minimum_", minimum__parameters,
+constexpr python::Function minimum__function = {"minimum_", minimum__parameters,
     "In place. The smaller of x and y, element by element, for every dtype; NaN wins. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -210,7 +210,7 @@ PyObject* assign_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::assign(x, site); });
 }
-constexpr python::Function assign = {"assign", assign_parameters,
+constexpr python::Function assign_function = {"assign", assign_parameters,
     "A copy of x, of its shape and dtype."
     , assign_body};
 
@@ -221,7 +221,7 @@ PyObject* assign__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::assign_(x, site); });
 }
-constexpr python::Function assign_ = {"assign_", assign__parameters,
+constexpr python::Function assign__function = {"assign_", assign__parameters,
     "In place. A copy of x, of its shape and dtype."
     , assign__body};
 
@@ -236,7 +236,7 @@ PyObject* cast_body(python::Arguments& arguments) {
     return shard::cast(x, dtype, site);
   });
 }
-constexpr python::Function cast = {"cast", cast_parameters,
+constexpr python::Function cast_function = {"cast", cast_parameters,
     "x with its elements converted to dtype; floats become integers by rounding towards\n"
     "zero, with values beyond the range clamped and NaN as 0, and anything but 0 becomes\n"
     "true."
@@ -253,7 +253,7 @@ PyObject* cast__body(python::Arguments& arguments) {
     return shard::cast_(x, dtype, site);
   });
 }
-constexpr python::Function cast_ = {"cast_", cast__parameters,
+constexpr python::Function cast__function = {"cast_", cast__parameters,
     "In place. x with its elements converted to dtype; floats become integers by rounding\n"
     "towards zero, with values beyond the range clamped and NaN as 0, and anything but 0\n"
     "becomes true."
@@ -274,7 +274,7 @@ PyObject* scale_body(python::Arguments& arguments) {
     return shard::scale(x, scale, bias, bias_after_scale, site);
   });
 }
-constexpr python::Function scale = {"scale", scale_parameters,
+constexpr python::Function scale_function = {"scale", scale_parameters,
     "x * scale + bias, or (x + bias) * scale unless bias_after_scale, for every dtype but\n"
     "bool; for integer tensors both numbers must be integers (else dtype_mismatch)."
     , scale_body};
@@ -294,7 +294,7 @@ PyObject* scale__body(python::Arguments& arguments) {
     return shard::scale_(x, scale, bias, bias_after_scale, site);
   });
 }
-constexpr python::Function scale_ = {"scale_", scale__parameters,
+constexpr python::Function scale__function = {"scale_", scale__parameters,
     "In place. x * scale + bias, or (x + bias) * scale unless bias_after_scale, for every\n"
     "dtype but bool; for integer tensors both numbers must be integers (else\n"
     "dtype_mismatch)."
@@ -313,7 +313,7 @@ PyObject* clip_body(python::Arguments& arguments) {
     return shard::clip(x, min, max, site);
   });
 }
-constexpr python::Function clip = {"clip", clip_parameters,
+constexpr python::Function clip_function = {"clip", clip_parameters,
     "x clamped to [min, max], for every dtype but bool; NaN stays NaN, and min > max is\n"
     "an invalid_argument error."
     , clip_body};
@@ -331,7 +331,7 @@ PyObject* clip__body(python::Arguments& arguments) {
     return shard::clip_(x, min, max, site);
   });
 }
-constexpr python::Function clip_ = {"clip_", clip__parameters,
+constexpr python::Function clip__function = {"clip_", clip__parameters,
     "In place. x clamped to [min, max], for every dtype but bool; NaN stays NaN, and min\n"
     "> max is an invalid_argument error."
     , clip__body};
@@ -345,7 +345,7 @@ PyObject* pow_body(python::Arguments& arguments) {
   const Scalar y = arguments.value<Scalar>(1, 1.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::pow(x, y, site); });
 }
-constexpr python::Function pow = {"pow", pow_parameters,
+constexpr python::Function pow_function = {"pow", pow_parameters,
     "x to the power of y, for every dtype but bool; for integer tensors y must be an\n"
     "integer (else dtype_mismatch), and products wrap around."
     , pow_body};
@@ -359,7 +359,7 @@ PyObject* pow__body(python::Arguments& arguments) {
   const Scalar y = arguments.value<Scalar>(1, 1.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::pow_(x, y, site); });
 }
-constexpr python::Function pow_ = {"pow_", pow__parameters,
+constexpr python::Function pow__function = {"pow_", pow__parameters,
     "In place. x to the power of y, for every dtype but bool; for integer tensors y must\n"
     "be an integer (else dtype_mismatch), and products wrap around."
     , pow__body};
@@ -371,7 +371,7 @@ PyObject* exp_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::exp(x, site); });
 }
-constexpr python::Function exp = {"exp", exp_parameters,
+constexpr python::Function exp_function = {"exp", exp_parameters,
     "The exponential function of x, element by element, for float dtypes."
     , exp_body};
 
@@ -382,7 +382,7 @@ PyObject* exp__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::exp_(x, site); });
 }
-constexpr python::Function exp_ = {"exp_", exp__parameters,
+constexpr python::Function exp__function = {"exp_", exp__parameters,
     "In place. The exponential function of x, element by element, for float dtypes."
     , exp__body};
 
@@ -393,7 +393,7 @@ PyObject* log_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log(x, site); });
 }
-constexpr python::Function log = {"log", log_parameters,
+constexpr python::Function log_function = {"log", log_parameters,
     "The natural logarithm of x, element by element, for float dtypes. Not declared\n"
     "monotone in max: a contribution below 0 would give NaN where the maximum has a\n"
     "logarithm."
@@ -406,7 +406,7 @@ PyObject* log__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log_(x, site); });
 }
-constexpr python::Function log_ = {"log_", log__parameters,
+constexpr python::Function log__function = {"log_", log__parameters,
     "In place. The natural logarithm of x, element by element, for float dtypes. Not\n"
     "declared monotone in max: a contribution below 0 would give NaN where the maximum\n"
     "has a logarithm."
@@ -419,7 +419,7 @@ PyObject* tanh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tanh(x, site); });
 }
-constexpr python::Function tanh = {"tanh", tanh_parameters,
+constexpr python::Function tanh_function = {"tanh", tanh_parameters,
     "The hyperbolic tangent of x, element by element, for float dtypes."
     , tanh_body};
 
@@ -430,7 +430,7 @@ PyObject* tanh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tanh_(x, site); });
 }
-constexpr python::Function tanh_ = {"tanh_", tanh__parameters,
+constexpr python::Function tanh__function = {"tanh_", tanh__parameters,
     "In place. The hyperbolic tangent of x, element by element, for float dtypes."
     , tanh__body};
 
@@ -441,7 +441,7 @@ PyObject* sqrt_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sqrt(x, site); });
 }
-constexpr python::Function sqrt = {"sqrt", sqrt_parameters,
+constexpr python::Function sqrt_function = {"sqrt", sqrt_parameters,
     "The square root of x, element by element, for float dtypes. Not declared monotone in\n"
     "max: a contribution below 0 would give NaN where the maximum has a root."
     , sqrt_body};
@@ -453,7 +453,7 @@ PyObject* sqrt__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sqrt_(x, site); });
 }
-constexpr python::Function sqrt_ = {"sqrt_", sqrt__parameters,
+constexpr python::Function sqrt__function = {"sqrt_", sqrt__parameters,
     "In place. The square root of x, element by element, for float dtypes. Not declared\n"
     "monotone in max: a contribution below 0 would give NaN where the maximum has a root."
     , sqrt__body};
@@ -465,7 +465,7 @@ PyObject* rsqrt_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::rsqrt(x, site); });
 }
-constexpr python::Function rsqrt = {"rsqrt", rsqrt_parameters,
+constexpr python::Function rsqrt_function = {"rsqrt", rsqrt_parameters,
     "1 / sqrt(x), element by element, for float dtypes."
     , rsqrt_body};
 
@@ -476,7 +476,7 @@ PyObject* rsqrt__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::rsqrt_(x, site); });
 }
-constexpr python::Function rsqrt_ = {"rsqrt_", rsqrt__parameters,
+constexpr python::Function rsqrt__function = {"rsqrt_", rsqrt__parameters,
     "In place. 1 / sqrt(x), element by element, for float dtypes."
     , rsqrt__body};
 
@@ -487,7 +487,7 @@ PyObject* relu_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::relu(x, site); });
 }
-constexpr python::Function relu = {"relu", relu_parameters,
+constexpr python::Function relu_function = {"relu", relu_parameters,
     "max(x, 0), element by element, for every dtype but bool; NaN stays NaN."
     , relu_body};
 
@@ -498,7 +498,7 @@ PyObject* relu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::relu_(x, site); });
 }
-constexpr python::Function relu_ = {"relu_", relu__parameters,
+constexpr python::Function relu__function = {"relu_", relu__parameters,
     "In place. max(x, 0), element by element, for every dtype but bool; NaN stays NaN."
     , relu__body};
 
@@ -513,7 +513,7 @@ PyObject* gelu_body(python::Arguments& arguments) {
     return shard::gelu(x, approximate, site);
   });
 }
-constexpr python::Function gelu = {"gelu", gelu_parameters,
+constexpr python::Function gelu_function = {"gelu", gelu_parameters,
     "x * P(N(0, 1) <= x), element by element, for float dtypes; approximate uses the tanh\n"
     "formula."
     , gelu_body};
@@ -529,7 +529,7 @@ PyObject* gelu__body(python::Arguments& arguments) {
     return shard::gelu_(x, approximate, site);
   });
 }
-constexpr python::Function gelu_ = {"gelu_", gelu__parameters,
+constexpr python::Function gelu__function = {"gelu_", gelu__parameters,
     "In place. x * P(N(0, 1) <= x), element by element, for float dtypes; approximate\n"
     "uses the tanh formula."
     , gelu__body};
@@ -541,7 +541,7 @@ PyObject* silu_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::silu(x, site); });
 }
-constexpr python::Function silu = {"silu", silu_parameters,
+constexpr python::Function silu_function = {"silu", silu_parameters,
     "x * sigmoid(x), element by element, for float dtypes."
     , silu_body};
 
@@ -552,7 +552,7 @@ PyObject* silu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::silu_(x, site); });
 }
-constexpr python::Function silu_ = {"silu_", silu__parameters,
+constexpr python::Function silu__function = {"silu_", silu__parameters,
     "In place. x * sigmoid(x), element by element, for float dtypes."
     , silu__body};
 
@@ -563,7 +563,7 @@ PyObject* sigmoid_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sigmoid(x, site); });
 }
-constexpr python::Function sigmoid = {"sigmoid", sigmoid_parameters,
+constexpr python::Function sigmoid_function = {"sigmoid", sigmoid_parameters,
     "1 / (1 + exp(-x)), element by element, for float dtypes."
     , sigmoid_body};
 
@@ -574,7 +574,7 @@ PyObject* sigmoid__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sigmoid_(x, site); });
 }
-constexpr python::Function sigmoid_ = {"sigmoid_", sigmoid__parameters,
+constexpr python::Function sigmoid__function = {"sigmoid_", sigmoid__parameters,
     "In place. 1 / (1 + exp(-x)), element by element, for float dtypes."
     , sigmoid__body};
 
@@ -585,7 +585,7 @@ PyObject* sin_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sin(x, site); });
 }
-constexpr python::Function sin = {"sin", sin_parameters,
+constexpr python::Function sin_function = {"sin", sin_parameters,
     "The sine of x in radians, element by element, for float dtypes."
     , sin_body};
 
@@ -596,7 +596,7 @@ PyObject* sin__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sin_(x, site); });
 }
-constexpr python::Function sin_ = {"sin_", sin__parameters,
+constexpr python::Function sin__function = {"sin_", sin__parameters,
     "In place. The sine of x in radians, element by element, for float dtypes."
     , sin__body};
 
@@ -607,7 +607,7 @@ PyObject* cos_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cos(x, site); });
 }
-constexpr python::Function cos = {"cos", cos_parameters,
+constexpr python::Function cos_function = {"cos", cos_parameters,
     "The cosine of x in radians, element by element, for float dtypes."
     , cos_body};
 
@@ -618,7 +618,7 @@ PyObject* cos__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cos_(x, site); });
 }
-constexpr python::Function cos_ = {"cos_", cos__parameters,
+constexpr python::Function cos__function = {"cos_", cos__parameters,
     "In place. The cosine of x in radians, element by element, for float dtypes."
     , cos__body};
 
@@ -629,7 +629,7 @@ PyObject* square_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::square(x, site); });
 }
-constexpr python::Function square = {"square", square_parameters,
+constexpr python::Function square_function = {"square", square_parameters,
     "x * x, element by element, for every dtype but bool; integers wrap around."
     , square_body};
 
@@ -640,7 +640,7 @@ PyObject* square__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::square_(x, site); });
 }
-constexpr python::Function square_ = {"square_", square__parameters,
+constexpr python::Function square__function = {"square_", square__parameters,
     "In place. x * x, element by element, for every dtype but bool; integers wrap around."
     , square__body};
 
@@ -651,7 +651,7 @@ PyObject* abs_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::abs(x, site); });
 }
-constexpr python::Function abs = {"abs", abs_parameters,
+constexpr python::Function abs_function = {"abs", abs_parameters,
     "The magnitude of x, element by element, for every dtype but bool; the lowest integer\n"
     "stays as it is."
     , abs_body};
@@ -663,7 +663,7 @@ PyObject* abs__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::abs_(x, site); });
 }
-constexpr python::Function abs_ = {"abs_", abs__parameters,
+constexpr python::Function abs__function = {"abs_", abs__parameters,
     "In place. The magnitude of x, element by element, for every dtype but bool; the\n"
     "lowest integer stays as it is."
     , abs__body};
@@ -679,7 +679,8 @@ PyObject* elementwise_pow_body(python::Arguments& arguments) {
     return shard::elementwise_pow(x, y, site);
   });
 }
-constexpr python::Function elementwise_pow = {"elementwise_pow", elementwise_pow_parameters,
+constexpr python::Function elementwise_pow_function =
+    {"elementwise_pow", elementwise_pow_parameters,
     "x to the power of y, element by element, for every dtype but bool; products of\n"
     "integers wrap around, and a negative power of one is 0 unless it is 1 or -1. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
@@ -695,7 +696,7 @@ PyObject* swiglu_body(python::Arguments& arguments) {
   const Tensor& y = arguments.optional_tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::swiglu(x, y, site); });
 }
-constexpr python::Function swiglu = {"swiglu", swiglu_parameters,
+constexpr python::Function swiglu_function = {"swiglu", swiglu_parameters,
     "silu(x) * y, element by element, for float dtypes and equal shapes; without y the\n"
     "last dim of x, of even size, holds both, x first. A sum pending on y alone stays\n"
     "pending."
@@ -710,7 +711,7 @@ PyObject* add_n_body(python::Arguments& arguments) {
     return shard::add_n(inputs, site);
   });
 }
-constexpr python::Function add_n = {"add_n", add_n_parameters,
+constexpr python::Function add_n_function = {"add_n", add_n_parameters,
     "The sum of the tensors, of one shape and dtype, for every dtype but bool; there is\n"
     "at least one."
     , add_n_body};
@@ -724,7 +725,7 @@ PyObject* remainder_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::remainder(x, y); });
 }
-constexpr python::Function remainder = {"remainder", remainder_parameters,
+constexpr python::Function remainder_function = {"remainder", remainder_parameters,
     "x - y * floor(x / y), element by element, for every dtype but bool: 0, or of the\n"
     "sign of y. An integer y with a zero in it is an invalid_argument error before\n"
     "anything is written. The shapes broadcast against each other and both dtypes must be\n"
@@ -742,7 +743,7 @@ PyObject* remainder__body(python::Arguments& arguments) {
     return shard::remainder_(x, y, site);
   });
 }
-constexpr python::Function remainder_ = {"remainder_", remainder__parameters,
+constexpr python::Function remainder__function = {"remainder_", remainder__parameters,
     "In place. x - y * floor(x / y), element by element, for every dtype but bool: 0, or\n"
     "of the sign of y. An integer y with a zero in it is an invalid_argument error before\n"
     "anything is written. The shapes broadcast against each other and both dtypes must be\n"
@@ -758,7 +759,7 @@ PyObject* floor_divide_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::floor_divide(x, y); });
 }
-constexpr python::Function floor_divide = {"floor_divide", floor_divide_parameters,
+constexpr python::Function floor_divide_function = {"floor_divide", floor_divide_parameters,
     "x / y rounded down, element by element, for every dtype but bool. An integer y with\n"
     "a zero in it is an invalid_argument error before anything is written. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
@@ -776,7 +777,7 @@ PyObject* floor_divide__body(python::Arguments& arguments) {
     return shard::floor_divide_(x, y, site);
   });
 }
-constexpr python::Function floor_divide_ = {"floor_divide_", floor_divide__parameters,
+constexpr python::Function floor_divide__function = {"floor_divide_", floor_divide__parameters,
     "In place. x / y rounded down, element by element, for every dtype but bool. An\n"
     "integer y with a zero in it is an invalid_argument error before anything is written.\n"
     "The shapes broadcast against each other and both dtypes must be equal (else\n"
@@ -792,7 +793,7 @@ PyObject* fmax_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::fmax(x, y, site); });
 }
-constexpr python::Function fmax = {"fmax", fmax_parameters,
+constexpr python::Function fmax_function = {"fmax", fmax_parameters,
     "The larger of x and y, element by element, for every dtype but bool; a number wins\n"
     "over NaN. The shapes broadcast against each other and both dtypes must be equal\n"
     "(else shape_mismatch or dtype_mismatch)."
@@ -807,7 +808,7 @@ PyObject* fmin_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::fmin(x, y, site); });
 }
-constexpr python::Function fmin = {"fmin", fmin_parameters,
+constexpr python::Function fmin_function = {"fmin", fmin_parameters,
     "The smaller of x and y, element by element, for every dtype but bool; a number wins\n"
     "over NaN. The shapes broadcast against each other and both dtypes must be equal\n"
     "(else shape_mismatch or dtype_mismatch)."
@@ -822,7 +823,7 @@ PyObject* atan2_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atan2(x, y, site); });
 }
-constexpr python::Function atan2 = {"atan2", atan2_parameters,
+constexpr python::Function atan2_function = {"atan2", atan2_parameters,
     "The angle of the point (y, x) in radians from -pi to pi, element by element, for\n"
     "float dtypes. The shapes broadcast against each other and both dtypes must be equal\n"
     "(else shape_mismatch or dtype_mismatch)."
@@ -839,7 +840,7 @@ PyObject* copysign_body(python::Arguments& arguments) {
     return shard::copysign(x, y, site);
   });
 }
-constexpr python::Function copysign = {"copysign", copysign_parameters,
+constexpr python::Function copysign_function = {"copysign", copysign_parameters,
     "x with the sign of y, element by element, for float dtypes. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -856,7 +857,7 @@ PyObject* copysign__body(python::Arguments& arguments) {
     return shard::copysign_(x, y, site);
   });
 }
-constexpr python::Function copysign_ = {"copysign_", copysign__parameters,
+constexpr python::Function copysign__function = {"copysign_", copysign__parameters,
     "In place. x with the sign of y, element by element, for float dtypes. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -873,7 +874,7 @@ PyObject* heaviside_body(python::Arguments& arguments) {
     return shard::heaviside(x, y, site);
   });
 }
-constexpr python::Function heaviside = {"heaviside", heaviside_parameters,
+constexpr python::Function heaviside_function = {"heaviside", heaviside_parameters,
     "0 where x < 0, y where x is 0, and 1 where x > 0, element by element, for every\n"
     "dtype but bool; 0 for NaN. The shapes broadcast against each other and both dtypes\n"
     "must be equal (else shape_mismatch or dtype_mismatch)."
@@ -892,7 +893,7 @@ PyObject* lerp_body(python::Arguments& arguments) {
     return shard::lerp(x, y, weight, site);
   });
 }
-constexpr python::Function lerp = {"lerp", lerp_parameters,
+constexpr python::Function lerp_function = {"lerp", lerp_parameters,
     "x + weight * (y - x), element by element, for float dtypes. The shapes broadcast\n"
     "against each other and all dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -911,7 +912,7 @@ PyObject* lerp__body(python::Arguments& arguments) {
     return shard::lerp_(x, y, weight, site);
   });
 }
-constexpr python::Function lerp_ = {"lerp_", lerp__parameters,
+constexpr python::Function lerp__function = {"lerp_", lerp__parameters,
     "In place. x + weight * (y - x), element by element, for float dtypes. The shapes\n"
     "broadcast against each other and all dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -923,10 +924,10 @@ constexpr python::Parameter increment_parameters[] = {
 };
 PyObject* increment_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float value = arguments.value<float>(1, 1.0);
+  const float value = arguments.::shard::value<float>(1, 1.0);
   return arguments.call([&]() -> decltype(auto) { return shard::increment(x, value); });
 }
-constexpr python::Function increment = {"increment", increment_parameters,
+constexpr python::Function increment_function = {"increment", increment_parameters,
     "x + value, for x of one element (else invalid_argument) and of every dtype but bool;\n"
     "for integers value must be an integer (else dtype_mismatch)."
     , increment_body};
@@ -937,12 +938,12 @@ constexpr python::Parameter increment__parameters[] = {
 };
 PyObject* increment__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const float value = arguments.value<float>(1, 1.0);
+  const float value = arguments.::shard::value<float>(1, 1.0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::increment_(x, value, site);
   });
 }
-constexpr python::Function increment_ = {"increment_", increment__parameters,
+constexpr python::Function increment__function = {"increment_", increment__parameters,
     "In place. x + value, for x of one element (else invalid_argument) and of every dtype\n"
     "but bool; for integers value must be an integer (else dtype_mismatch)."
     , increment__body};
@@ -960,7 +961,7 @@ PyObject* where_body(python::Arguments& arguments) {
     return shard::where(condition, x, y, site);
   });
 }
-constexpr python::Function where = {"where", where_parameters,
+constexpr python::Function where_function = {"where", where_parameters,
     "x where condition (bool) holds, else y; the three shapes broadcast, and x and y have\n"
     "one dtype (else shape_mismatch or dtype_mismatch)."
     , where_body};
@@ -978,7 +979,7 @@ PyObject* where__body(python::Arguments& arguments) {
     return shard::where_(condition, x, y, site);
   });
 }
-constexpr python::Function where_ = {"where_", where__parameters,
+constexpr python::Function where__function = {"where_", where__parameters,
     "In place. x where condition (bool) holds, else y; the three shapes broadcast, and x\n"
     "and y have one dtype (else shape_mismatch or dtype_mismatch)."
     , where__body};
@@ -998,7 +999,7 @@ PyObject* matmul_body(python::Arguments& arguments) {
     return shard::matmul(x, y, transpose_x, transpose_y, site);
   });
 }
-constexpr python::Function matmul = {"matmul", matmul_parameters,
+constexpr python::Function matmul_function = {"matmul", matmul_parameters,
     "The matrix product of the last two dims [.., m, k] and [.., k, n] (swapped by the\n"
     "transpose flags), with leading dims broadcast; a 1-D x counts as [1, k], a 1-D y as\n"
     "[k, 1], and that dim is dropped again. Equal dtypes, every one but bool;\n"
@@ -1022,7 +1023,7 @@ PyObject* cumsum_body(python::Arguments& arguments) {
     return shard::cumsum(x, axis, flatten, exclusive, reverse, site);
   });
 }
-constexpr python::Function cumsum = {"cumsum", cumsum_parameters,
+constexpr python::Function cumsum_function = {"cumsum", cumsum_parameters,
     "Running sums along axis, of the shape and dtype of x (flatten: of all elements in\n"
     "order, as one dim); exclusive leaves each element out of its own sum, reverse runs\n"
     "from the end. Every dtype but bool."
@@ -1045,83 +1046,83 @@ PyObject* cumsum__body(python::Arguments& arguments) {
     return shard::cumsum_(x, axis, flatten, exclusive, reverse, site);
   });
 }
-constexpr python::Function cumsum_ = {"cumsum_", cumsum__parameters,
+constexpr python::Function cumsum__function = {"cumsum_", cumsum__parameters,
     "In place. Running sums along axis, of the shape and dtype of x (flatten: of all\n"
     "elements in order, as one dim); exclusive leaves each element out of its own sum,\n"
     "reverse runs from the end. Every dtype but bool."
     , cumsum__body};
 
 const python::Binding table[] = {
-    python::bind<add, true>(),
-    python::bind<add_, true>(),
-    python::bind<subtract, true>(),
-    python::bind<subtract_, true>(),
-    python::bind<multiply, true>(),
-    python::bind<multiply_, true>(),
-    python::bind<divide, true>(),
-    python::bind<divide_, true>(),
-    python::bind<maximum, true>(),
-    python::bind<maximum_, true>(),
-    python::bind<minimum, true>(),
-    python::bind<minimum_, true>(),
-    python::bind<assign, true>(),
-    python::bind<assign_, true>(),
-    python::bind<cast, true>(),
-    python::bind<cast_, true>(),
-    python::bind<scale, true>(),
-    python::bind<scale_, true>(),
-    python::bind<clip, true>(),
-    python::bind<clip_, true>(),
-    python::bind<pow, true>(),
-    python::bind<pow_, true>(),
-    python::bind<exp, true>(),
-    python::bind<exp_, true>(),
-    python::bind<log, true>(),
-    python::bind<log_, true>(),
-    python::bind<tanh, true>(),
-    python::bind<tanh_, true>(),
-    python::bind<sqrt, true>(),
-    python::bind<sqrt_, true>(),
-    python::bind<rsqrt, true>(),
-    python::bind<rsqrt_, true>(),
-    python::bind<relu, true>(),
-    python::bind<relu_, true>(),
-    python::bind<gelu, true>(),
-    python::bind<gelu_, true>(),
-    python::bind<silu, true>(),
-    python::bind<silu_, true>(),
-    python::bind<sigmoid, true>(),
-    python::bind<sigmoid_, true>(),
-    python::bind<sin, true>(),
-    python::bind<sin_, true>(),
-    python::bind<cos, true>(),
-    python::bind<cos_, true>(),
-    python::bind<square, true>(),
-    python::bind<square_, true>(),
-    python::bind<abs, true>(),
-    python::bind<abs_, true>(),
-    python::bind<elementwise_pow, true>(),
-    python::bind<swiglu, true>(),
-    python::bind<add_n, false>(),
-    python::bind<remainder, true>(),
-    python::bind<remainder_, true>(),
-    python::bind<floor_divide, true>(),
-    python::bind<floor_divide_, true>(),
-    python::bind<fmax, true>(),
-    python::bind<fmin, true>(),
-    python::bind<atan2, true>(),
-    python::bind<copysign, true>(),
-    python::bind<copysign_, true>(),
-    python::bind<heaviside, true>(),
-    python::bind<lerp, true>(),
-    python::bind<lerp_, true>(),
-    python::bind<increment, true>(),
-    python::bind<increment_, true>(),
-    python::bind<where, true>(),
-    python::bind<where_, true>(),
-    python::bind<matmul, true>(),
-    python::bind<cumsum, true>(),
-    python::bind<cumsum_, true>(),
+    python::bind<add_function, true>(),
+    python::bind<add__function, true>(),
+    python::bind<subtract_function, true>(),
+    python::bind<subtract__function, true>(),
+    python::bind<multiply_function, true>(),
+    python::bind<multiply__function, true>(),
+    python::bind<divide_function, true>(),
+    python::bind<divide__function, true>(),
+    python::bind<maximum_function, true>(),
+    python::bind<maximum__function, true>(),
+    python::bind<minimum_function, true>(),
+    python::bind<minimum__function, true>(),
+    python::bind<assign_function, true>(),
+    python::bind<assign__function, true>(),
+    python::bind<cast_function, true>(),
+    python::bind<cast__function, true>(),
+    python::bind<scale_function, true>(),
+    python::bind<scale__function, true>(),
+    python::bind<clip_function, true>(),
+    python::bind<clip__function, true>(),
+    python::bind<pow_function, true>(),
+    python::bind<pow__function, true>(),
+    python::bind<exp_function, true>(),
+    python::bind<exp__function, true>(),
+    python::bind<log_function, true>(),
+    python::bind<log__function, true>(),
+    python::bind<tanh_function, true>(),
+    python::bind<tanh__function, true>(),
+    python::bind<sqrt_function, true>(),
+    python::bind<sqrt__function, true>(),
+    python::bind<rsqrt_function, true>(),
+    python::bind<rsqrt__function, true>(),
+    python::bind<relu_function, true>(),
+    python::bind<relu__function, true>(),
+    python::bind<gelu_function, true>(),
+    python::bind<gelu__function, true>(),
+    python::bind<silu_function, true>(),
+    python::bind<silu__function, true>(),
+    python::bind<sigmoid_function, true>(),
+    python::bind<sigmoid__function, true>(),
+    python::bind<sin_function, true>(),
+    python::bind<sin__function, true>(),
+    python::bind<cos_function, true>(),
+    python::bind<cos__function, true>(),
+    python::bind<square_function, true>(),
+    python::bind<square__function, true>(),
+    python::bind<abs_function, true>(),
+    python::bind<abs__function, true>(),
+    python::bind<elementwise_pow_function, true>(),
+    python::bind<swiglu_function, true>(),
+    python::bind<add_n_function, false>(),
+    python::bind<remainder_function, true>(),
+    python::bind<remainder__function, true>(),
+    python::bind<floor_divide_function, true>(),
+    python::bind<floor_divide__function, true>(),
+    python::bind<fmax_function, true>(),
+    python::bind<fmin_function, true>(),
+    python::bind<atan2_function, true>(),
+    python::bind<copysign_function, true>(),
+    python::bind<copysign__function, true>(),
+    python::bind<heaviside_function, true>(),
+    python::bind<lerp_function, true>(),
+    python::bind<lerp__function, true>(),
+    python::bind<increment_function, true>(),
+    python::bind<increment__function, true>(),
+    python::bind<where_function, true>(),
+    python::bind<where__function, true>(),
+    python::bind<matmul_function, true>(),
+    python::bind<cumsum_function, true>(),
+    python::bind<cumsum__function, true>(),
 };
 
 }  // namespace

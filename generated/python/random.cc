@@ -28,7 +28,7 @@ PyObject* uniform_body(python::Arguments& arguments) {
         : shard::uniform(shape, dtype, min, max, seed, place);
   });
 }
-constexpr python::Function uniform = {"uniform", uniform_parameters,
+constexpr python::Function uniform_function = {"uniform", uniform_parameters,
     "Random numbers from [min, max) of a float dtype; a seed other than 0 gives the same\n"
     "numbers at each call."
     , uniform_body};
@@ -55,7 +55,7 @@ PyObject* gaussian_body(python::Arguments& arguments) {
         : shard::gaussian(shape, mean, std, seed, dtype, place);
   });
 }
-constexpr python::Function gaussian = {"gaussian", gaussian_parameters,
+constexpr python::Function gaussian_function = {"gaussian", gaussian_parameters,
     "Normally distributed random numbers of a float dtype; a seed other than 0 gives the\n"
     "same numbers at each call, and std < 0 is an invalid_argument error."
     , gaussian_body};
@@ -82,7 +82,7 @@ PyObject* randint_body(python::Arguments& arguments) {
         : shard::randint(low, high, shape, dtype, seed, place);
   });
 }
-constexpr python::Function randint = {"randint", randint_parameters,
+constexpr python::Function randint_function = {"randint", randint_parameters,
     "Random integers from [low, high) in int32 or int64; a seed other than 0 gives the\n"
     "same numbers at each call, and low >= high is an invalid_argument error."
     , randint_body};
@@ -94,7 +94,7 @@ PyObject* bernoulli_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::bernoulli(x); });
 }
-constexpr python::Function bernoulli = {"bernoulli", bernoulli_parameters,
+constexpr python::Function bernoulli_function = {"bernoulli", bernoulli_parameters,
     "1 with the probability that x has there, else 0, in x's float dtype. A probability\n"
     "outside of [0, 1] is an invalid_argument error."
     , bernoulli_body};
@@ -115,7 +115,7 @@ PyObject* randperm_body(python::Arguments& arguments) {
         : shard::randperm(n, dtype, place);
   });
 }
-constexpr python::Function randperm = {"randperm", randperm_parameters,
+constexpr python::Function randperm_function = {"randperm", randperm_parameters,
     "The numbers 0 .. n - 1 in a random order, in int32 or int64. Each element is\n"
     "computed from its index alone, so a rank makes no more than its shard."
     , randperm_body};
@@ -143,7 +143,7 @@ PyObject* truncated_gaussian_random_body(python::Arguments& arguments) {
         : shard::truncated_gaussian_random(shape, mean, std, seed, dtype, place);
   });
 }
-constexpr python::Function truncated_gaussian_random =
+constexpr python::Function truncated_gaussian_random_function =
     {"truncated_gaussian_random", truncated_gaussian_random_parameters,
     "Normally distributed random numbers that are within two std of mean, of a float\n"
     "dtype; a seed other than 0 gives the same numbers at each call, and std < 0 is an\n"
@@ -157,7 +157,7 @@ PyObject* poisson_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::poisson(x, site); });
 }
-constexpr python::Function poisson = {"poisson", poisson_parameters,
+constexpr python::Function poisson_function = {"poisson", poisson_parameters,
     "Poisson-distributed random numbers with the means that x has there, in x's float\n"
     "dtype. A mean that is negative or not finite is an invalid_argument error."
     , poisson_body};
@@ -169,7 +169,7 @@ PyObject* standard_gamma_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::standard_gamma(x); });
 }
-constexpr python::Function standard_gamma = {"standard_gamma", standard_gamma_parameters,
+constexpr python::Function standard_gamma_function = {"standard_gamma", standard_gamma_parameters,
     "Gamma-distributed random numbers with the shapes that x has there and the scale 1,\n"
     "in x's float dtype; 0 for the shape 0. A shape that is negative or not finite is an\n"
     "invalid_argument error."
@@ -182,7 +182,7 @@ PyObject* dirichlet_body(python::Arguments& arguments) {
   const Tensor& alpha = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::dirichlet(alpha); });
 }
-constexpr python::Function dirichlet = {"dirichlet", dirichlet_parameters,
+constexpr python::Function dirichlet_function = {"dirichlet", dirichlet_parameters,
     "Random rows along the last dim that sum to 1, from the Dirichlet distribution with\n"
     "the concentrations alpha, in alpha's float dtype. A concentration that is not finite\n"
     "and above 0 is an invalid_argument error."
@@ -197,7 +197,7 @@ PyObject* binomial_body(python::Arguments& arguments) {
   const Tensor& prob = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::binomial(count, prob); });
 }
-constexpr python::Function binomial = {"binomial", binomial_parameters,
+constexpr python::Function binomial_function = {"binomial", binomial_parameters,
     "How many of `count` trials succeed, each with the probability `prob`, as int64. Both\n"
     "have one shape and one float dtype (else shape_mismatch and dtype_mismatch). A count\n"
     "that is no whole number from 0 to 2^53, or a probability outside of [0, 1], is an\n"
@@ -217,7 +217,7 @@ PyObject* multinomial_body(python::Arguments& arguments) {
     return shard::multinomial(x, num_samples, replacement);
   });
 }
-constexpr python::Function multinomial = {"multinomial", multinomial_parameters,
+constexpr python::Function multinomial_function = {"multinomial", multinomial_parameters,
     "The int64 indices of num_samples categories of each row of x, [categories] or [rows,\n"
     "categories], drawn with probabilities in proportion to the weights in the row.\n"
     "Without replacement no category is drawn twice. Weights that are negative or not\n"
@@ -240,7 +240,7 @@ PyObject* top_p_sampling_body(python::Arguments& arguments) {
     return shard::top_p_sampling(x, ps, threshold, seed);
   });
 }
-constexpr python::Function top_p_sampling = {"top_p_sampling", top_p_sampling_parameters,
+constexpr python::Function top_p_sampling_function = {"top_p_sampling", top_p_sampling_parameters,
     "A category of each row of x [rows, categories], which has probabilities: the first\n"
     "one, from the likeliest to the least likely (of equal ones the first), with which\n"
     "their sum exceeds u p, where u is uniform in [0, 1) and p the row's element of ps\n"
@@ -275,7 +275,8 @@ PyObject* uniform_inplace_body(python::Arguments& arguments) {
     return shard::uniform_inplace(x, min, max, seed, diag_num, diag_step, diag_val, site);
   });
 }
-constexpr python::Function uniform_inplace = {"uniform_inplace", uniform_inplace_parameters,
+constexpr python::Function uniform_inplace_function =
+    {"uniform_inplace", uniform_inplace_parameters,
     "Random numbers from [min, max) in the shape and float dtype of x, whose values are\n"
     "not read; a seed other than 0 gives the same numbers at each call. Then diag_num\n"
     "elements, in row-major order 0, diag_step + 1, 2 * (diag_step + 1), ..., are\n"
@@ -303,7 +304,8 @@ PyObject* uniform_inplace__body(python::Arguments& arguments) {
     return shard::uniform_inplace_(x, min, max, seed, diag_num, diag_step, diag_val, site);
   });
 }
-constexpr python::Function uniform_inplace_ = {"uniform_inplace_", uniform_inplace__parameters,
+constexpr python::Function uniform_inplace__function =
+    {"uniform_inplace_", uniform_inplace__parameters,
     "In place. Random numbers from [min, max) in the shape and float dtype of x, whose\n"
     "values are not read; a seed other than 0 gives the same numbers at each call. Then\n"
     "diag_num elements, in row-major order 0, diag_step + 1, 2 * (diag_step + 1), ...,\n"
@@ -325,7 +327,8 @@ PyObject* gaussian_inplace_body(python::Arguments& arguments) {
     return shard::gaussian_inplace(x, mean, std, seed, site);
   });
 }
-constexpr python::Function gaussian_inplace = {"gaussian_inplace", gaussian_inplace_parameters,
+constexpr python::Function gaussian_inplace_function =
+    {"gaussian_inplace", gaussian_inplace_parameters,
     "Normally distributed random numbers in the shape and float dtype of x, whose values\n"
     "are not read; a seed other than 0 gives the same numbers at each call, and std < 0\n"
     "is an invalid_argument error."
@@ -346,7 +349,8 @@ PyObject* gaussian_inplace__body(python::Arguments& arguments) {
     return shard::gaussian_inplace_(x, mean, std, seed, site);
   });
 }
-constexpr python::Function gaussian_inplace_ = {"gaussian_inplace_", gaussian_inplace__parameters,
+constexpr python::Function gaussian_inplace__function =
+    {"gaussian_inplace_", gaussian_inplace__parameters,
     "In place. Normally distributed random numbers in the shape and float dtype of x,\n"
     "whose values are not read; a seed other than 0 gives the same numbers at each call,\n"
     "and std < 0 is an invalid_argument error."
@@ -363,29 +367,29 @@ PyObject* exponential__body(python::Arguments& arguments) {
     return shard::exponential_(x, lam, site);
   });
 }
-constexpr python::Function exponential_ = {"exponential_", exponential__parameters,
+constexpr python::Function exponential__function = {"exponential_", exponential__parameters,
     "Exponentially distributed random numbers of the rate lam, that is of mean 1 / lam,\n"
     "in the place of x of a float dtype; lam <= 0 is an invalid_argument error."
     , exponential__body};
 
 const python::Binding table[] = {
-    python::bind<uniform, false>(),
-    python::bind<gaussian, false>(),
-    python::bind<randint, false>(),
-    python::bind<bernoulli, true>(),
-    python::bind<randperm, false>(),
-    python::bind<truncated_gaussian_random, false>(),
-    python::bind<poisson, true>(),
-    python::bind<standard_gamma, true>(),
-    python::bind<dirichlet, true>(),
-    python::bind<binomial, true>(),
-    python::bind<multinomial, true>(),
-    python::bind<top_p_sampling, true>(),
-    python::bind<uniform_inplace, true>(),
-    python::bind<uniform_inplace_, true>(),
-    python::bind<gaussian_inplace, true>(),
-    python::bind<gaussian_inplace_, true>(),
-    python::bind<exponential_, true>(),
+    python::bind<uniform_function, false>(),
+    python::bind<gaussian_function, false>(),
+    python::bind<randint_function, false>(),
+    python::bind<bernoulli_function, true>(),
+    python::bind<randperm_function, false>(),
+    python::bind<truncated_gaussian_random_function, false>(),
+    python::bind<poisson_function, true>(),
+    python::bind<standard_gamma_function, true>(),
+    python::bind<dirichlet_function, true>(),
+    python::bind<binomial_function, true>(),
+    python::bind<multinomial_function, true>(),
+    python::bind<top_p_sampling_function, true>(),
+    python::bind<uniform_inplace_function, true>(),
+    python::bind<uniform_inplace__function, true>(),
+    python::bind<gaussian_inplace_function, true>(),
+    python::bind<gaussian_inplace__function, true>(),
+    python::bind<exponential__function, true>(),
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ PyObject* sum_body(python::Arguments& arguments) {
     return shard::sum(x, axis, keepdim, site);
   });
 }
-constexpr python::Function sum = {"sum", sum_parameters,
+constexpr python::Function sum_function = {"sum", sum_parameters,
     "The sum of x over the axes (all when empty), which are dropped or, with keepdim,\n"
     "kept as 1. bool, uint8 and int32 give int64; other dtypes keep theirs."
     , sum_body};
@@ -37,7 +37,7 @@ PyObject* mean_body(python::Arguments& arguments) {
     return shard::mean(x, axis, keepdim, site);
   });
 }
-constexpr python::Function mean = {"mean", mean_parameters,
+constexpr python::Function mean_function = {"mean", mean_parameters,
     "The mean of x over the axes (all when empty), which are dropped or, with keepdim,\n"
     "kept as 1. Float dtypes only (else dtype_mismatch); over no elements it is NaN."
     , mean_body};
@@ -55,7 +55,7 @@ PyObject* max_body(python::Arguments& arguments) {
     return shard::max(x, axis, keepdim, site);
   });
 }
-constexpr python::Function max = {"max", max_parameters,
+constexpr python::Function max_function = {"max", max_parameters,
     "The largest element of x over the axes (all when empty), which are dropped or, with\n"
     "keepdim, kept as 1. Every dtype; NaN wins; over no elements it is an\n"
     "invalid_argument error. Each of several largest elements gets the whole gradient;\n"
@@ -75,7 +75,7 @@ PyObject* min_body(python::Arguments& arguments) {
     return shard::min(x, axis, keepdim, site);
   });
 }
-constexpr python::Function min = {"min", min_parameters,
+constexpr python::Function min_function = {"min", min_parameters,
     "The smallest element of x over the axes (all when empty), which are dropped or, with\n"
     "keepdim, kept as 1. Every dtype; NaN wins; over no elements it is an\n"
     "invalid_argument error. Each of several smallest elements gets the whole gradient;\n"
@@ -95,7 +95,7 @@ PyObject* prod_body(python::Arguments& arguments) {
     return shard::prod(x, axis, keepdim, site);
   });
 }
-constexpr python::Function prod = {"prod", prod_parameters,
+constexpr python::Function prod_function = {"prod", prod_parameters,
     "The product of x over the axes (all when empty), which are dropped or, with keepdim,\n"
     "kept as 1. bool, uint8 and int32 give int64; other dtypes keep theirs."
     , prod_body};
@@ -111,7 +111,7 @@ PyObject* all_body(python::Arguments& arguments) {
   const bool keepdim = arguments.value<bool>(2, false);
   return arguments.call([&]() -> decltype(auto) { return shard::all(x, axis, keepdim); });
 }
-constexpr python::Function all = {"all", all_parameters,
+constexpr python::Function all_function = {"all", all_parameters,
     "Whether no element of x over the axes (all when empty), which are dropped or, with\n"
     "keepdim, kept as 1, is 0; as bool, for every dtype; true over no elements."
     , all_body};
@@ -127,7 +127,7 @@ PyObject* any_body(python::Arguments& arguments) {
   const bool keepdim = arguments.value<bool>(2, false);
   return arguments.call([&]() -> decltype(auto) { return shard::any(x, axis, keepdim); });
 }
-constexpr python::Function any = {"any", any_parameters,
+constexpr python::Function any_function = {"any", any_parameters,
     "Whether some element of x over the axes (all when empty), which are dropped or, with\n"
     "keepdim, kept as 1, is not 0; as bool, for every dtype; false over no elements."
     , any_body};
@@ -145,7 +145,7 @@ PyObject* amax_body(python::Arguments& arguments) {
     return shard::amax(x, axis, keepdim, site);
   });
 }
-constexpr python::Function amax = {"amax", amax_parameters,
+constexpr python::Function amax_function = {"amax", amax_parameters,
     "As max, from which it differs in its gradient, which is divided evenly among the\n"
     "largest elements."
     , amax_body};
@@ -163,7 +163,7 @@ PyObject* amin_body(python::Arguments& arguments) {
     return shard::amin(x, axis, keepdim, site);
   });
 }
-constexpr python::Function amin = {"amin", amin_parameters,
+constexpr python::Function amin_function = {"amin", amin_parameters,
     "As min, from which it differs in its gradient, which is divided evenly among the\n"
     "smallest elements."
     , amin_body};
@@ -177,7 +177,8 @@ PyObject* squared_l2_norm_body(python::Arguments& arguments) {
     return shard::squared_l2_norm(x, site);
   });
 }
-constexpr python::Function squared_l2_norm = {"squared_l2_norm", squared_l2_norm_parameters,
+constexpr python::Function squared_l2_norm_function =
+    {"squared_l2_norm", squared_l2_norm_parameters,
     "The sum of the squares of all elements, as [1] of the dtype of x; float dtypes."
     , squared_l2_norm_body};
 
@@ -196,7 +197,7 @@ PyObject* frobenius_norm_body(python::Arguments& arguments) {
     return shard::frobenius_norm(x, axis, keep_dim, reduce_all, site);
   });
 }
-constexpr python::Function frobenius_norm = {"frobenius_norm", frobenius_norm_parameters,
+constexpr python::Function frobenius_norm_function = {"frobenius_norm", frobenius_norm_parameters,
     "The root of the sum of the squares of x over the axes (all when empty or with\n"
     "reduce_all), which are dropped or, with keep_dim, kept as 1; float dtypes. Shards\n"
     "add their squares up before the root is taken, so no reduction is left pending."
@@ -209,7 +210,7 @@ PyObject* numel_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::numel(x); });
 }
-constexpr python::Function numel = {"numel", numel_parameters,
+constexpr python::Function numel_function = {"numel", numel_parameters,
     "The number of elements of x as a 0-d int64. It is known without x: nothing is moved\n"
     "or reduced for it."
     , numel_body};
@@ -231,7 +232,7 @@ PyObject* argmax_body(python::Arguments& arguments) {
     return shard::argmax(x, axis, keepdims, flatten, dtype);
   });
 }
-constexpr python::Function argmax = {"argmax", argmax_parameters,
+constexpr python::Function argmax_function = {"argmax", argmax_parameters,
     "The index of the largest element along axis (flatten: in row-major order of all\n"
     "elements) as int64 or int32; the lowest index of equal ones, NaN wins, and an empty\n"
     "axis is an invalid_argument error."
@@ -254,7 +255,7 @@ PyObject* argmin_body(python::Arguments& arguments) {
     return shard::argmin(x, axis, keepdims, flatten, dtype);
   });
 }
-constexpr python::Function argmin = {"argmin", argmin_parameters,
+constexpr python::Function argmin_function = {"argmin", argmin_parameters,
     "The index of the smallest element along axis (flatten: in row-major order of all\n"
     "elements) as int64 or int32; the lowest index of equal ones, NaN wins, and an empty\n"
     "axis is an invalid_argument error."
@@ -271,7 +272,7 @@ PyObject* cumprod_body(python::Arguments& arguments) {
     return shard::cumprod(x, dim, site);
   });
 }
-constexpr python::Function cumprod = {"cumprod", cumprod_parameters,
+constexpr python::Function cumprod_function = {"cumprod", cumprod_parameters,
     "Running products along dim, of the shape and dtype of x. Every dtype but bool;\n"
     "integers wrap."
     , cumprod_body};
@@ -287,7 +288,7 @@ PyObject* cumprod__body(python::Arguments& arguments) {
     return shard::cumprod_(x, dim, site);
   });
 }
-constexpr python::Function cumprod_ = {"cumprod_", cumprod__parameters,
+constexpr python::Function cumprod__function = {"cumprod_", cumprod__parameters,
     "In place. Running products along dim, of the shape and dtype of x. Every dtype but\n"
     "bool; integers wrap."
     , cumprod__body};
@@ -305,7 +306,7 @@ PyObject* cummax_body(python::Arguments& arguments) {
     return shard::cummax(x, axis, dtype, site);
   });
 }
-constexpr python::Function cummax = {"cummax", cummax_parameters,
+constexpr python::Function cummax_function = {"cummax", cummax_parameters,
     "The largest element up to each position along axis, and its index along it, the last\n"
     "one of equal elements, as int64 or int32. NaN wins. Every dtype."
     , cummax_body};
@@ -323,7 +324,7 @@ PyObject* cummin_body(python::Arguments& arguments) {
     return shard::cummin(x, axis, dtype, site);
   });
 }
-constexpr python::Function cummin = {"cummin", cummin_parameters,
+constexpr python::Function cummin_function = {"cummin", cummin_parameters,
     "The smallest element up to each position along axis, and its index along it, the\n"
     "last one of equal elements, as int64 or int32. NaN wins. Every dtype."
     , cummin_body};
@@ -345,7 +346,7 @@ PyObject* logcumsumexp_body(python::Arguments& arguments) {
     return shard::logcumsumexp(x, axis, flatten, exclusive, reverse, site);
   });
 }
-constexpr python::Function logcumsumexp = {"logcumsumexp", logcumsumexp_parameters,
+constexpr python::Function logcumsumexp_function = {"logcumsumexp", logcumsumexp_parameters,
     "The logarithms of running sums of exp(x) along axis, computed without overflow\n"
     "(flatten: of all elements in order, as one dim); exclusive leaves each element out\n"
     "of its own sum, so that the first is -infinity, reverse runs from the end. Float\n"
@@ -367,7 +368,7 @@ PyObject* logsumexp_body(python::Arguments& arguments) {
     return shard::logsumexp(x, axis, keepdim, reduce_all);
   });
 }
-constexpr python::Function logsumexp = {"logsumexp", logsumexp_parameters,
+constexpr python::Function logsumexp_function = {"logsumexp", logsumexp_parameters,
     "The logarithm of the sum of exp(x) over the axes (all when empty or with\n"
     "reduce_all), which are dropped or, with keepdim, kept as 1. It is computed without\n"
     "overflow. Float dtypes; over no elements it is an invalid_argument error."
@@ -388,7 +389,7 @@ PyObject* nanmedian_body(python::Arguments& arguments) {
     return shard::nanmedian(x, axis, keepdim, mode, site);
   });
 }
-constexpr python::Function nanmedian = {"nanmedian", nanmedian_parameters,
+constexpr python::Function nanmedian_function = {"nanmedian", nanmedian_parameters,
     "The median over axis (empty: over all dims) of the elements that are not NaN, NaN\n"
     "where all are. Of an even number of elements mode avg takes the mean of the two in\n"
     "the middle (of integers rounded towards zero), min the smaller one. medians (int64)\n"
@@ -418,7 +419,7 @@ PyObject* p_norm_body(python::Arguments& arguments) {
     return shard::p_norm(x, porder, axis, epsilon, keepdim, asvector);
   });
 }
-constexpr python::Function p_norm = {"p_norm", p_norm_parameters,
+constexpr python::Function p_norm_function = {"p_norm", p_norm_parameters,
     "(the sum of |x|^porder)^(1 / porder) along axis (asvector: over all elements), which\n"
     "is dropped or, with keepdim, kept as 1. A porder of 0 counts the elements that are\n"
     "not 0, and an infinite one is the largest, or smallest, |x|. The gradient where the\n"
@@ -438,7 +439,7 @@ PyObject* norm_body(python::Arguments& arguments) {
   const bool is_test = arguments.value<bool>(3, false);
   return arguments.call([&]() -> decltype(auto) { return shard::norm(x, axis, epsilon, is_test); });
 }
-constexpr python::Function norm = {"norm", norm_parameters,
+constexpr python::Function norm_function = {"norm", norm_parameters,
     "x divided by norm, the square root of epsilon plus the sum of squares along axis,\n"
     "which is kept as 1. is_test is accepted for compatibility and has no effect. Float\n"
     "dtypes."
@@ -451,7 +452,7 @@ PyObject* l1_norm_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::l1_norm(x); });
 }
-constexpr python::Function l1_norm = {"l1_norm", l1_norm_parameters,
+constexpr python::Function l1_norm_function = {"l1_norm", l1_norm_parameters,
     "The sum of the absolute values of all elements, without dims; float dtypes."
     , l1_norm_body};
 
@@ -462,7 +463,7 @@ PyObject* mean_all_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::mean_all(x); });
 }
-constexpr python::Function mean_all = {"mean_all", mean_all_parameters,
+constexpr python::Function mean_all_function = {"mean_all", mean_all_parameters,
     "The mean of all elements, without dims; float dtypes, and NaN over no elements."
     , mean_all_body};
 
@@ -475,39 +476,39 @@ PyObject* reduce_as_body(python::Arguments& arguments) {
   const Tensor& target = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::reduce_as(x, target); });
 }
-constexpr python::Function reduce_as = {"reduce_as", reduce_as_parameters,
+constexpr python::Function reduce_as_function = {"reduce_as", reduce_as_parameters,
     "x summed over the dims along which the shape of target broadcasts to it, so that it\n"
     "gets the shape of target, of which no element is read. The dtype is that of sum;\n"
     "shape_mismatch where target does not broadcast to x."
     , reduce_as_body};
 
 const python::Binding table[] = {
-    python::bind<sum, true>(),
-    python::bind<mean, true>(),
-    python::bind<max, true>(),
-    python::bind<min, true>(),
-    python::bind<prod, true>(),
-    python::bind<all, true>(),
-    python::bind<any, true>(),
-    python::bind<amax, true>(),
-    python::bind<amin, true>(),
-    python::bind<squared_l2_norm, true>(),
-    python::bind<frobenius_norm, true>(),
-    python::bind<numel, true>(),
-    python::bind<argmax, true>(),
-    python::bind<argmin, true>(),
-    python::bind<cumprod, true>(),
-    python::bind<cumprod_, true>(),
-    python::bind<cummax, true>(),
-    python::bind<cummin, true>(),
-    python::bind<logcumsumexp, true>(),
-    python::bind<logsumexp, true>(),
-    python::bind<nanmedian, true>(),
-    python::bind<p_norm, true>(),
-    python::bind<norm, true>(),
-    python::bind<l1_norm, true>(),
-    python::bind<mean_all, true>(),
-    python::bind<reduce_as, true>(),
+    python::bind<sum_function, true>(),
+    python::bind<mean_function, true>(),
+    python::bind<max_function, true>(),
+    python::bind<min_function, true>(),
+    python::bind<prod_function, true>(),
+    python::bind<all_function, true>(),
+    python::bind<any_function, true>(),
+    python::bind<amax_function, true>(),
+    python::bind<amin_function, true>(),
+    python::bind<squared_l2_norm_function, true>(),
+    python::bind<frobenius_norm_function, true>(),
+    python::bind<numel_function, true>(),
+    python::bind<argmax_function, true>(),
+    python::bind<argmin_function, true>(),
+    python::bind<cumprod_function, true>(),
+    python::bind<cumprod__function, true>(),
+    python::bind<cummax_function, true>(),
+    python::bind<cummin_function, true>(),
+    python::bind<logcumsumexp_function, true>(),
+    python::bind<logsumexp_function, true>(),
+    python::bind<nanmedian_function, true>(),
+    python::bind<p_norm_function, true>(),
+    python::bind<norm_function, true>(),
+    python::bind<l1_norm_function, true>(),
+    python::bind<mean_all_function, true>(),
+    python::bind<reduce_as_function, true>(),
 };
 
 }  // namespace

@@ -40,7 +40,7 @@ PyObject* rnn_body(python::Arguments& arguments) {
         is_bidirec, input_size, hidden_size, num_layers, mode, seed, is_test, site);
   });
 }
-constexpr python::Function rnn = {"rnn", rnn_parameters,
+constexpr python::Function rnn_function = {"rnn", rnn_parameters,
     "num_layers recurrent layers of mode LSTM, GRU, RNN_TANH or RNN_RELU on x [time,\n"
     "batch, input_size]; with is_bidirec each has a second direction, which reads time\n"
     "backwards. out is [time, batch, directions * hidden_size]. pre_state is h, of LSTM h\n"
@@ -73,7 +73,7 @@ PyObject* warpctc_body(python::Arguments& arguments) {
     return shard::warpctc(logits, label, logits_length, labels_length, blank, norm_by_times, site);
   });
 }
-constexpr python::Function warpctc = {"warpctc", warpctc_parameters,
+constexpr python::Function warpctc_function = {"warpctc", warpctc_parameters,
     "loss [batch, 1] of CTC (Graves et al. 2006): -log of the probability that logits\n"
     "[time, batch, classes], of which softmax makes probabilities, spell the first\n"
     "labels_length labels of label [batch, labels] in the first logits_length steps of\n"
@@ -98,7 +98,7 @@ PyObject* viterbi_decode_body(python::Arguments& arguments) {
     return shard::viterbi_decode(potentials, transition_params, lengths, include_bos_eos_tag);
   });
 }
-constexpr python::Function viterbi_decode = {"viterbi_decode", viterbi_decode_parameters,
+constexpr python::Function viterbi_decode_function = {"viterbi_decode", viterbi_decode_parameters,
     "The path of tags that has the highest score, for each sequence of potentials [batch,\n"
     "time, tags], and that score [batch]: the sum of the potentials of its tags and of\n"
     "transition_params [tags, tags] from each tag to the next. path (int64 [batch, time])\n"
@@ -117,7 +117,7 @@ PyObject* gather_tree_body(python::Arguments& arguments) {
   const Tensor& parents = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::gather_tree(ids, parents); });
 }
-constexpr python::Function gather_tree = {"gather_tree", gather_tree_parameters,
+constexpr python::Function gather_tree_function = {"gather_tree", gather_tree_parameters,
     "The whole sequences of a beam search from the ids [time, batch, beams] of each step\n"
     "and the beams, parents, that they continue: out[time - 1] is ids, and the steps\n"
     "before follow parents. Those of step 0 are not read; another one outside of the\n"
@@ -125,10 +125,10 @@ constexpr python::Function gather_tree = {"gather_tree", gather_tree_parameters,
     , gather_tree_body};
 
 const python::Binding table[] = {
-    python::bind<rnn, true>(),
-    python::bind<warpctc, true>(),
-    python::bind<viterbi_decode, true>(),
-    python::bind<gather_tree, true>(),
+    python::bind<rnn_function, true>(),
+    python::bind<warpctc_function, true>(),
+    python::bind<viterbi_decode_function, true>(),
+    python::bind<gather_tree_function, true>(),
 };
 
 }  // namespace

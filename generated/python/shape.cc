@@ -17,7 +17,7 @@ PyObject* reshape_body(python::Arguments& arguments) {
     return shard::reshape(x, shape, site);
   });
 }
-constexpr python::Function reshape = {"reshape", reshape_parameters,
+constexpr python::Function reshape_function = {"reshape", reshape_parameters,
     "x in another shape of equal size, sharing its buffer; one -1 is inferred and a 0\n"
     "keeps the dim of x at that place. Where x has no elements a 0 is a 0, so that every\n"
     "shape without elements can be reached. Errors: shape_mismatch naming both sizes."
@@ -34,7 +34,7 @@ PyObject* reshape__body(python::Arguments& arguments) {
     return shard::reshape_(x, shape, site);
   });
 }
-constexpr python::Function reshape_ = {"reshape_", reshape__parameters,
+constexpr python::Function reshape__function = {"reshape_", reshape__parameters,
     "In place. x in another shape of equal size, sharing its buffer; one -1 is inferred\n"
     "and a 0 keeps the dim of x at that place. Where x has no elements a 0 is a 0, so\n"
     "that every shape without elements can be reached. Errors: shape_mismatch naming both\n"
@@ -54,7 +54,7 @@ PyObject* flatten_body(python::Arguments& arguments) {
     return shard::flatten(x, start_axis, stop_axis, site);
   });
 }
-constexpr python::Function flatten = {"flatten", flatten_parameters,
+constexpr python::Function flatten_function = {"flatten", flatten_parameters,
     "x with the dims from start_axis to stop_axis merged into one, sharing its buffer; a\n"
     "0-d x becomes [1]."
     , flatten_body};
@@ -72,7 +72,7 @@ PyObject* flatten__body(python::Arguments& arguments) {
     return shard::flatten_(x, start_axis, stop_axis, site);
   });
 }
-constexpr python::Function flatten_ = {"flatten_", flatten__parameters,
+constexpr python::Function flatten__function = {"flatten_", flatten__parameters,
     "In place. x with the dims from start_axis to stop_axis merged into one, sharing its\n"
     "buffer; a 0-d x becomes [1]."
     , flatten__body};
@@ -88,7 +88,7 @@ PyObject* squeeze_body(python::Arguments& arguments) {
     return shard::squeeze(x, axis, site);
   });
 }
-constexpr python::Function squeeze = {"squeeze", squeeze_parameters,
+constexpr python::Function squeeze_function = {"squeeze", squeeze_parameters,
     "x without the dims of size 1 among axis (all such dims when empty), sharing its\n"
     "buffer; axes of other sizes stay."
     , squeeze_body};
@@ -104,7 +104,7 @@ PyObject* squeeze__body(python::Arguments& arguments) {
     return shard::squeeze_(x, axis, site);
   });
 }
-constexpr python::Function squeeze_ = {"squeeze_", squeeze__parameters,
+constexpr python::Function squeeze__function = {"squeeze_", squeeze__parameters,
     "In place. x without the dims of size 1 among axis (all such dims when empty),\n"
     "sharing its buffer; axes of other sizes stay."
     , squeeze__body};
@@ -120,7 +120,7 @@ PyObject* unsqueeze_body(python::Arguments& arguments) {
     return shard::unsqueeze(x, axis, site);
   });
 }
-constexpr python::Function unsqueeze = {"unsqueeze", unsqueeze_parameters,
+constexpr python::Function unsqueeze_function = {"unsqueeze", unsqueeze_parameters,
     "x with a new dim of size 1 at each of axis, inserted one after the other, sharing\n"
     "its buffer."
     , unsqueeze_body};
@@ -136,7 +136,7 @@ PyObject* unsqueeze__body(python::Arguments& arguments) {
     return shard::unsqueeze_(x, axis, site);
   });
 }
-constexpr python::Function unsqueeze_ = {"unsqueeze_", unsqueeze__parameters,
+constexpr python::Function unsqueeze__function = {"unsqueeze_", unsqueeze__parameters,
     "In place. x with a new dim of size 1 at each of axis, inserted one after the other,\n"
     "sharing its buffer."
     , unsqueeze__body};
@@ -152,7 +152,7 @@ PyObject* transpose_body(python::Arguments& arguments) {
     return shard::transpose(x, perm, site);
   });
 }
-constexpr python::Function transpose = {"transpose", transpose_parameters,
+constexpr python::Function transpose_function = {"transpose", transpose_parameters,
     "x with its dims in the order perm (a permutation of all of them, negative ones count\n"
     "from the end), copied; every dtype."
     , transpose_body};
@@ -168,7 +168,7 @@ PyObject* transpose__body(python::Arguments& arguments) {
     return shard::transpose_(x, perm, site);
   });
 }
-constexpr python::Function transpose_ = {"transpose_", transpose__parameters,
+constexpr python::Function transpose__function = {"transpose_", transpose__parameters,
     "In place. x with its dims in the order perm (a permutation of all of them, negative\n"
     "ones count from the end), copied; every dtype."
     , transpose__body};
@@ -184,7 +184,7 @@ PyObject* expand_body(python::Arguments& arguments) {
     return shard::expand(x, shape, site);
   });
 }
-constexpr python::Function expand = {"expand", expand_parameters,
+constexpr python::Function expand_function = {"expand", expand_parameters,
     "x broadcast to shape, copied; -1 keeps the dim of x, new dims come first, and only\n"
     "dims of size 1 grow (else shape_mismatch)."
     , expand_body};
@@ -200,7 +200,7 @@ PyObject* tile_body(python::Arguments& arguments) {
     return shard::tile(x, repeat_times, site);
   });
 }
-constexpr python::Function tile = {"tile", tile_parameters,
+constexpr python::Function tile_function = {"tile", tile_parameters,
     "x repeated repeat_times times along each dim, copied; the numbers belong to the last\n"
     "dims of x, or the missing leading dims of x count as 1. A negative number is an\n"
     "invalid_argument error."
@@ -219,7 +219,7 @@ PyObject* expand_as_body(python::Arguments& arguments) {
     return shard::expand_as(x, y, target_shape, site);
   });
 }
-constexpr python::Function expand_as = {"expand_as", expand_as_parameters,
+constexpr python::Function expand_as_function = {"expand_as", expand_as_parameters,
     "x broadcast to the shape of y, of which nothing else is used, or without y to\n"
     "target_shape, as expand does; only dims of size 1 grow (else shape_mismatch)."
     , expand_as_body};
@@ -235,7 +235,7 @@ PyObject* concat_body(python::Arguments& arguments) {
     return shard::concat(x, axis, site);
   });
 }
-constexpr python::Function concat = {"concat", concat_parameters,
+constexpr python::Function concat_function = {"concat", concat_parameters,
     "The tensors one after the other along axis; they agree in dtype and in all other\n"
     "dims, and there is at least one."
     , concat_body};
@@ -251,7 +251,7 @@ PyObject* stack_body(python::Arguments& arguments) {
     return shard::stack(x, axis, site);
   });
 }
-constexpr python::Function stack = {"stack", stack_parameters,
+constexpr python::Function stack_function = {"stack", stack_parameters,
     "The tensors, of one shape and dtype, along a new dim at axis."
     , stack_body};
 
@@ -268,7 +268,7 @@ PyObject* split_body(python::Arguments& arguments) {
     return shard::split(x, sections, axis, site);
   });
 }
-constexpr python::Function split = {"split", split_parameters,
+constexpr python::Function split_function = {"split", split_parameters,
     "Copies of consecutive parts of x along axis with the sizes sections, which add up to\n"
     "its size; one may be -1 for the rest."
     , split_body};
@@ -286,7 +286,7 @@ PyObject* split_with_num_body(python::Arguments& arguments) {
     return shard::split_with_num(x, num, axis, site);
   });
 }
-constexpr python::Function split_with_num = {"split_with_num", split_with_num_parameters,
+constexpr python::Function split_with_num_function = {"split_with_num", split_with_num_parameters,
     "Copies of num equally long parts of x along axis, whose size num divides (else\n"
     "shape_mismatch)."
     , split_with_num_body};
@@ -302,7 +302,7 @@ PyObject* unbind_body(python::Arguments& arguments) {
     return shard::unbind(input, axis, site);
   });
 }
-constexpr python::Function unbind = {"unbind", unbind_parameters,
+constexpr python::Function unbind_function = {"unbind", unbind_parameters,
     "Copies of the slices of input along axis, one for each of its elements, without that\n"
     "dim."
     , unbind_body};
@@ -326,7 +326,7 @@ PyObject* slice_body(python::Arguments& arguments) {
     return shard::slice(input, axes, starts, ends, infer_flags, decrease_axis, site);
   });
 }
-constexpr python::Function slice = {"slice", slice_parameters,
+constexpr python::Function slice_function = {"slice", slice_parameters,
     "A copy of input from starts to before ends along axes; negative positions count from\n"
     "the end, positions beyond a dim are clamped to it, and dims of size 1 named by\n"
     "decrease_axis are dropped. infer_flags are accepted for compatibility and have no\n"
@@ -350,7 +350,7 @@ PyObject* strided_slice_body(python::Arguments& arguments) {
     return shard::strided_slice(x, axes, starts, ends, strides, site);
   });
 }
-constexpr python::Function strided_slice = {"strided_slice", strided_slice_parameters,
+constexpr python::Function strided_slice_function = {"strided_slice", strided_slice_parameters,
     "A copy of every strides-th element of x from starts to before ends along axes;\n"
     "negative positions count from the end and positions beyond a dim are clamped to it.\n"
     "A negative stride runs backwards, where an end of -1 is the place before the first\n"
@@ -376,7 +376,7 @@ PyObject* unslice_body(python::Arguments& arguments) {
     return shard::unslice(x, shape, axes, starts, ends, strides, site);
   });
 }
-constexpr python::Function unslice = {"unslice", unslice_parameters,
+constexpr python::Function unslice_function = {"unslice", unslice_parameters,
     "A tensor of zeros of the given shape whose strided_slice by axes, starts, ends and\n"
     "strides is x, every dtype. An x of another shape than that slice is a shape_mismatch\n"
     "error. The gradient of slices."
@@ -393,7 +393,7 @@ PyObject* tril_body(python::Arguments& arguments) {
     return shard::tril(x, diagonal, site);
   });
 }
-constexpr python::Function tril = {"tril", tril_parameters,
+constexpr python::Function tril_function = {"tril", tril_parameters,
     "x with the elements of its last two dims that lie above a diagonal set to 0, every\n"
     "dtype; diagonal counts from the main one, positive upwards. Fewer than two dims are\n"
     "a shape_mismatch error."
@@ -410,7 +410,7 @@ PyObject* tril__body(python::Arguments& arguments) {
     return shard::tril_(x, diagonal, site);
   });
 }
-constexpr python::Function tril_ = {"tril_", tril__parameters,
+constexpr python::Function tril__function = {"tril_", tril__parameters,
     "In place. x with the elements of its last two dims that lie above a diagonal set to\n"
     "0, every dtype; diagonal counts from the main one, positive upwards. Fewer than two\n"
     "dims are a shape_mismatch error."
@@ -427,7 +427,7 @@ PyObject* triu_body(python::Arguments& arguments) {
     return shard::triu(x, diagonal, site);
   });
 }
-constexpr python::Function triu = {"triu", triu_parameters,
+constexpr python::Function triu_function = {"triu", triu_parameters,
     "x with the elements of its last two dims that lie below a diagonal set to 0, every\n"
     "dtype; diagonal counts from the main one, positive upwards. Fewer than two dims are\n"
     "a shape_mismatch error."
@@ -444,7 +444,7 @@ PyObject* triu__body(python::Arguments& arguments) {
     return shard::triu_(x, diagonal, site);
   });
 }
-constexpr python::Function triu_ = {"triu_", triu__parameters,
+constexpr python::Function triu__function = {"triu_", triu__parameters,
     "In place. x with the elements of its last two dims that lie below a diagonal set to\n"
     "0, every dtype; diagonal counts from the main one, positive upwards. Fewer than two\n"
     "dims are a shape_mismatch error."
@@ -459,7 +459,7 @@ PyObject* one_hot_body(python::Arguments& arguments) {
   const Scalar num_classes = arguments.value<Scalar>(1);
   return arguments.call([&]() -> decltype(auto) { return shard::one_hot(x, num_classes); });
 }
-constexpr python::Function one_hot = {"one_hot", one_hot_parameters,
+constexpr python::Function one_hot_function = {"one_hot", one_hot_parameters,
     "float32 of shape x.shape + [num_classes], 1 at the class that x (int32 or int64)\n"
     "names and 0 elsewhere; a class outside [0, num_classes) is an out_of_range error."
     , one_hot_body};
@@ -477,7 +477,7 @@ PyObject* gather_body(python::Arguments& arguments) {
     return shard::gather(x, index, axis, site);
   });
 }
-constexpr python::Function gather = {"gather", gather_parameters,
+constexpr python::Function gather_function = {"gather", gather_parameters,
     "The slices of x along axis at index (int32 or int64, at most 1-D; a 0-d index drops\n"
     "the dim), copied; an index outside the dim is an out_of_range error, negative ones\n"
     "count from the end."
@@ -498,7 +498,7 @@ PyObject* index_sum_body(python::Arguments& arguments) {
     return shard::index_sum(x, index, size, axis, site);
   });
 }
-constexpr python::Function index_sum = {"index_sum", index_sum_parameters,
+constexpr python::Function index_sum_function = {"index_sum", index_sum_parameters,
     "The slices of x along axis added up where index (int32 or int64, [n], n the dim of\n"
     "x) says, in a result with the given size along axis; 0 where no slice goes. Slices\n"
     "are added in their order, 16-bit floats in float32. An index outside the size is an\n"
@@ -520,7 +520,7 @@ PyObject* scatter_body(python::Arguments& arguments) {
     return shard::scatter(x, index, updates, overwrite, site);
   });
 }
-constexpr python::Function scatter = {"scatter", scatter_parameters,
+constexpr python::Function scatter_function = {"scatter", scatter_parameters,
     "A copy of x whose rows, along dim 0, at index (int32 or int64, [n] or [n, 1]) are\n"
     "those of updates [n, ...], the last of equal ones; without overwrite the sums of all\n"
     "of them. Each rank writes those of its rows, so dim 0 may be sharded. An index\n"
@@ -542,7 +542,7 @@ PyObject* scatter__body(python::Arguments& arguments) {
     return shard::scatter_(x, index, updates, overwrite, site);
   });
 }
-constexpr python::Function scatter_ = {"scatter_", scatter__parameters,
+constexpr python::Function scatter__function = {"scatter_", scatter__parameters,
     "In place. A copy of x whose rows, along dim 0, at index (int32 or int64, [n] or [n,\n"
     "1]) are those of updates [n, ...], the last of equal ones; without overwrite the\n"
     "sums of all of them. Each rank writes those of its rows, so dim 0 may be sharded. An\n"
@@ -550,36 +550,36 @@ constexpr python::Function scatter_ = {"scatter_", scatter__parameters,
     , scatter__body};
 
 const python::Binding table[] = {
-    python::bind<reshape, true>(),
-    python::bind<reshape_, true>(),
-    python::bind<flatten, true>(),
-    python::bind<flatten_, true>(),
-    python::bind<squeeze, true>(),
-    python::bind<squeeze_, true>(),
-    python::bind<unsqueeze, true>(),
-    python::bind<unsqueeze_, true>(),
-    python::bind<transpose, true>(),
-    python::bind<transpose_, true>(),
-    python::bind<expand, true>(),
-    python::bind<tile, true>(),
-    python::bind<expand_as, true>(),
-    python::bind<concat, false>(),
-    python::bind<stack, false>(),
-    python::bind<split, true>(),
-    python::bind<split_with_num, true>(),
-    python::bind<unbind, true>(),
-    python::bind<slice, true>(),
-    python::bind<strided_slice, true>(),
-    python::bind<unslice, true>(),
-    python::bind<tril, true>(),
-    python::bind<tril_, true>(),
-    python::bind<triu, true>(),
-    python::bind<triu_, true>(),
-    python::bind<one_hot, true>(),
-    python::bind<gather, true>(),
-    python::bind<index_sum, true>(),
-    python::bind<scatter, true>(),
-    python::bind<scatter_, true>(),
+    python::bind<reshape_function, true>(),
+    python::bind<reshape__function, true>(),
+    python::bind<flatten_function, true>(),
+    python::bind<flatten__function, true>(),
+    python::bind<squeeze_function, true>(),
+    python::bind<squeeze__function, true>(),
+    python::bind<unsqueeze_function, true>(),
+    python::bind<unsqueeze__function, true>(),
+    python::bind<transpose_function, true>(),
+    python::bind<transpose__function, true>(),
+    python::bind<expand_function, true>(),
+    python::bind<tile_function, true>(),
+    python::bind<expand_as_function, true>(),
+    python::bind<concat_function, false>(),
+    python::bind<stack_function, false>(),
+    python::bind<split_function, true>(),
+    python::bind<split_with_num_function, true>(),
+    python::bind<unbind_function, true>(),
+    python::bind<slice_function, true>(),
+    python::bind<strided_slice_function, true>(),
+    python::bind<unslice_function, true>(),
+    python::bind<tril_function, true>(),
+    python::bind<tril__function, true>(),
+    python::bind<triu_function, true>(),
+    python::bind<triu__function, true>(),
+    python::bind<one_hot_function, true>(),
+    python::bind<gather_function, true>(),
+    python::bind<index_sum_function, true>(),
+    python::bind<scatter_function, true>(),
+    python::bind<scatter__function, true>(),
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ PyObject* topk_body(python::Arguments& arguments) {
     return shard::topk(x, k, axis, largest, sorted, site);
   });
 }
-constexpr python::Function topk = {"topk", topk_parameters,
+constexpr python::Function topk_function = {"topk", topk_parameters,
     "The k largest (else smallest) elements along axis, in order, and their int64 indices\n"
     "along it; of equal ones those of the lowest indices. NaN is larger than other\n"
     "values. They are sorted without `sorted` too. k beyond the dim, or below 1, is an\n"
@@ -45,7 +45,7 @@ PyObject* argsort_body(python::Arguments& arguments) {
     return shard::argsort(x, axis, descending, stable, site);
   });
 }
-constexpr python::Function argsort = {"argsort", argsort_parameters,
+constexpr python::Function argsort_function = {"argsort", argsort_parameters,
     "x sorted along axis, and the int64 indices of the sorted elements along it. Equal\n"
     "elements keep their order, also without `stable`; NaN is larger than other values.\n"
     "Every dtype."
@@ -66,7 +66,7 @@ PyObject* kthvalue_body(python::Arguments& arguments) {
     return shard::kthvalue(x, k, axis, keepdim, site);
   });
 }
-constexpr python::Function kthvalue = {"kthvalue", kthvalue_parameters,
+constexpr python::Function kthvalue_function = {"kthvalue", kthvalue_parameters,
     "The element that is number k, counted from 1, when x is sorted along axis as by\n"
     "argsort, and its int64 index along it. The axis is dropped or, with keepdim, kept as\n"
     "1. A k outside the dim is an invalid_argument error. Every dtype."
@@ -85,7 +85,7 @@ PyObject* mode_body(python::Arguments& arguments) {
     return shard::mode(x, axis, keepdim, site);
   });
 }
-constexpr python::Function mode = {"mode", mode_parameters,
+constexpr python::Function mode_function = {"mode", mode_parameters,
     "The most frequent element along axis, the smallest of several, and the largest int64\n"
     "index at which it is. NaNs are equal and larger than other values. The axis is\n"
     "dropped or, with keepdim, kept as 1; an empty one is an invalid_argument error.\n"
@@ -107,7 +107,7 @@ PyObject* searchsorted_body(python::Arguments& arguments) {
     return shard::searchsorted(sorted_sequence, values, out_int32, right);
   });
 }
-constexpr python::Function searchsorted = {"searchsorted", searchsorted_parameters,
+constexpr python::Function searchsorted_function = {"searchsorted", searchsorted_parameters,
     "For each of the values the number of elements of sorted_sequence that are smaller\n"
     "(right: not larger), as int64 or int32. sorted_sequence [n], or [.., n] with the\n"
     "leading dims of values [.., v], is in rising order along its last dim, which is not\n"
@@ -129,7 +129,7 @@ PyObject* histogram_body(python::Arguments& arguments) {
     return shard::histogram(input, bins, min, max);
   });
 }
-constexpr python::Function histogram = {"histogram", histogram_parameters,
+constexpr python::Function histogram_function = {"histogram", histogram_parameters,
     "How many elements are in each of `bins` ranges of equal width from min to max, as\n"
     "int64 [bins]; others, and NaN, are in none. Equal min and max stand for the smallest\n"
     "and largest element, and for one less and one more where these are equal too; they\n"
@@ -137,12 +137,12 @@ constexpr python::Function histogram = {"histogram", histogram_parameters,
     , histogram_body};
 
 const python::Binding table[] = {
-    python::bind<topk, true>(),
-    python::bind<argsort, true>(),
-    python::bind<kthvalue, true>(),
-    python::bind<mode, true>(),
-    python::bind<searchsorted, true>(),
-    python::bind<histogram, true>(),
+    python::bind<topk_function, true>(),
+    python::bind<argsort_function, true>(),
+    python::bind<kthvalue_function, true>(),
+    python::bind<mode_function, true>(),
+    python::bind<searchsorted_function, true>(),
+    python::bind<histogram_function, true>(),
 };
 
 }  // namespace

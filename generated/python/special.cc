@@ -13,7 +13,7 @@ PyObject* lgamma_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::lgamma(x, site); });
 }
-constexpr python::Function lgamma = {"lgamma", lgamma_parameters,
+constexpr python::Function lgamma_function = {"lgamma", lgamma_parameters,
     "log(|gamma(x)|), element by element, for float dtypes; infinite at 0, -1, -2, ..."
     , lgamma_body};
 
@@ -24,7 +24,7 @@ PyObject* lgamma__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::lgamma_(x, site); });
 }
-constexpr python::Function lgamma_ = {"lgamma_", lgamma__parameters,
+constexpr python::Function lgamma__function = {"lgamma_", lgamma__parameters,
     "In place. log(|gamma(x)|), element by element, for float dtypes; infinite at 0, -1,\n"
     "-2, ..."
     , lgamma__body};
@@ -36,7 +36,7 @@ PyObject* gammaln_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::gammaln(x, site); });
 }
-constexpr python::Function gammaln = {"gammaln", gammaln_parameters,
+constexpr python::Function gammaln_function = {"gammaln", gammaln_parameters,
     "log(|gamma(x)|), element by element, for float dtypes. The same as lgamma."
     , gammaln_body};
 
@@ -47,7 +47,7 @@ PyObject* gammaln__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::gammaln_(x, site); });
 }
-constexpr python::Function gammaln_ = {"gammaln_", gammaln__parameters,
+constexpr python::Function gammaln__function = {"gammaln_", gammaln__parameters,
     "In place. log(|gamma(x)|), element by element, for float dtypes. The same as lgamma."
     , gammaln__body};
 
@@ -58,7 +58,7 @@ PyObject* digamma_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::digamma(x, site); });
 }
-constexpr python::Function digamma = {"digamma", digamma_parameters,
+constexpr python::Function digamma_function = {"digamma", digamma_parameters,
     "The derivative of log(gamma(x)), element by element, for float dtypes; NaN at -1,\n"
     "-2, ... and infinite at 0."
     , digamma_body};
@@ -70,7 +70,7 @@ PyObject* digamma__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::digamma_(x, site); });
 }
-constexpr python::Function digamma_ = {"digamma_", digamma__parameters,
+constexpr python::Function digamma__function = {"digamma_", digamma__parameters,
     "In place. The derivative of log(gamma(x)), element by element, for float dtypes; NaN\n"
     "at -1, -2, ... and infinite at 0."
     , digamma__body};
@@ -86,7 +86,7 @@ PyObject* polygamma_body(python::Arguments& arguments) {
     return shard::polygamma(x, n, site);
   });
 }
-constexpr python::Function polygamma = {"polygamma", polygamma_parameters,
+constexpr python::Function polygamma_function = {"polygamma", polygamma_parameters,
     "The derivative of digamma of order n at x, element by element, for float dtypes; a\n"
     "negative n is an invalid_argument error."
     , polygamma_body};
@@ -102,7 +102,7 @@ PyObject* polygamma__body(python::Arguments& arguments) {
     return shard::polygamma_(x, n, site);
   });
 }
-constexpr python::Function polygamma_ = {"polygamma_", polygamma__parameters,
+constexpr python::Function polygamma__function = {"polygamma_", polygamma__parameters,
     "In place. The derivative of digamma of order n at x, element by element, for float\n"
     "dtypes; a negative n is an invalid_argument error."
     , polygamma__body};
@@ -114,7 +114,7 @@ PyObject* erfinv_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erfinv(x, site); });
 }
-constexpr python::Function erfinv = {"erfinv", erfinv_parameters,
+constexpr python::Function erfinv_function = {"erfinv", erfinv_parameters,
     "The inverse of the error function, element by element, for float dtypes; NaN outside\n"
     "of [-1, 1]."
     , erfinv_body};
@@ -126,7 +126,7 @@ PyObject* erfinv__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erfinv_(x, site); });
 }
-constexpr python::Function erfinv_ = {"erfinv_", erfinv__parameters,
+constexpr python::Function erfinv__function = {"erfinv_", erfinv__parameters,
     "In place. The inverse of the error function, element by element, for float dtypes;\n"
     "NaN outside of [-1, 1]."
     , erfinv__body};
@@ -138,7 +138,7 @@ PyObject* i0_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i0(x, site); });
 }
-constexpr python::Function i0 = {"i0", i0_parameters,
+constexpr python::Function i0_function = {"i0", i0_parameters,
     "The modified Bessel function of the first kind of order 0, element by element, for\n"
     "float dtypes."
     , i0_body};
@@ -150,7 +150,7 @@ PyObject* i0__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i0_(x, site); });
 }
-constexpr python::Function i0_ = {"i0_", i0__parameters,
+constexpr python::Function i0__function = {"i0_", i0__parameters,
     "In place. The modified Bessel function of the first kind of order 0, element by\n"
     "element, for float dtypes."
     , i0__body};
@@ -162,7 +162,7 @@ PyObject* i0e_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i0e(x, site); });
 }
-constexpr python::Function i0e = {"i0e", i0e_parameters,
+constexpr python::Function i0e_function = {"i0e", i0e_parameters,
     "exp(-|x|) * i0(x), element by element, for float dtypes."
     , i0e_body};
 
@@ -173,7 +173,7 @@ PyObject* i1_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i1(x, site); });
 }
-constexpr python::Function i1 = {"i1", i1_parameters,
+constexpr python::Function i1_function = {"i1", i1_parameters,
     "The modified Bessel function of the first kind of order 1, element by element, for\n"
     "float dtypes."
     , i1_body};
@@ -185,26 +185,26 @@ PyObject* i1e_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i1e(x, site); });
 }
-constexpr python::Function i1e = {"i1e", i1e_parameters,
+constexpr python::Function i1e_function = {"i1e", i1e_parameters,
     "exp(-|x|) * i1(x), element by element, for float dtypes."
     , i1e_body};
 
 const python::Binding table[] = {
-    python::bind<lgamma, true>(),
-    python::bind<lgamma_, true>(),
-    python::bind<gammaln, true>(),
-    python::bind<gammaln_, true>(),
-    python::bind<digamma, true>(),
-    python::bind<digamma_, true>(),
-    python::bind<polygamma, true>(),
-    python::bind<polygamma_, true>(),
-    python::bind<erfinv, true>(),
-    python::bind<erfinv_, true>(),
-    python::bind<i0, true>(),
-    python::bind<i0_, true>(),
-    python::bind<i0e, true>(),
-    python::bind<i1, true>(),
-    python::bind<i1e, true>(),
+    python::bind<lgamma_function, true>(),
+    python::bind<lgamma__function, true>(),
+    python::bind<gammaln_function, true>(),
+    python::bind<gammaln__function, true>(),
+    python::bind<digamma_function, true>(),
+    python::bind<digamma__function, true>(),
+    python::bind<polygamma_function, true>(),
+    python::bind<polygamma__function, true>(),
+    python::bind<erfinv_function, true>(),
+    python::bind<erfinv__function, true>(),
+    python::bind<i0_function, true>(),
+    python::bind<i0__function, true>(),
+    python::bind<i0e_function, true>(),
+    python::bind<i1_function, true>(),
+    python::bind<i1e_function, true>(),
 };
 
 }  // namespace

@@ -16,12 +16,12 @@ PyObject* index_put_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const std::vector<Tensor> indices = arguments.tensors(1);
   const Tensor& value = arguments.tensor(2);
-  const bool accumulate = arguments.value<bool>(3, false);
+  const bool accumulate = arguments.::shard::value<bool>(3, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::index_put(x, indices, value, accumulate, site);
   });
 }
-constexpr python::Function index_put = {"index_put", index_put_parameters,
+constexpr python::Function index_put_function = {"index_put", index_put_parameters,
     "x with value written at indices, which select in the first dims of x: positions\n"
     "(int32 or int64) select in one dim, a mask (bool) in as many dims as it has, whose\n"
     "sizes it has, where it is true, in row-major order. All broadcast to one shape, a\n"
@@ -43,12 +43,12 @@ PyObject* index_put__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const std::vector<Tensor> indices = arguments.tensors(1);
   const Tensor& value = arguments.tensor(2);
-  const bool accumulate = arguments.value<bool>(3, false);
+  const bool accumulate = arguments.::shard::value<bool>(3, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::index_put_(x, indices, value, accumulate, site);
   });
 }
-constexpr python::Function index_put_ = {"index_put_", index_put__parameters,
+constexpr python::Function index_put__function = {"index_put_", index_put__parameters,
     "In place. x with value written at indices, which select in the first dims of x:\n"
     "positions (int32 or int64) select in one dim, a mask (bool) in as many dims as it\n"
     "has, whose sizes it has, where it is true, in row-major order. All broadcast to one\n"
@@ -86,7 +86,7 @@ PyObject* set_value_body(python::Arguments& arguments) {
         site);
   });
 }
-constexpr python::Function set_value = {"set_value", set_value_parameters,
+constexpr python::Function set_value_function = {"set_value", set_value_parameters,
     "x with numbers written into its slice by axes, starts, ends and steps, which are\n"
     "those of strided_slice. values has the numbers of a tensor of that shape, which\n"
     "broadcasts to the slice: without the dims decrease_axes, whose slices have at most\n"
@@ -121,7 +121,7 @@ PyObject* set_value__body(python::Arguments& arguments) {
         site);
   });
 }
-constexpr python::Function set_value_ = {"set_value_", set_value__parameters,
+constexpr python::Function set_value__function = {"set_value_", set_value__parameters,
     "In place. x with numbers written into its slice by axes, starts, ends and steps,\n"
     "which are those of strided_slice. values has the numbers of a tensor of that shape,\n"
     "which broadcasts to the slice: without the dims decrease_axes, whose slices have at\n"
@@ -154,7 +154,7 @@ PyObject* set_value_with_tensor_body(python::Arguments& arguments) {
         none_axes, site);
   });
 }
-constexpr python::Function set_value_with_tensor =
+constexpr python::Function set_value_with_tensor_function =
     {"set_value_with_tensor", set_value_with_tensor_parameters,
     "set_value with the elements of a tensor values of the dtype of x (else\n"
     "dtype_mismatch)."
@@ -184,7 +184,7 @@ PyObject* set_value_with_tensor__body(python::Arguments& arguments) {
         none_axes, site);
   });
 }
-constexpr python::Function set_value_with_tensor_ =
+constexpr python::Function set_value_with_tensor__function =
     {"set_value_with_tensor_", set_value_with_tensor__parameters,
     "In place. set_value with the elements of a tensor values of the dtype of x (else\n"
     "dtype_mismatch)."
@@ -207,7 +207,7 @@ PyObject* fill_diagonal_tensor_body(python::Arguments& arguments) {
     return shard::fill_diagonal_tensor(x, y, offset, dim1, dim2, site);
   });
 }
-constexpr python::Function fill_diagonal_tensor =
+constexpr python::Function fill_diagonal_tensor_function =
     {"fill_diagonal_tensor", fill_diagonal_tensor_parameters,
     "x with y on the diagonals of dim1 and dim2: on the elements whose index along dim2\n"
     "is that along dim1 plus offset. y has the dims of diagonal(x, offset, dim1, dim2),\n"
@@ -232,7 +232,7 @@ PyObject* fill_diagonal_tensor__body(python::Arguments& arguments) {
     return shard::fill_diagonal_tensor_(x, y, offset, dim1, dim2, site);
   });
 }
-constexpr python::Function fill_diagonal_tensor_ =
+constexpr python::Function fill_diagonal_tensor__function =
     {"fill_diagonal_tensor_", fill_diagonal_tensor__parameters,
     "In place. x with y on the diagonals of dim1 and dim2: on the elements whose index\n"
     "along dim2 is that along dim1 plus offset. y has the dims of diagonal(x, offset,\n"
@@ -242,14 +242,14 @@ constexpr python::Function fill_diagonal_tensor_ =
     , fill_diagonal_tensor__body};
 
 const python::Binding table[] = {
-    python::bind<index_put, true>(),
-    python::bind<index_put_, true>(),
-    python::bind<set_value, true>(),
-    python::bind<set_value_, true>(),
-    python::bind<set_value_with_tensor, true>(),
-    python::bind<set_value_with_tensor_, true>(),
-    python::bind<fill_diagonal_tensor, true>(),
-    python::bind<fill_diagonal_tensor_, true>(),
+    python::bind<index_put_function, true>(),
+    python::bind<index_put__function, true>(),
+    python::bind<set_value_function, true>(),
+    python::bind<set_value__function, true>(),
+    python::bind<set_value_with_tensor_function, true>(),
+    python::bind<set_value_with_tensor__function, true>(),
+    python::bind<fill_diagonal_tensor_function, true>(),
+    python::bind<fill_diagonal_tensor__function, true>(),
 };
 
 }  // namespace

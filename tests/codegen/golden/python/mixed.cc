@@ -15,7 +15,7 @@ PyObject* add_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add(x, y, site); });
 }
-constexpr python::Function add = {"add", add_parameters,
+constexpr python::Function add_function = {"add", add_parameters,
     "The op add of mixed.yaml."
     , add_body};
 
@@ -28,7 +28,7 @@ PyObject* add__body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add_(x, y, site); });
 }
-constexpr python::Function add_ = {"add_", add__parameters,
+constexpr python::Function add__function = {"add_", add__parameters,
     "In place. The op add of mixed.yaml."
     , add__body};
 
@@ -41,7 +41,7 @@ PyObject* cast_body(python::Arguments& arguments) {
   const std::optional<DType> dtype = arguments.value<std::optional<DType>>(1, std::nullopt);
   return arguments.call([&]() -> decltype(auto) { return shard::cast(x, dtype); });
 }
-constexpr python::Function cast = {"cast", cast_parameters,
+constexpr python::Function cast_function = {"cast", cast_parameters,
     "The op cast of mixed.yaml."
     , cast_body};
 
@@ -56,7 +56,7 @@ PyObject* cast__body(python::Arguments& arguments) {
     return shard::cast_(x, dtype, site);
   });
 }
-constexpr python::Function cast_ = {"cast_", cast__parameters,
+constexpr python::Function cast__function = {"cast_", cast__parameters,
     "In place. The op cast of mixed.yaml."
     , cast__body};
 
@@ -69,7 +69,7 @@ PyObject* reshape_body(python::Arguments& arguments) {
   const IntArray shape = arguments.value<IntArray>(1);
   return arguments.call([&]() -> decltype(auto) { return shard::reshape(x, shape); });
 }
-constexpr python::Function reshape = {"reshape", reshape_parameters,
+constexpr python::Function reshape_function = {"reshape", reshape_parameters,
     "The op reshape of mixed.yaml."
     , reshape_body};
 
@@ -84,7 +84,7 @@ PyObject* reshape__body(python::Arguments& arguments) {
     return shard::reshape_(x, shape, site);
   });
 }
-constexpr python::Function reshape_ = {"reshape_", reshape__parameters,
+constexpr python::Function reshape__function = {"reshape_", reshape__parameters,
     "In place. The op reshape of mixed.yaml."
     , reshape__body};
 
@@ -97,7 +97,7 @@ PyObject* reshape_with_shape_body(python::Arguments& arguments) {
   const IntArray shape = arguments.value<IntArray>(1);
   return arguments.call([&]() -> decltype(auto) { return shard::reshape_with_shape(x, shape); });
 }
-constexpr python::Function reshape_with_shape =
+constexpr python::Function reshape_with_shape_function =
     {"reshape_with_shape", reshape_with_shape_parameters,
     "The op reshape_with_shape of mixed.yaml."
     , reshape_with_shape_body};
@@ -113,7 +113,7 @@ PyObject* reshape_with_shape__body(python::Arguments& arguments) {
     return shard::reshape_with_shape_(x, shape, site);
   });
 }
-constexpr python::Function reshape_with_shape_ =
+constexpr python::Function reshape_with_shape__function =
     {"reshape_with_shape_", reshape_with_shape__parameters,
     "In place. The op reshape_with_shape of mixed.yaml."
     , reshape_with_shape__body};
@@ -127,7 +127,7 @@ PyObject* concat_body(python::Arguments& arguments) {
   const Scalar axis = arguments.value<Scalar>(1, 0);
   return arguments.call([&]() -> decltype(auto) { return shard::concat(x, axis); });
 }
-constexpr python::Function concat = {"concat", concat_parameters,
+constexpr python::Function concat_function = {"concat", concat_parameters,
     "The op concat of mixed.yaml."
     , concat_body};
 
@@ -142,7 +142,7 @@ PyObject* split_body(python::Arguments& arguments) {
   const Scalar axis = arguments.value<Scalar>(2, 0);
   return arguments.call([&]() -> decltype(auto) { return shard::split(x, sections, axis); });
 }
-constexpr python::Function split = {"split", split_parameters,
+constexpr python::Function split_function = {"split", split_parameters,
     "The op split of mixed.yaml."
     , split_body};
 
@@ -161,7 +161,7 @@ PyObject* dropout_body(python::Arguments& arguments) {
     return shard::dropout(x, seed_tensor, p, mode);
   });
 }
-constexpr python::Function dropout = {"dropout", dropout_parameters,
+constexpr python::Function dropout_function = {"dropout", dropout_parameters,
     "The op dropout of mixed.yaml."
     , dropout_body};
 
@@ -180,7 +180,7 @@ PyObject* dropout__body(python::Arguments& arguments) {
     return shard::dropout_(x, seed_tensor, p, mode, site);
   });
 }
-constexpr python::Function dropout_ = {"dropout_", dropout__parameters,
+constexpr python::Function dropout__function = {"dropout_", dropout__parameters,
     "In place. The op dropout of mixed.yaml."
     , dropout__body};
 
@@ -201,7 +201,7 @@ PyObject* batch_norm_body(python::Arguments& arguments) {
     return shard::batch_norm(x, mean, variance, scale, momentum, site);
   });
 }
-constexpr python::Function batch_norm = {"batch_norm", batch_norm_parameters,
+constexpr python::Function batch_norm_function = {"batch_norm", batch_norm_parameters,
     "The op batch_norm of mixed.yaml."
     , batch_norm_body};
 
@@ -222,7 +222,7 @@ PyObject* sgd__body(python::Arguments& arguments) {
     return shard::sgd_(param, learning_rate, grad, master_param, multi_precision, site);
   });
 }
-constexpr python::Function sgd_ = {"sgd_", sgd__parameters,
+constexpr python::Function sgd__function = {"sgd_", sgd__parameters,
     "The op sgd_ of mixed.yaml."
     , sgd__body};
 
@@ -234,17 +234,17 @@ constexpr python::Parameter full_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* full_body(python::Arguments& arguments) {
-  const IntArray shape = arguments.value<IntArray>(0);
-  const Scalar value = arguments.value<Scalar>(1);
-  const DType dtype = arguments.value<DType>(2, DType::float32);
-  const Device place = arguments.value<Device>(3, kCpu);
+  const IntArray shape = arguments.::shard::value<IntArray>(0);
+  const Scalar value = arguments.::shard::value<Scalar>(1);
+  const DType dtype = arguments.::shard::value<DType>(2, DType::float32);
+  const Device place = arguments.::shard::value<Device>(3, kCpu);
   const DistSpec* const layout = arguments.layout(4, 0);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::full(shape, value, layout, dtype, place)
         : shard::full(shape, value, dtype, place);
   });
 }
-constexpr python::Function full = {"full", full_parameters,
+constexpr python::Function full_function = {"full", full_parameters,
     "The op full of mixed.yaml."
     , full_body};
 
@@ -264,7 +264,7 @@ PyObject* zeros_body(python::Arguments& arguments) {
         : shard::zeros(shape, dtype, place);
   });
 }
-constexpr python::Function zeros = {"zeros", zeros_parameters,
+constexpr python::Function zeros_function = {"zeros", zeros_parameters,
     "The op zeros of mixed.yaml."
     , zeros_body};
 
@@ -285,7 +285,8 @@ PyObject* names_that_clash_body(python::Arguments& arguments) {
     return shard::names_that_clash(out, call, kernel, ctx, device);
   });
 }
-constexpr python::Function names_that_clash = {"names_that_clash", names_that_clash_parameters,
+constexpr python::Function names_that_clash_function =
+    {"names_that_clash", names_that_clash_parameters,
     "The op names_that_clash of mixed.yaml."
     , names_that_clash_body};
 
@@ -298,7 +299,7 @@ PyObject* masked_select_body(python::Arguments& arguments) {
   const Tensor& mask = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::masked_select(x, mask); });
 }
-constexpr python::Function masked_select = {"masked_select", masked_select_parameters,
+constexpr python::Function masked_select_function = {"masked_select", masked_select_parameters,
     "The op masked_select of mixed.yaml."
     , masked_select_body};
 
@@ -315,7 +316,7 @@ PyObject* recorded_by_its_composite_body(python::Arguments& arguments) {
     return shard::recorded_by_its_composite(x, axis, slope);
   });
 }
-constexpr python::Function recorded_by_its_composite =
+constexpr python::Function recorded_by_its_composite_function =
     {"recorded_by_its_composite", recorded_by_its_composite_parameters,
     "The op recorded_by_its_composite of mixed.yaml."
     , recorded_by_its_composite_body};
@@ -333,32 +334,32 @@ PyObject* recorded_by_its_composite__body(python::Arguments& arguments) {
     return shard::recorded_by_its_composite_(x, axis, slope, site);
   });
 }
-constexpr python::Function recorded_by_its_composite_ =
+constexpr python::Function recorded_by_its_composite__function =
     {"recorded_by_its_composite_", recorded_by_its_composite__parameters,
     "In place. The op recorded_by_its_composite of mixed.yaml."
     , recorded_by_its_composite__body};
 
 const python::Binding table[] = {
-    python::bind<add, true>(),
-    python::bind<add_, true>(),
-    python::bind<cast, true>(),
-    python::bind<cast_, true>(),
-    python::bind<reshape, true>(),
-    python::bind<reshape_, true>(),
-    python::bind<reshape_with_shape, true>(),
-    python::bind<reshape_with_shape_, true>(),
-    python::bind<concat, false>(),
-    python::bind<split, true>(),
-    python::bind<dropout, true>(),
-    python::bind<dropout_, true>(),
-    python::bind<batch_norm, true>(),
-    python::bind<sgd_, true>(),
-    python::bind<full, false>(),
-    python::bind<zeros, false>(),
-    python::bind<names_that_clash, true>(),
-    python::bind<masked_select, true>(),
-    python::bind<recorded_by_its_composite, true>(),
-    python::bind<recorded_by_its_composite_, true>(),
+    python::bind<add_function, true>(),
+    python::bind<add__function, true>(),
+    python::bind<cast_function, true>(),
+    python::bind<cast__function, true>(),
+    python::bind<reshape_function, true>(),
+    python::bind<reshape__function, true>(),
+    python::bind<reshape_with_shape_function, true>(),
+    python::bind<reshape_with_shape__function, true>(),
+    python::bind<concat_function, false>(),
+    python::bind<split_function, true>(),
+    python::bind<dropout_function, true>(),
+    python::bind<dropout__function, true>(),
+    python::bind<batch_norm_function, true>(),
+    python::bind<sgd__function, true>(),
+    python::bind<full_function, false>(),
+    python::bind<zeros_function, false>(),
+    python::bind<names_that_clash_function, true>(),
+    python::bind<masked_select_function, true>(),
+    python::bind<recorded_by_its_composite_function, true>(),
+    python::bind<recorded_by_its_composite__function, true>(),
 };
 
 }  // namespace
