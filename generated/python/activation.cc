@@ -17,9 +17,10 @@ PyObject* leaky_relu_body(python::Arguments& arguments) {
     return shard::leaky_relu(x, negative_slope, site);
   });
 }
-constexpr python::Function leaky_relu_function = {"leaky_relu", leaky_relu_parameters,
+constexpr python::Function leaky_relu_function =
+    {"leaky_relu", leaky_relu_parameters, leaky_relu_body,
     "x where x > 0, else negative_slope * x, element by element, for float dtypes."
-    , leaky_relu_body};
+};
 
 constexpr python::Parameter leaky_relu__parameters[] = {
     {"x", "Tensor"},
@@ -32,10 +33,11 @@ PyObject* leaky_relu__body(python::Arguments& arguments) {
     return shard::leaky_relu_(x, negative_slope, site);
   });
 }
-constexpr python::Function leaky_relu__function = {"leaky_relu_", leaky_relu__parameters,
+constexpr python::Function leaky_relu__function =
+    {"leaky_relu_", leaky_relu__parameters, leaky_relu__body,
     "In place. x where x > 0, else negative_slope * x, element by element, for float\n"
     "dtypes."
-    , leaky_relu__body};
+};
 
 constexpr python::Parameter elu_parameters[] = {
     {"x", "Tensor"},
@@ -48,9 +50,9 @@ PyObject* elu_body(python::Arguments& arguments) {
     return shard::elu(x, alpha, site);
   });
 }
-constexpr python::Function elu_function = {"elu", elu_parameters,
+constexpr python::Function elu_function = {"elu", elu_parameters, elu_body,
     "x where x > 0, else alpha * (exp(x) - 1), element by element, for float dtypes."
-    , elu_body};
+};
 
 constexpr python::Parameter elu__parameters[] = {
     {"x", "Tensor"},
@@ -63,10 +65,10 @@ PyObject* elu__body(python::Arguments& arguments) {
     return shard::elu_(x, alpha, site);
   });
 }
-constexpr python::Function elu__function = {"elu_", elu__parameters,
+constexpr python::Function elu__function = {"elu_", elu__parameters, elu__body,
     "In place. x where x > 0, else alpha * (exp(x) - 1), element by element, for float\n"
     "dtypes."
-    , elu__body};
+};
 
 constexpr python::Parameter celu_parameters[] = {
     {"x", "Tensor"},
@@ -79,10 +81,10 @@ PyObject* celu_body(python::Arguments& arguments) {
     return shard::celu(x, alpha, site);
   });
 }
-constexpr python::Function celu_function = {"celu", celu_parameters,
+constexpr python::Function celu_function = {"celu", celu_parameters, celu_body,
     "x where x > 0, else alpha * (exp(x / alpha) - 1), element by element, for float\n"
     "dtypes; alpha must not be 0 (else invalid_argument)."
-    , celu_body};
+};
 
 constexpr python::Parameter selu_parameters[] = {
     {"x", "Tensor"},
@@ -97,10 +99,10 @@ PyObject* selu_body(python::Arguments& arguments) {
     return shard::selu(x, scale, alpha, site);
   });
 }
-constexpr python::Function selu_function = {"selu", selu_parameters,
+constexpr python::Function selu_function = {"selu", selu_parameters, selu_body,
     "scale * x where x > 0, else scale * alpha * (exp(x) - 1), element by element, for\n"
     "float dtypes."
-    , selu_body};
+};
 
 constexpr python::Parameter relu6_parameters[] = {
     {"x", "Tensor"},
@@ -109,9 +111,9 @@ PyObject* relu6_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::relu6(x, site); });
 }
-constexpr python::Function relu6_function = {"relu6", relu6_parameters,
+constexpr python::Function relu6_function = {"relu6", relu6_parameters, relu6_body,
     "x clamped to [0, 6], element by element, for float dtypes; NaN stays NaN."
-    , relu6_body};
+};
 
 constexpr python::Parameter hardtanh_parameters[] = {
     {"x", "Tensor"},
@@ -126,9 +128,9 @@ PyObject* hardtanh_body(python::Arguments& arguments) {
     return shard::hardtanh(x, t_min, t_max, site);
   });
 }
-constexpr python::Function hardtanh_function = {"hardtanh", hardtanh_parameters,
+constexpr python::Function hardtanh_function = {"hardtanh", hardtanh_parameters, hardtanh_body,
     "x clamped to [t_min, t_max], element by element, for float dtypes; NaN stays NaN."
-    , hardtanh_body};
+};
 
 constexpr python::Parameter hardtanh__parameters[] = {
     {"x", "Tensor"},
@@ -143,10 +145,10 @@ PyObject* hardtanh__body(python::Arguments& arguments) {
     return shard::hardtanh_(x, t_min, t_max, site);
   });
 }
-constexpr python::Function hardtanh__function = {"hardtanh_", hardtanh__parameters,
+constexpr python::Function hardtanh__function = {"hardtanh_", hardtanh__parameters, hardtanh__body,
     "In place. x clamped to [t_min, t_max], element by element, for float dtypes; NaN\n"
     "stays NaN."
-    , hardtanh__body};
+};
 
 constexpr python::Parameter hardsigmoid_parameters[] = {
     {"x", "Tensor"},
@@ -161,9 +163,10 @@ PyObject* hardsigmoid_body(python::Arguments& arguments) {
     return shard::hardsigmoid(x, slope, offset, site);
   });
 }
-constexpr python::Function hardsigmoid_function = {"hardsigmoid", hardsigmoid_parameters,
+constexpr python::Function hardsigmoid_function =
+    {"hardsigmoid", hardsigmoid_parameters, hardsigmoid_body,
     "slope * x + offset clamped to [0, 1], element by element, for float dtypes."
-    , hardsigmoid_body};
+};
 
 constexpr python::Parameter hardswish_parameters[] = {
     {"x", "Tensor"},
@@ -172,9 +175,9 @@ PyObject* hardswish_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::hardswish(x, site); });
 }
-constexpr python::Function hardswish_function = {"hardswish", hardswish_parameters,
+constexpr python::Function hardswish_function = {"hardswish", hardswish_parameters, hardswish_body,
     "x * (x + 3 clamped to [0, 6]) / 6, element by element, for float dtypes."
-    , hardswish_body};
+};
 
 constexpr python::Parameter hardshrink_parameters[] = {
     {"x", "Tensor"},
@@ -187,10 +190,11 @@ PyObject* hardshrink_body(python::Arguments& arguments) {
     return shard::hardshrink(x, threshold, site);
   });
 }
-constexpr python::Function hardshrink_function = {"hardshrink", hardshrink_parameters,
+constexpr python::Function hardshrink_function =
+    {"hardshrink", hardshrink_parameters, hardshrink_body,
     "x where |x| > threshold, else 0, element by element, for float dtypes; NaN stays\n"
     "NaN."
-    , hardshrink_body};
+};
 
 constexpr python::Parameter softshrink_parameters[] = {
     {"x", "Tensor"},
@@ -203,11 +207,12 @@ PyObject* softshrink_body(python::Arguments& arguments) {
     return shard::softshrink(x, threshold, site);
   });
 }
-constexpr python::Function softshrink_function = {"softshrink", softshrink_parameters,
+constexpr python::Function softshrink_function =
+    {"softshrink", softshrink_parameters, softshrink_body,
     "x - threshold where x > threshold, x + threshold where x < -threshold, and 0\n"
     "between, element by element, for float dtypes; a negative threshold is an\n"
     "invalid_argument error."
-    , softshrink_body};
+};
 
 constexpr python::Parameter thresholded_relu_parameters[] = {
     {"x", "Tensor"},
@@ -221,9 +226,9 @@ PyObject* thresholded_relu_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function thresholded_relu_function =
-    {"thresholded_relu", thresholded_relu_parameters,
+    {"thresholded_relu", thresholded_relu_parameters, thresholded_relu_body,
     "x where x > threshold, else 0, element by element, for float dtypes; NaN stays NaN."
-    , thresholded_relu_body};
+};
 
 constexpr python::Parameter thresholded_relu__parameters[] = {
     {"x", "Tensor"},
@@ -237,10 +242,10 @@ PyObject* thresholded_relu__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function thresholded_relu__function =
-    {"thresholded_relu_", thresholded_relu__parameters,
+    {"thresholded_relu_", thresholded_relu__parameters, thresholded_relu__body,
     "In place. x where x > threshold, else 0, element by element, for float dtypes; NaN\n"
     "stays NaN."
-    , thresholded_relu__body};
+};
 
 constexpr python::Parameter softplus_parameters[] = {
     {"x", "Tensor"},
@@ -255,10 +260,10 @@ PyObject* softplus_body(python::Arguments& arguments) {
     return shard::softplus(x, beta, threshold, site);
   });
 }
-constexpr python::Function softplus_function = {"softplus", softplus_parameters,
+constexpr python::Function softplus_function = {"softplus", softplus_parameters, softplus_body,
     "log(1 + exp(beta * x)) / beta, and x where beta * x > threshold, element by element,\n"
     "for float dtypes."
-    , softplus_body};
+};
 
 constexpr python::Parameter softsign_parameters[] = {
     {"x", "Tensor"},
@@ -267,9 +272,9 @@ PyObject* softsign_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::softsign(x, site); });
 }
-constexpr python::Function softsign_function = {"softsign", softsign_parameters,
+constexpr python::Function softsign_function = {"softsign", softsign_parameters, softsign_body,
     "x / (1 + |x|), element by element, for float dtypes."
-    , softsign_body};
+};
 
 constexpr python::Parameter logsigmoid_parameters[] = {
     {"x", "Tensor"},
@@ -280,9 +285,10 @@ PyObject* logsigmoid_body(python::Arguments& arguments) {
     return shard::logsigmoid(x, site);
   });
 }
-constexpr python::Function logsigmoid_function = {"logsigmoid", logsigmoid_parameters,
+constexpr python::Function logsigmoid_function =
+    {"logsigmoid", logsigmoid_parameters, logsigmoid_body,
     "log(sigmoid(x)), element by element, for float dtypes."
-    , logsigmoid_body};
+};
 
 constexpr python::Parameter mish_parameters[] = {
     {"x", "Tensor"},
@@ -295,10 +301,10 @@ PyObject* mish_body(python::Arguments& arguments) {
     return shard::mish(x, lambda, site);
   });
 }
-constexpr python::Function mish_function = {"mish", mish_parameters,
+constexpr python::Function mish_function = {"mish", mish_parameters, mish_body,
     "x * tanh(log(1 + exp(x))), and x * tanh(x) where x > lambda, element by element, for\n"
     "float dtypes."
-    , mish_body};
+};
 
 constexpr python::Parameter swish_parameters[] = {
     {"x", "Tensor"},
@@ -307,9 +313,9 @@ PyObject* swish_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::swish(x, site); });
 }
-constexpr python::Function swish_function = {"swish", swish_parameters,
+constexpr python::Function swish_function = {"swish", swish_parameters, swish_body,
     "x * sigmoid(x), element by element, for float dtypes. The same as silu."
-    , swish_body};
+};
 
 constexpr python::Parameter tanh_shrink_parameters[] = {
     {"x", "Tensor"},
@@ -320,9 +326,10 @@ PyObject* tanh_shrink_body(python::Arguments& arguments) {
     return shard::tanh_shrink(x, site);
   });
 }
-constexpr python::Function tanh_shrink_function = {"tanh_shrink", tanh_shrink_parameters,
+constexpr python::Function tanh_shrink_function =
+    {"tanh_shrink", tanh_shrink_parameters, tanh_shrink_body,
     "x - tanh(x), element by element, for float dtypes."
-    , tanh_shrink_body};
+};
 
 constexpr python::Parameter stanh_parameters[] = {
     {"x", "Tensor"},
@@ -337,9 +344,9 @@ PyObject* stanh_body(python::Arguments& arguments) {
     return shard::stanh(x, scale_a, scale_b, site);
   });
 }
-constexpr python::Function stanh_function = {"stanh", stanh_parameters,
+constexpr python::Function stanh_function = {"stanh", stanh_parameters, stanh_body,
     "scale_b * tanh(scale_a * x), element by element, for float dtypes."
-    , stanh_body};
+};
 
 constexpr python::Parameter prelu_parameters[] = {
     {"x", "Tensor"},
@@ -356,11 +363,11 @@ PyObject* prelu_body(python::Arguments& arguments) {
     return shard::prelu(x, alpha, data_format, mode);
   });
 }
-constexpr python::Function prelu_function = {"prelu", prelu_parameters,
+constexpr python::Function prelu_function = {"prelu", prelu_parameters, prelu_body,
     "x where it is above 0, else alpha times x. alpha has one element in mode all, one\n"
     "for each channel (dim 1, or the last dim where data_format ends with C) in mode\n"
     "channel, and in mode element one for each element of x[0]. One float dtype."
-    , prelu_body};
+};
 
 const python::Binding table[] = {
     python::bind<leaky_relu_function, true>(),

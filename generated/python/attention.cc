@@ -46,7 +46,7 @@ PyObject* flash_attn_unpadded_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function flash_attn_unpadded_function =
-    {"flash_attn_unpadded", flash_attn_unpadded_parameters,
+    {"flash_attn_unpadded", flash_attn_unpadded_parameters, flash_attn_unpadded_body,
     "softmax(q k^T * scale + attn_mask) v for each head of sequences that are packed one\n"
     "after another: q [queries, heads, width], k and v [keys, heads, width], of one float\n"
     "dtype; k and v may have fewer heads, each for a group of those of q, and v another\n"
@@ -64,7 +64,7 @@ constexpr python::Function flash_attn_unpadded_function =
     "return_softmax; softmax_lse [sequences, heads, max_seqlen_q] the logarithms of their\n"
     "sums, -infinity beyond the lengths. rng_name is accepted for compatibility and has\n"
     "no effect."
-    , flash_attn_unpadded_body};
+};
 
 constexpr python::Parameter memory_efficient_attention_parameters[] = {
     {"query", "Tensor"},
@@ -103,8 +103,8 @@ PyObject* memory_efficient_attention_body(python::Arguments& arguments) {
         site);
   });
 }
-constexpr python::Function memory_efficient_attention_function =
-    {"memory_efficient_attention", memory_efficient_attention_parameters,
+constexpr python::Function memory_efficient_attention_function = {"memory_efficient_attention",
+    memory_efficient_attention_parameters, memory_efficient_attention_body,
     "softmax(query key^T * scale + bias) value for each batch and head of [batch,\n"
     "sequence, heads, width], of one float dtype; key and value may have fewer heads,\n"
     "each for a group of those of query, and value another width. A negative scale is 1 /\n"
@@ -122,7 +122,7 @@ constexpr python::Function memory_efficient_attention_function =
     "without dropout), as flash_attn does. logsumexp [batch or sequences, heads, queries\n"
     "or max_seqlen_q] is the logarithms of the sums of the weights, -infinity beyond the\n"
     "lengths."
-    , memory_efficient_attention_body};
+};
 
 const python::Binding table[] = {
     python::bind<flash_attn_unpadded_function, true>(),

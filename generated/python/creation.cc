@@ -24,10 +24,10 @@ PyObject* full_body(python::Arguments& arguments) {
         : shard::full(shape, value, dtype, place);
   });
 }
-constexpr python::Function full_function = {"full", full_parameters,
+constexpr python::Function full_function = {"full", full_parameters, full_body,
     "A tensor with every element value, of any dtype; a negative dim is an out_of_range\n"
     "error."
-    , full_body};
+};
 
 constexpr python::Parameter full_like_parameters[] = {
     {"x", "Tensor"},
@@ -38,9 +38,9 @@ PyObject* full_like_body(python::Arguments& arguments) {
   const Scalar value = arguments.::shard::value<Scalar>(1);
   return arguments.call([&]() -> decltype(auto) { return shard::full_like(x, value); });
 }
-constexpr python::Function full_like_function = {"full_like", full_like_parameters,
+constexpr python::Function full_like_function = {"full_like", full_like_parameters, full_like_body,
     "A tensor of the shape, dtype and device of x with every element value."
-    , full_like_body};
+};
 
 constexpr python::Parameter zeros_parameters[] = {
     {"shape", "int | Sequence[int]"},
@@ -58,10 +58,10 @@ PyObject* zeros_body(python::Arguments& arguments) {
         : shard::zeros(shape, dtype, place);
   });
 }
-constexpr python::Function zeros_function = {"zeros", zeros_parameters,
+constexpr python::Function zeros_function = {"zeros", zeros_parameters, zeros_body,
     "A tensor with every element 0, of any dtype; a negative dim is an out_of_range\n"
     "error."
-    , zeros_body};
+};
 
 constexpr python::Parameter ones_parameters[] = {
     {"shape", "int | Sequence[int]"},
@@ -79,10 +79,10 @@ PyObject* ones_body(python::Arguments& arguments) {
         : shard::ones(shape, dtype, place);
   });
 }
-constexpr python::Function ones_function = {"ones", ones_parameters,
+constexpr python::Function ones_function = {"ones", ones_parameters, ones_body,
     "A tensor with every element 1, of any dtype; a negative dim is an out_of_range\n"
     "error."
-    , ones_body};
+};
 
 constexpr python::Parameter arange_parameters[] = {
     {"start", "float"},
@@ -104,10 +104,10 @@ PyObject* arange_body(python::Arguments& arguments) {
         : shard::arange(start, end, step, dtype, place);
   });
 }
-constexpr python::Function arange_function = {"arange", arange_parameters,
+constexpr python::Function arange_function = {"arange", arange_parameters, arange_body,
     "start, start + step, ... up to before end, as one dim; every dtype but bool, and a\n"
     "step of 0 is an invalid_argument error."
-    , arange_body};
+};
 
 constexpr python::Parameter linspace_parameters[] = {
     {"start", "float"},
@@ -129,11 +129,11 @@ PyObject* linspace_body(python::Arguments& arguments) {
         : shard::linspace(start, stop, number, dtype, place);
   });
 }
-constexpr python::Function linspace_function = {"linspace", linspace_parameters,
+constexpr python::Function linspace_function = {"linspace", linspace_parameters, linspace_body,
     "`number` numbers at equal distances from start to stop, both included, as one dim;\n"
     "of one the start. Computed in float64 and converted as by cast. Every dtype but\n"
     "bool; a number below 1 is an invalid_argument error."
-    , linspace_body};
+};
 
 constexpr python::Parameter logspace_parameters[] = {
     {"start", "float"},
@@ -157,11 +157,11 @@ PyObject* logspace_body(python::Arguments& arguments) {
         : shard::logspace(start, stop, num, base, dtype, place);
   });
 }
-constexpr python::Function logspace_function = {"logspace", logspace_parameters,
+constexpr python::Function logspace_function = {"logspace", logspace_parameters, logspace_body,
     "base to the powers that linspace returns: `num` numbers from base^start to\n"
     "base^stop. Computed in float64 and converted as by cast. Every dtype but bool; a num\n"
     "below 1 is an invalid_argument error."
-    , logspace_body};
+};
 
 constexpr python::Parameter eye_parameters[] = {
     {"num_rows", "float"},
@@ -181,10 +181,10 @@ PyObject* eye_body(python::Arguments& arguments) {
         : shard::eye(num_rows, num_columns, dtype, place);
   });
 }
-constexpr python::Function eye_function = {"eye", eye_parameters,
+constexpr python::Function eye_function = {"eye", eye_parameters, eye_body,
     "A matrix of any dtype with 1 on its diagonal and 0 elsewhere; num_columns of -1 are\n"
     "as many as num_rows, and other negative sizes are out_of_range errors."
-    , eye_body};
+};
 
 constexpr python::Parameter empty_parameters[] = {
     {"shape", "int | Sequence[int]"},
@@ -202,10 +202,10 @@ PyObject* empty_body(python::Arguments& arguments) {
         : shard::empty(shape, dtype, place);
   });
 }
-constexpr python::Function empty_function = {"empty", empty_parameters,
+constexpr python::Function empty_function = {"empty", empty_parameters, empty_body,
     "A tensor whose elements are not set, of any dtype; a negative dim is an out_of_range\n"
     "error."
-    , empty_body};
+};
 
 const python::Binding table[] = {
     python::bind<full_function, false>(),

@@ -13,9 +13,9 @@ PyObject* erf_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erf(x, site); });
 }
-constexpr python::Function erf_function = {"erf", erf_parameters,
+constexpr python::Function erf_function = {"erf", erf_parameters, erf_body,
     "The error function of x, element by element, for float dtypes."
-    , erf_body};
+};
 
 constexpr python::Parameter erf__parameters[] = {
     {"x", "Tensor"},
@@ -24,9 +24,9 @@ PyObject* erf__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erf_(x, site); });
 }
-constexpr python::Function erf__function = {"erf_", erf__parameters,
+constexpr python::Function erf__function = {"erf_", erf__parameters, erf__body,
     "In place. The error function of x, element by element, for float dtypes."
-    , erf__body};
+};
 
 constexpr python::Parameter expm1_parameters[] = {
     {"x", "Tensor"},
@@ -35,9 +35,9 @@ PyObject* expm1_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::expm1(x, site); });
 }
-constexpr python::Function expm1_function = {"expm1", expm1_parameters,
+constexpr python::Function expm1_function = {"expm1", expm1_parameters, expm1_body,
     "exp(x) - 1 without its cancellation near 0, element by element, for float dtypes."
-    , expm1_body};
+};
 
 constexpr python::Parameter expm1__parameters[] = {
     {"x", "Tensor"},
@@ -46,10 +46,10 @@ PyObject* expm1__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::expm1_(x, site); });
 }
-constexpr python::Function expm1__function = {"expm1_", expm1__parameters,
+constexpr python::Function expm1__function = {"expm1_", expm1__parameters, expm1__body,
     "In place. exp(x) - 1 without its cancellation near 0, element by element, for float\n"
     "dtypes."
-    , expm1__body};
+};
 
 constexpr python::Parameter log1p_parameters[] = {
     {"x", "Tensor"},
@@ -58,10 +58,10 @@ PyObject* log1p_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log1p(x, site); });
 }
-constexpr python::Function log1p_function = {"log1p", log1p_parameters,
+constexpr python::Function log1p_function = {"log1p", log1p_parameters, log1p_body,
     "log(1 + x) without its rounding near 0, element by element, for float dtypes. Not\n"
     "declared monotone in max, as log."
-    , log1p_body};
+};
 
 constexpr python::Parameter log1p__parameters[] = {
     {"x", "Tensor"},
@@ -70,10 +70,10 @@ PyObject* log1p__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log1p_(x, site); });
 }
-constexpr python::Function log1p__function = {"log1p_", log1p__parameters,
+constexpr python::Function log1p__function = {"log1p_", log1p__parameters, log1p__body,
     "In place. log(1 + x) without its rounding near 0, element by element, for float\n"
     "dtypes. Not declared monotone in max, as log."
-    , log1p__body};
+};
 
 constexpr python::Parameter log2_parameters[] = {
     {"x", "Tensor"},
@@ -82,10 +82,10 @@ PyObject* log2_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log2(x, site); });
 }
-constexpr python::Function log2_function = {"log2", log2_parameters,
+constexpr python::Function log2_function = {"log2", log2_parameters, log2_body,
     "The logarithm of x to base 2, element by element, for float dtypes. Not declared\n"
     "monotone in max, as log."
-    , log2_body};
+};
 
 constexpr python::Parameter log2__parameters[] = {
     {"x", "Tensor"},
@@ -94,10 +94,10 @@ PyObject* log2__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log2_(x, site); });
 }
-constexpr python::Function log2__function = {"log2_", log2__parameters,
+constexpr python::Function log2__function = {"log2_", log2__parameters, log2__body,
     "In place. The logarithm of x to base 2, element by element, for float dtypes. Not\n"
     "declared monotone in max, as log."
-    , log2__body};
+};
 
 constexpr python::Parameter log10_parameters[] = {
     {"x", "Tensor"},
@@ -106,10 +106,10 @@ PyObject* log10_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log10(x, site); });
 }
-constexpr python::Function log10_function = {"log10", log10_parameters,
+constexpr python::Function log10_function = {"log10", log10_parameters, log10_body,
     "The logarithm of x to base 10, element by element, for float dtypes. Not declared\n"
     "monotone in max, as log."
-    , log10_body};
+};
 
 constexpr python::Parameter log10__parameters[] = {
     {"x", "Tensor"},
@@ -118,10 +118,10 @@ PyObject* log10__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log10_(x, site); });
 }
-constexpr python::Function log10__function = {"log10_", log10__parameters,
+constexpr python::Function log10__function = {"log10_", log10__parameters, log10__body,
     "In place. The logarithm of x to base 10, element by element, for float dtypes. Not\n"
     "declared monotone in max, as log."
-    , log10__body};
+};
 
 constexpr python::Parameter tan_parameters[] = {
     {"x", "Tensor"},
@@ -130,9 +130,9 @@ PyObject* tan_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tan(x, site); });
 }
-constexpr python::Function tan_function = {"tan", tan_parameters,
+constexpr python::Function tan_function = {"tan", tan_parameters, tan_body,
     "The tangent of x in radians, element by element, for float dtypes."
-    , tan_body};
+};
 
 constexpr python::Parameter tan__parameters[] = {
     {"x", "Tensor"},
@@ -141,9 +141,9 @@ PyObject* tan__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tan_(x, site); });
 }
-constexpr python::Function tan__function = {"tan_", tan__parameters,
+constexpr python::Function tan__function = {"tan_", tan__parameters, tan__body,
     "In place. The tangent of x in radians, element by element, for float dtypes."
-    , tan__body};
+};
 
 constexpr python::Parameter asin_parameters[] = {
     {"x", "Tensor"},
@@ -152,10 +152,10 @@ PyObject* asin_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asin(x, site); });
 }
-constexpr python::Function asin_function = {"asin", asin_parameters,
+constexpr python::Function asin_function = {"asin", asin_parameters, asin_body,
     "The inverse sine of x, in radians from -pi / 2 to pi / 2, element by element, for\n"
     "float dtypes; NaN outside of [-1, 1]."
-    , asin_body};
+};
 
 constexpr python::Parameter asin__parameters[] = {
     {"x", "Tensor"},
@@ -164,10 +164,10 @@ PyObject* asin__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asin_(x, site); });
 }
-constexpr python::Function asin__function = {"asin_", asin__parameters,
+constexpr python::Function asin__function = {"asin_", asin__parameters, asin__body,
     "In place. The inverse sine of x, in radians from -pi / 2 to pi / 2, element by\n"
     "element, for float dtypes; NaN outside of [-1, 1]."
-    , asin__body};
+};
 
 constexpr python::Parameter acos_parameters[] = {
     {"x", "Tensor"},
@@ -176,10 +176,10 @@ PyObject* acos_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acos(x, site); });
 }
-constexpr python::Function acos_function = {"acos", acos_parameters,
+constexpr python::Function acos_function = {"acos", acos_parameters, acos_body,
     "The inverse cosine of x, in radians from 0 to pi, element by element, for float\n"
     "dtypes; NaN outside of [-1, 1]."
-    , acos_body};
+};
 
 constexpr python::Parameter acos__parameters[] = {
     {"x", "Tensor"},
@@ -188,10 +188,10 @@ PyObject* acos__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acos_(x, site); });
 }
-constexpr python::Function acos__function = {"acos_", acos__parameters,
+constexpr python::Function acos__function = {"acos_", acos__parameters, acos__body,
     "In place. The inverse cosine of x, in radians from 0 to pi, element by element, for\n"
     "float dtypes; NaN outside of [-1, 1]."
-    , acos__body};
+};
 
 constexpr python::Parameter atan_parameters[] = {
     {"x", "Tensor"},
@@ -200,10 +200,10 @@ PyObject* atan_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atan(x, site); });
 }
-constexpr python::Function atan_function = {"atan", atan_parameters,
+constexpr python::Function atan_function = {"atan", atan_parameters, atan_body,
     "The inverse tangent of x, in radians from -pi / 2 to pi / 2, element by element, for\n"
     "float dtypes."
-    , atan_body};
+};
 
 constexpr python::Parameter atan__parameters[] = {
     {"x", "Tensor"},
@@ -212,10 +212,10 @@ PyObject* atan__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atan_(x, site); });
 }
-constexpr python::Function atan__function = {"atan_", atan__parameters,
+constexpr python::Function atan__function = {"atan_", atan__parameters, atan__body,
     "In place. The inverse tangent of x, in radians from -pi / 2 to pi / 2, element by\n"
     "element, for float dtypes."
-    , atan__body};
+};
 
 constexpr python::Parameter sinh_parameters[] = {
     {"x", "Tensor"},
@@ -224,9 +224,9 @@ PyObject* sinh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sinh(x, site); });
 }
-constexpr python::Function sinh_function = {"sinh", sinh_parameters,
+constexpr python::Function sinh_function = {"sinh", sinh_parameters, sinh_body,
     "The hyperbolic sine of x, element by element, for float dtypes."
-    , sinh_body};
+};
 
 constexpr python::Parameter sinh__parameters[] = {
     {"x", "Tensor"},
@@ -235,9 +235,9 @@ PyObject* sinh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sinh_(x, site); });
 }
-constexpr python::Function sinh__function = {"sinh_", sinh__parameters,
+constexpr python::Function sinh__function = {"sinh_", sinh__parameters, sinh__body,
     "In place. The hyperbolic sine of x, element by element, for float dtypes."
-    , sinh__body};
+};
 
 constexpr python::Parameter cosh_parameters[] = {
     {"x", "Tensor"},
@@ -246,9 +246,9 @@ PyObject* cosh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cosh(x, site); });
 }
-constexpr python::Function cosh_function = {"cosh", cosh_parameters,
+constexpr python::Function cosh_function = {"cosh", cosh_parameters, cosh_body,
     "The hyperbolic cosine of x, element by element, for float dtypes."
-    , cosh_body};
+};
 
 constexpr python::Parameter cosh__parameters[] = {
     {"x", "Tensor"},
@@ -257,9 +257,9 @@ PyObject* cosh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cosh_(x, site); });
 }
-constexpr python::Function cosh__function = {"cosh_", cosh__parameters,
+constexpr python::Function cosh__function = {"cosh_", cosh__parameters, cosh__body,
     "In place. The hyperbolic cosine of x, element by element, for float dtypes."
-    , cosh__body};
+};
 
 constexpr python::Parameter asinh_parameters[] = {
     {"x", "Tensor"},
@@ -268,9 +268,9 @@ PyObject* asinh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asinh(x, site); });
 }
-constexpr python::Function asinh_function = {"asinh", asinh_parameters,
+constexpr python::Function asinh_function = {"asinh", asinh_parameters, asinh_body,
     "The inverse hyperbolic sine of x, element by element, for float dtypes."
-    , asinh_body};
+};
 
 constexpr python::Parameter asinh__parameters[] = {
     {"x", "Tensor"},
@@ -279,9 +279,9 @@ PyObject* asinh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asinh_(x, site); });
 }
-constexpr python::Function asinh__function = {"asinh_", asinh__parameters,
+constexpr python::Function asinh__function = {"asinh_", asinh__parameters, asinh__body,
     "In place. The inverse hyperbolic sine of x, element by element, for float dtypes."
-    , asinh__body};
+};
 
 constexpr python::Parameter acosh_parameters[] = {
     {"x", "Tensor"},
@@ -290,10 +290,10 @@ PyObject* acosh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acosh(x, site); });
 }
-constexpr python::Function acosh_function = {"acosh", acosh_parameters,
+constexpr python::Function acosh_function = {"acosh", acosh_parameters, acosh_body,
     "The inverse hyperbolic cosine of x, element by element, for float dtypes; NaN below\n"
     "1."
-    , acosh_body};
+};
 
 constexpr python::Parameter acosh__parameters[] = {
     {"x", "Tensor"},
@@ -302,10 +302,10 @@ PyObject* acosh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acosh_(x, site); });
 }
-constexpr python::Function acosh__function = {"acosh_", acosh__parameters,
+constexpr python::Function acosh__function = {"acosh_", acosh__parameters, acosh__body,
     "In place. The inverse hyperbolic cosine of x, element by element, for float dtypes;\n"
     "NaN below 1."
-    , acosh__body};
+};
 
 constexpr python::Parameter atanh_parameters[] = {
     {"x", "Tensor"},
@@ -314,10 +314,10 @@ PyObject* atanh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atanh(x, site); });
 }
-constexpr python::Function atanh_function = {"atanh", atanh_parameters,
+constexpr python::Function atanh_function = {"atanh", atanh_parameters, atanh_body,
     "The inverse hyperbolic tangent of x, element by element, for float dtypes; NaN\n"
     "outside of [-1, 1]."
-    , atanh_body};
+};
 
 constexpr python::Parameter atanh__parameters[] = {
     {"x", "Tensor"},
@@ -326,10 +326,10 @@ PyObject* atanh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atanh_(x, site); });
 }
-constexpr python::Function atanh__function = {"atanh_", atanh__parameters,
+constexpr python::Function atanh__function = {"atanh_", atanh__parameters, atanh__body,
     "In place. The inverse hyperbolic tangent of x, element by element, for float dtypes;\n"
     "NaN outside of [-1, 1]."
-    , atanh__body};
+};
 
 constexpr python::Parameter reciprocal_parameters[] = {
     {"x", "Tensor"},
@@ -340,9 +340,10 @@ PyObject* reciprocal_body(python::Arguments& arguments) {
     return shard::reciprocal(x, site);
   });
 }
-constexpr python::Function reciprocal_function = {"reciprocal", reciprocal_parameters,
+constexpr python::Function reciprocal_function =
+    {"reciprocal", reciprocal_parameters, reciprocal_body,
     "1 / x, element by element, for float dtypes."
-    , reciprocal_body};
+};
 
 constexpr python::Parameter reciprocal__parameters[] = {
     {"x", "Tensor"},
@@ -353,9 +354,10 @@ PyObject* reciprocal__body(python::Arguments& arguments) {
     return shard::reciprocal_(x, site);
   });
 }
-constexpr python::Function reciprocal__function = {"reciprocal_", reciprocal__parameters,
+constexpr python::Function reciprocal__function =
+    {"reciprocal_", reciprocal__parameters, reciprocal__body,
     "In place. 1 / x, element by element, for float dtypes."
-    , reciprocal__body};
+};
 
 constexpr python::Parameter logit_parameters[] = {
     {"x", "Tensor"},
@@ -368,10 +370,10 @@ PyObject* logit_body(python::Arguments& arguments) {
     return shard::logit(x, eps, site);
   });
 }
-constexpr python::Function logit_function = {"logit", logit_parameters,
+constexpr python::Function logit_function = {"logit", logit_parameters, logit_body,
     "log(x / (1 - x)), with x clamped to [eps, 1 - eps] first, element by element, for\n"
     "float dtypes; with an eps of 0 NaN outside of [0, 1]."
-    , logit_body};
+};
 
 constexpr python::Parameter logit__parameters[] = {
     {"x", "Tensor"},
@@ -384,10 +386,10 @@ PyObject* logit__body(python::Arguments& arguments) {
     return shard::logit_(x, eps, site);
   });
 }
-constexpr python::Function logit__function = {"logit_", logit__parameters,
+constexpr python::Function logit__function = {"logit_", logit__parameters, logit__body,
     "In place. log(x / (1 - x)), with x clamped to [eps, 1 - eps] first, element by\n"
     "element, for float dtypes; with an eps of 0 NaN outside of [0, 1]."
-    , logit__body};
+};
 
 constexpr python::Parameter floor_parameters[] = {
     {"x", "Tensor"},
@@ -396,9 +398,9 @@ PyObject* floor_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::floor(x, site); });
 }
-constexpr python::Function floor_function = {"floor", floor_parameters,
+constexpr python::Function floor_function = {"floor", floor_parameters, floor_body,
     "x rounded down to a whole number, element by element, for float dtypes."
-    , floor_body};
+};
 
 constexpr python::Parameter floor__parameters[] = {
     {"x", "Tensor"},
@@ -407,9 +409,9 @@ PyObject* floor__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::floor_(x, site); });
 }
-constexpr python::Function floor__function = {"floor_", floor__parameters,
+constexpr python::Function floor__function = {"floor_", floor__parameters, floor__body,
     "In place. x rounded down to a whole number, element by element, for float dtypes."
-    , floor__body};
+};
 
 constexpr python::Parameter ceil_parameters[] = {
     {"x", "Tensor"},
@@ -418,9 +420,9 @@ PyObject* ceil_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::ceil(x, site); });
 }
-constexpr python::Function ceil_function = {"ceil", ceil_parameters,
+constexpr python::Function ceil_function = {"ceil", ceil_parameters, ceil_body,
     "x rounded up to a whole number, element by element, for float dtypes."
-    , ceil_body};
+};
 
 constexpr python::Parameter ceil__parameters[] = {
     {"x", "Tensor"},
@@ -429,9 +431,9 @@ PyObject* ceil__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::ceil_(x, site); });
 }
-constexpr python::Function ceil__function = {"ceil_", ceil__parameters,
+constexpr python::Function ceil__function = {"ceil_", ceil__parameters, ceil__body,
     "In place. x rounded up to a whole number, element by element, for float dtypes."
-    , ceil__body};
+};
 
 constexpr python::Parameter round_parameters[] = {
     {"x", "Tensor"},
@@ -440,10 +442,10 @@ PyObject* round_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::round(x, site); });
 }
-constexpr python::Function round_function = {"round", round_parameters,
+constexpr python::Function round_function = {"round", round_parameters, round_body,
     "x rounded to the nearest whole number, and to the even one where it is halfway\n"
     "between two, element by element, for float dtypes."
-    , round_body};
+};
 
 constexpr python::Parameter round__parameters[] = {
     {"x", "Tensor"},
@@ -452,10 +454,10 @@ PyObject* round__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::round_(x, site); });
 }
-constexpr python::Function round__function = {"round_", round__parameters,
+constexpr python::Function round__function = {"round_", round__parameters, round__body,
     "In place. x rounded to the nearest whole number, and to the even one where it is\n"
     "halfway between two, element by element, for float dtypes."
-    , round__body};
+};
 
 constexpr python::Parameter trunc_parameters[] = {
     {"input", "Tensor"},
@@ -464,9 +466,9 @@ PyObject* trunc_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::trunc(input, site); });
 }
-constexpr python::Function trunc_function = {"trunc", trunc_parameters,
+constexpr python::Function trunc_function = {"trunc", trunc_parameters, trunc_body,
     "input rounded towards 0 to a whole number, element by element, for float dtypes."
-    , trunc_body};
+};
 
 constexpr python::Parameter trunc__parameters[] = {
     {"input", "Tensor"},
@@ -477,10 +479,10 @@ PyObject* trunc__body(python::Arguments& arguments) {
     return shard::trunc_(input, site);
   });
 }
-constexpr python::Function trunc__function = {"trunc_", trunc__parameters,
+constexpr python::Function trunc__function = {"trunc_", trunc__parameters, trunc__body,
     "In place. input rounded towards 0 to a whole number, element by element, for float\n"
     "dtypes."
-    , trunc__body};
+};
 
 constexpr python::Parameter sign_parameters[] = {
     {"x", "Tensor"},
@@ -489,10 +491,10 @@ PyObject* sign_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sign(x, site); });
 }
-constexpr python::Function sign_function = {"sign", sign_parameters,
+constexpr python::Function sign_function = {"sign", sign_parameters, sign_body,
     "-1, 0 or 1, as x is below, at or above 0; NaN for NaN, element by element, for float\n"
     "dtypes."
-    , sign_body};
+};
 
 const python::Binding table[] = {
     python::bind<erf_function, true>(),

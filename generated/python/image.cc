@@ -38,10 +38,11 @@ PyObject* linear_interp_body(python::Arguments& arguments) {
         out_w, scale, interp_method, align_corners, align_mode, site);
   });
 }
-constexpr python::Function linear_interp_function = {"linear_interp", linear_interp_parameters,
+constexpr python::Function linear_interp_function =
+    {"linear_interp", linear_interp_parameters, linear_interp_body,
     "Lines x [n, c, w] (or [n, w, c] where data_format ends with C) with another number\n"
     "of places. interp_method and the other attributes are as in bilinear_interp."
-    , linear_interp_body};
+};
 
 constexpr python::Parameter bilinear_interp_parameters[] = {
     {"x", "Tensor"},
@@ -76,7 +77,7 @@ PyObject* bilinear_interp_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bilinear_interp_function =
-    {"bilinear_interp", bilinear_interp_parameters,
+    {"bilinear_interp", bilinear_interp_parameters, bilinear_interp_body,
     "Images x [n, c, h, w] (or [n, h, w, c] where data_format ends with C) of another\n"
     "size. interp_method says how: nearest takes one element, (bi, tri)linear the two\n"
     "around the place in each space dim, and bicubic four, with a = -0.75. The result has\n"
@@ -88,7 +89,7 @@ constexpr python::Function bilinear_interp_function =
     "invalid_argument error: a shape does not come from data. Where a space dim is\n"
     "sharded, each rank computes its part of the result and receives what it reads of\n"
     "other shards."
-    , bilinear_interp_body};
+};
 
 constexpr python::Parameter trilinear_interp_parameters[] = {
     {"x", "Tensor"},
@@ -123,10 +124,10 @@ PyObject* trilinear_interp_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function trilinear_interp_function =
-    {"trilinear_interp", trilinear_interp_parameters,
+    {"trilinear_interp", trilinear_interp_parameters, trilinear_interp_body,
     "Volumes x [n, c, d, h, w] (or [n, d, h, w, c] where data_format ends with C) of\n"
     "another size. interp_method and the other attributes are as in bilinear_interp."
-    , trilinear_interp_body};
+};
 
 constexpr python::Parameter bicubic_interp_parameters[] = {
     {"x", "Tensor"},
@@ -160,10 +161,11 @@ PyObject* bicubic_interp_body(python::Arguments& arguments) {
         out_w, scale, interp_method, align_corners, align_mode, site);
   });
 }
-constexpr python::Function bicubic_interp_function = {"bicubic_interp", bicubic_interp_parameters,
+constexpr python::Function bicubic_interp_function =
+    {"bicubic_interp", bicubic_interp_parameters, bicubic_interp_body,
     "Images x [n, c, h, w] (or [n, h, w, c] where data_format ends with C) of another\n"
     "size. interp_method and the other attributes are as in bilinear_interp."
-    , bicubic_interp_body};
+};
 
 constexpr python::Parameter nearest_interp_parameters[] = {
     {"x", "Tensor"},
@@ -197,11 +199,12 @@ PyObject* nearest_interp_body(python::Arguments& arguments) {
         out_w, scale, interp_method, align_corners, align_mode, site);
   });
 }
-constexpr python::Function nearest_interp_function = {"nearest_interp", nearest_interp_parameters,
+constexpr python::Function nearest_interp_function =
+    {"nearest_interp", nearest_interp_parameters, nearest_interp_body,
     "Lines, images or volumes x [n, c, space..] (or [n, space.., c] where data_format\n"
     "ends with C) of another size. interp_method is nearest by default; the attributes\n"
     "are as in bilinear_interp."
-    , nearest_interp_body};
+};
 
 const python::Binding table[] = {
     python::bind<linear_interp_function, true>(),

@@ -17,11 +17,11 @@ PyObject* bce_loss_body(python::Arguments& arguments) {
     return shard::bce_loss(input, label, site);
   });
 }
-constexpr python::Function bce_loss_function = {"bce_loss", bce_loss_parameters,
+constexpr python::Function bce_loss_function = {"bce_loss", bce_loss_parameters, bce_loss_body,
     "-(label * log(input) + (1 - label) * log(1 - input)) with logarithms of at least\n"
     "-100: the binary cross entropy of probabilities. Equal shapes and float dtypes. An\n"
     "input outside of [0, 1] gives NaN."
-    , bce_loss_body};
+};
 
 constexpr python::Parameter bce_loss__parameters[] = {
     {"input", "Tensor"},
@@ -34,11 +34,11 @@ PyObject* bce_loss__body(python::Arguments& arguments) {
     return shard::bce_loss_(input, label, site);
   });
 }
-constexpr python::Function bce_loss__function = {"bce_loss_", bce_loss__parameters,
+constexpr python::Function bce_loss__function = {"bce_loss_", bce_loss__parameters, bce_loss__body,
     "In place. -(label * log(input) + (1 - label) * log(1 - input)) with logarithms of at\n"
     "least -100: the binary cross entropy of probabilities. Equal shapes and float\n"
     "dtypes. An input outside of [0, 1] gives NaN."
-    , bce_loss__body};
+};
 
 constexpr python::Parameter log_loss_parameters[] = {
     {"input", "Tensor"},
@@ -53,10 +53,10 @@ PyObject* log_loss_body(python::Arguments& arguments) {
     return shard::log_loss(input, label, epsilon, site);
   });
 }
-constexpr python::Function log_loss_function = {"log_loss", log_loss_parameters,
+constexpr python::Function log_loss_function = {"log_loss", log_loss_parameters, log_loss_body,
     "-label * log(input + epsilon) - (1 - label) * log(1 - input + epsilon): the binary\n"
     "cross entropy of probabilities. Equal shapes and float dtypes."
-    , log_loss_body};
+};
 
 constexpr python::Parameter huber_loss_parameters[] = {
     {"input", "Tensor"},
@@ -71,10 +71,11 @@ PyObject* huber_loss_body(python::Arguments& arguments) {
     return shard::huber_loss(input, label, delta, site);
   });
 }
-constexpr python::Function huber_loss_function = {"huber_loss", huber_loss_parameters,
+constexpr python::Function huber_loss_function =
+    {"huber_loss", huber_loss_parameters, huber_loss_body,
     "residual is label - input, and out is half its square where its size is at most\n"
     "delta, else delta * (its size - delta / 2). Equal shapes and float dtypes."
-    , huber_loss_body};
+};
 
 constexpr python::Parameter sigmoid_cross_entropy_with_logits_parameters[] = {
     {"x", "Tensor"},
@@ -93,13 +94,13 @@ PyObject* sigmoid_cross_entropy_with_logits_body(python::Arguments& arguments) {
     return shard::sigmoid_cross_entropy_with_logits(x, label, pos_weight, normalize, ignore_index);
   });
 }
-constexpr python::Function sigmoid_cross_entropy_with_logits_function =
-    {"sigmoid_cross_entropy_with_logits", sigmoid_cross_entropy_with_logits_parameters,
+constexpr python::Function sigmoid_cross_entropy_with_logits_function = {"sigmoid_cross_entropy_with_logits",
+    sigmoid_cross_entropy_with_logits_parameters, sigmoid_cross_entropy_with_logits_body,
     "(1 - label) * x + pos_weight * log(1 + exp(-x)), the binary cross entropy of logits,\n"
     "with a pos_weight of 1 where it is absent; 0 where label is ignore_index. With\n"
     "normalize it is divided by the number of other labels, or by 1e-5 if there is none.\n"
     "Equal shapes and float dtypes, to which pos_weight broadcasts."
-    , sigmoid_cross_entropy_with_logits_body};
+};
 
 constexpr python::Parameter kldiv_loss_parameters[] = {
     {"x", "Tensor"},
@@ -116,12 +117,13 @@ PyObject* kldiv_loss_body(python::Arguments& arguments) {
     return shard::kldiv_loss(x, label, reduction, log_target);
   });
 }
-constexpr python::Function kldiv_loss_function = {"kldiv_loss", kldiv_loss_parameters,
+constexpr python::Function kldiv_loss_function =
+    {"kldiv_loss", kldiv_loss_parameters, kldiv_loss_body,
     "label * (log(label) - x), 0 where label is not positive, or exp(label) * (label - x)\n"
     "with log_target: the divergence of logarithms x of probabilities. reduction none\n"
     "keeps the elements, sum adds them up, mean divides that by their number and\n"
     "batchmean by that of rows. Equal shapes and float dtypes."
-    , kldiv_loss_body};
+};
 
 constexpr python::Parameter nll_loss_parameters[] = {
     {"input", "Tensor"},
@@ -140,14 +142,14 @@ PyObject* nll_loss_body(python::Arguments& arguments) {
     return shard::nll_loss(input, label, weight, ignore_index, reduction, site);
   });
 }
-constexpr python::Function nll_loss_function = {"nll_loss", nll_loss_parameters,
+constexpr python::Function nll_loss_function = {"nll_loss", nll_loss_parameters, nll_loss_body,
     "-input at the class that label names, times the weight [c] of that class, or 0 where\n"
     "label is ignore_index; input [n, c] or [n, c, ...] of logarithms of probabilities,\n"
     "label [n] or [n, ...] (int32 or int64; another one outside of the classes is an\n"
     "out_of_range error). reduction none keeps the shape of label; sum adds up to a 0-d\n"
     "out, and mean divides that by total_weight, the 0-d sum of the weights in at least\n"
     "float32 (0 with reduction none), unless 0. Float dtypes."
-    , nll_loss_body};
+};
 
 constexpr python::Parameter margin_cross_entropy_parameters[] = {
     {"logits", "Tensor"},
@@ -178,7 +180,7 @@ PyObject* margin_cross_entropy_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function margin_cross_entropy_function =
-    {"margin_cross_entropy", margin_cross_entropy_parameters,
+    {"margin_cross_entropy", margin_cross_entropy_parameters, margin_cross_entropy_body,
     "softmax of scale * logits [n, c] and loss = -log(softmax at label), [n, 1], where\n"
     "the cosine cos(t) of the class that label names is first replaced by cos(margin1 * t\n"
     "+ margin2) - margin3; label [n] or [n, 1], int32 or int64 (one outside of the\n"
@@ -187,7 +189,7 @@ constexpr python::Function margin_cross_entropy_function =
     "is 1 as well. Shards of the classes are those of a mesh, so nranks must be 1\n"
     "(invalid_argument), and ring_id, rank and return_softmax have no effect. Float\n"
     "dtypes."
-    , margin_cross_entropy_body};
+};
 
 constexpr python::Parameter accuracy_parameters[] = {
     {"x", "Tensor"},
@@ -200,12 +202,12 @@ PyObject* accuracy_body(python::Arguments& arguments) {
   const Tensor& label = arguments.tensor(2);
   return arguments.call([&]() -> decltype(auto) { return shard::accuracy(x, indices, label); });
 }
-constexpr python::Function accuracy_function = {"accuracy", accuracy_parameters,
+constexpr python::Function accuracy_function = {"accuracy", accuracy_parameters, accuracy_body,
     "Of the rows of indices [n, k], the classes that a topk with the values x [n, k] has\n"
     "chosen, those that have their label [n, 1]: their share as float32, their number,\n"
     "and n, as int32; none has dims. indices and label have one integer dtype. Without\n"
     "rows the share is 0."
-    , accuracy_body};
+};
 
 constexpr python::Parameter margin_cross_entropy_grad_parameters[] = {
     {"logits", "Tensor"},
@@ -239,12 +241,12 @@ PyObject* margin_cross_entropy_grad_body(python::Arguments& arguments) {
         ring_id, rank, nranks, margin1, margin2, margin3, scale);
   });
 }
-constexpr python::Function margin_cross_entropy_grad_function =
-    {"margin_cross_entropy_grad", margin_cross_entropy_grad_parameters,
+constexpr python::Function margin_cross_entropy_grad_function = {"margin_cross_entropy_grad",
+    margin_cross_entropy_grad_parameters, margin_cross_entropy_grad_body,
     "The gradient of the loss alone: scale * softmax * loss_grad, and at label scale *\n"
     "(softmax - 1) * loss_grad times the slope of the margins, margin1 * sin(margin1 * t\n"
     "+ margin2) / sin(t)."
-    , margin_cross_entropy_grad_body};
+};
 
 constexpr python::Parameter margin_cross_entropy_grad__parameters[] = {
     {"logits", "Tensor"},
@@ -278,12 +280,12 @@ PyObject* margin_cross_entropy_grad__body(python::Arguments& arguments) {
         ring_id, rank, nranks, margin1, margin2, margin3, scale, site);
   });
 }
-constexpr python::Function margin_cross_entropy_grad__function =
-    {"margin_cross_entropy_grad_", margin_cross_entropy_grad__parameters,
+constexpr python::Function margin_cross_entropy_grad__function = {"margin_cross_entropy_grad_",
+    margin_cross_entropy_grad__parameters, margin_cross_entropy_grad__body,
     "In place. The gradient of the loss alone: scale * softmax * loss_grad, and at label\n"
     "scale * (softmax - 1) * loss_grad times the slope of the margins, margin1 *\n"
     "sin(margin1 * t + margin2) / sin(t)."
-    , margin_cross_entropy_grad__body};
+};
 
 constexpr python::Parameter auc_parameters[] = {
     {"x", "Tensor"},
@@ -309,7 +311,7 @@ PyObject* auc_body(python::Arguments& arguments) {
         slide_steps);
   });
 }
-constexpr python::Function auc_function = {"auc", auc_parameters,
+constexpr python::Function auc_function = {"auc", auc_parameters, auc_body,
     "The area under the ROC curve of predictions, as float64 without dims, from counts of\n"
     "them by their value; 0 without predictions of both kinds. The last column of x, [n,\n"
     "1] or [n, 2] of a float dtype, is the probability, from 0 to 1 (else out_of_range),\n"
@@ -321,7 +323,7 @@ constexpr python::Function auc_function = {"auc", auc_parameters,
     "[(slide_steps + 1) * (num_thresholds + 1) + 1]: the counts of each of the last\n"
     "slide_steps calls, their sums, from which the area is computed, and the number of\n"
     "calls. Where ins_tag_weight, a float [1], is 0, no row counts. curve is ROC."
-    , auc_body};
+};
 
 const python::Binding table[] = {
     python::bind<bce_loss_function, true>(),

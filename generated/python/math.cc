@@ -15,10 +15,10 @@ PyObject* add_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add(x, y, site); });
 }
-constexpr python::Function add_function = {"add", add_parameters,
+constexpr python::Function add_function = {"add", add_parameters, add_body,
     "x + y, element by element, for every dtype but bool. The shapes broadcast against\n"
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
-    , add_body};
+};
 
 constexpr python::Parameter add__parameters[] = {
     {"x", "Tensor"},
@@ -29,11 +29,11 @@ PyObject* add__body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add_(x, y, site); });
 }
-constexpr python::Function add__function = {"add_", add__parameters,
+constexpr python::Function add__function = {"add_", add__parameters, add__body,
     "In place. x + y, element by element, for every dtype but bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
-    , add__body};
+};
 
 constexpr python::Parameter subtract_parameters[] = {
     {"x", "Tensor"},
@@ -46,10 +46,10 @@ PyObject* subtract_body(python::Arguments& arguments) {
     return shard::subtract(x, y, site);
   });
 }
-constexpr python::Function subtract_function = {"subtract", subtract_parameters,
+constexpr python::Function subtract_function = {"subtract", subtract_parameters, subtract_body,
     "x - y, element by element, for every dtype but bool. The shapes broadcast against\n"
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
-    , subtract_body};
+};
 
 constexpr python::Parameter subtract__parameters[] = {
     {"x", "Tensor"},
@@ -62,11 +62,11 @@ PyObject* subtract__body(python::Arguments& arguments) {
     return shard::subtract_(x, y, site);
   });
 }
-constexpr python::Function subtract__function = {"subtract_", subtract__parameters,
+constexpr python::Function subtract__function = {"subtract_", subtract__parameters, subtract__body,
     "In place. x - y, element by element, for every dtype but bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
-    , subtract__body};
+};
 
 constexpr python::Parameter multiply_parameters[] = {
     {"x", "Tensor"},
@@ -79,10 +79,10 @@ PyObject* multiply_body(python::Arguments& arguments) {
     return shard::multiply(x, y, site);
   });
 }
-constexpr python::Function multiply_function = {"multiply", multiply_parameters,
+constexpr python::Function multiply_function = {"multiply", multiply_parameters, multiply_body,
     "x * y, element by element, for every dtype but bool. The shapes broadcast against\n"
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
-    , multiply_body};
+};
 
 constexpr python::Parameter multiply__parameters[] = {
     {"x", "Tensor"},
@@ -95,11 +95,11 @@ PyObject* multiply__body(python::Arguments& arguments) {
     return shard::multiply_(x, y, site);
   });
 }
-constexpr python::Function multiply__function = {"multiply_", multiply__parameters,
+constexpr python::Function multiply__function = {"multiply_", multiply__parameters, multiply__body,
     "In place. x * y, element by element, for every dtype but bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
-    , multiply__body};
+};
 
 constexpr python::Parameter divide_parameters[] = {
     {"x", "Tensor"},
@@ -110,12 +110,12 @@ PyObject* divide_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::divide(x, y, site); });
 }
-constexpr python::Function divide_function = {"divide", divide_parameters,
+constexpr python::Function divide_function = {"divide", divide_parameters, divide_body,
     "x / y, element by element, for every dtype but bool; integers round towards zero,\n"
     "and an integer y with a zero in it is an invalid_argument error before anything is\n"
     "written. The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
-    , divide_body};
+};
 
 constexpr python::Parameter divide__parameters[] = {
     {"x", "Tensor"},
@@ -128,12 +128,12 @@ PyObject* divide__body(python::Arguments& arguments) {
     return shard::divide_(x, y, site);
   });
 }
-constexpr python::Function divide__function = {"divide_", divide__parameters,
+constexpr python::Function divide__function = {"divide_", divide__parameters, divide__body,
     "In place. x / y, element by element, for every dtype but bool; integers round\n"
     "towards zero, and an integer y with a zero in it is an invalid_argument error before\n"
     "anything is written. The shapes broadcast against each other and both dtypes must be\n"
     "equal (else shape_mismatch or dtype_mismatch)."
-    , divide__body};
+};
 
 constexpr python::Parameter maximum_parameters[] = {
     {"x", "Tensor"},
@@ -146,11 +146,11 @@ PyObject* maximum_body(python::Arguments& arguments) {
     return shard::maximum(x, y, site);
   });
 }
-constexpr python::Function maximum_function = {"maximum", maximum_parameters,
+constexpr python::Function maximum_function = {"maximum", maximum_parameters, maximum_body,
     "The larger of x and y, element by element, for every dtype; NaN wins. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
-    , maximum_body};
+};
 
 constexpr python::Parameter maximum__parameters[] = {
     {"x", "Tensor"},
@@ -163,11 +163,11 @@ PyObject* maximum__body(python::Arguments& arguments) {
     return shard::maximum_(x, y, site);
   });
 }
-constexpr python::Function maximum__function = {"maximum_", maximum__parameters,
+constexpr python::Function maximum__function = {"maximum_", maximum__parameters, maximum__body,
     "In place. The larger of x and y, element by element, for every dtype; NaN wins. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
-    , maximum__body};
+};
 
 constexpr python::Parameter minimum_parameters[] = {
     {"x", "Tensor"},
@@ -180,11 +180,11 @@ PyObject* minimum_body(python::Arguments& arguments) {
     return shard::minimum(x, y, site);
   });
 }
-constexpr python::Function minimum_function = {"minimum", minimum_parameters,
+constexpr python::Function minimum_function = {"minimum", minimum_parameters, minimum_body,
     "The smaller of x and y, element by element, for every dtype; NaN wins. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
-    , minimum_body};
+};
 
 constexpr python::Parameter minimum__parameters[] = {
     {"x", "Tensor"},
@@ -197,11 +197,11 @@ PyObject* minimum__body(python::Arguments& arguments) {
     return shard::minimum_(x, y, site);
   });
 }
-constexpr python::Function minimum__function = {"minimum_", minimum__parameters,
+constexpr python::Function minimum__function = {"minimum_", minimum__parameters, minimum__body,
     "In place. The smaller of x and y, element by element, for every dtype; NaN wins. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
-    , minimum__body};
+};
 
 constexpr python::Parameter assign_parameters[] = {
     {"x", "Tensor"},
@@ -210,9 +210,9 @@ PyObject* assign_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::assign(x, site); });
 }
-constexpr python::Function assign_function = {"assign", assign_parameters,
+constexpr python::Function assign_function = {"assign", assign_parameters, assign_body,
     "A copy of x, of its shape and dtype."
-    , assign_body};
+};
 
 constexpr python::Parameter assign__parameters[] = {
     {"x", "Tensor"},
@@ -221,9 +221,9 @@ PyObject* assign__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::assign_(x, site); });
 }
-constexpr python::Function assign__function = {"assign_", assign__parameters,
+constexpr python::Function assign__function = {"assign_", assign__parameters, assign__body,
     "In place. A copy of x, of its shape and dtype."
-    , assign__body};
+};
 
 constexpr python::Parameter cast_parameters[] = {
     {"x", "Tensor"},
@@ -236,11 +236,11 @@ PyObject* cast_body(python::Arguments& arguments) {
     return shard::cast(x, dtype, site);
   });
 }
-constexpr python::Function cast_function = {"cast", cast_parameters,
+constexpr python::Function cast_function = {"cast", cast_parameters, cast_body,
     "x with its elements converted to dtype; floats become integers by rounding towards\n"
     "zero, with values beyond the range clamped and NaN as 0, and anything but 0 becomes\n"
     "true."
-    , cast_body};
+};
 
 constexpr python::Parameter cast__parameters[] = {
     {"x", "Tensor"},
@@ -253,11 +253,11 @@ PyObject* cast__body(python::Arguments& arguments) {
     return shard::cast_(x, dtype, site);
   });
 }
-constexpr python::Function cast__function = {"cast_", cast__parameters,
+constexpr python::Function cast__function = {"cast_", cast__parameters, cast__body,
     "In place. x with its elements converted to dtype; floats become integers by rounding\n"
     "towards zero, with values beyond the range clamped and NaN as 0, and anything but 0\n"
     "becomes true."
-    , cast__body};
+};
 
 constexpr python::Parameter scale_parameters[] = {
     {"x", "Tensor"},
@@ -274,10 +274,10 @@ PyObject* scale_body(python::Arguments& arguments) {
     return shard::scale(x, scale, bias, bias_after_scale, site);
   });
 }
-constexpr python::Function scale_function = {"scale", scale_parameters,
+constexpr python::Function scale_function = {"scale", scale_parameters, scale_body,
     "x * scale + bias, or (x + bias) * scale unless bias_after_scale, for every dtype but\n"
     "bool; for integer tensors both numbers must be integers (else dtype_mismatch)."
-    , scale_body};
+};
 
 constexpr python::Parameter scale__parameters[] = {
     {"x", "Tensor"},
@@ -294,11 +294,11 @@ PyObject* scale__body(python::Arguments& arguments) {
     return shard::scale_(x, scale, bias, bias_after_scale, site);
   });
 }
-constexpr python::Function scale__function = {"scale_", scale__parameters,
+constexpr python::Function scale__function = {"scale_", scale__parameters, scale__body,
     "In place. x * scale + bias, or (x + bias) * scale unless bias_after_scale, for every\n"
     "dtype but bool; for integer tensors both numbers must be integers (else\n"
     "dtype_mismatch)."
-    , scale__body};
+};
 
 constexpr python::Parameter clip_parameters[] = {
     {"x", "Tensor"},
@@ -313,10 +313,10 @@ PyObject* clip_body(python::Arguments& arguments) {
     return shard::clip(x, min, max, site);
   });
 }
-constexpr python::Function clip_function = {"clip", clip_parameters,
+constexpr python::Function clip_function = {"clip", clip_parameters, clip_body,
     "x clamped to [min, max], for every dtype but bool; NaN stays NaN, and min > max is\n"
     "an invalid_argument error."
-    , clip_body};
+};
 
 constexpr python::Parameter clip__parameters[] = {
     {"x", "Tensor"},
@@ -331,10 +331,10 @@ PyObject* clip__body(python::Arguments& arguments) {
     return shard::clip_(x, min, max, site);
   });
 }
-constexpr python::Function clip__function = {"clip_", clip__parameters,
+constexpr python::Function clip__function = {"clip_", clip__parameters, clip__body,
     "In place. x clamped to [min, max], for every dtype but bool; NaN stays NaN, and min\n"
     "> max is an invalid_argument error."
-    , clip__body};
+};
 
 constexpr python::Parameter pow_parameters[] = {
     {"x", "Tensor"},
@@ -345,10 +345,10 @@ PyObject* pow_body(python::Arguments& arguments) {
   const Scalar y = arguments.value<Scalar>(1, 1.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::pow(x, y, site); });
 }
-constexpr python::Function pow_function = {"pow", pow_parameters,
+constexpr python::Function pow_function = {"pow", pow_parameters, pow_body,
     "x to the power of y, for every dtype but bool; for integer tensors y must be an\n"
     "integer (else dtype_mismatch), and products wrap around."
-    , pow_body};
+};
 
 constexpr python::Parameter pow__parameters[] = {
     {"x", "Tensor"},
@@ -359,10 +359,10 @@ PyObject* pow__body(python::Arguments& arguments) {
   const Scalar y = arguments.value<Scalar>(1, 1.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::pow_(x, y, site); });
 }
-constexpr python::Function pow__function = {"pow_", pow__parameters,
+constexpr python::Function pow__function = {"pow_", pow__parameters, pow__body,
     "In place. x to the power of y, for every dtype but bool; for integer tensors y must\n"
     "be an integer (else dtype_mismatch), and products wrap around."
-    , pow__body};
+};
 
 constexpr python::Parameter exp_parameters[] = {
     {"x", "Tensor"},
@@ -371,9 +371,9 @@ PyObject* exp_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::exp(x, site); });
 }
-constexpr python::Function exp_function = {"exp", exp_parameters,
+constexpr python::Function exp_function = {"exp", exp_parameters, exp_body,
     "The exponential function of x, element by element, for float dtypes."
-    , exp_body};
+};
 
 constexpr python::Parameter exp__parameters[] = {
     {"x", "Tensor"},
@@ -382,9 +382,9 @@ PyObject* exp__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::exp_(x, site); });
 }
-constexpr python::Function exp__function = {"exp_", exp__parameters,
+constexpr python::Function exp__function = {"exp_", exp__parameters, exp__body,
     "In place. The exponential function of x, element by element, for float dtypes."
-    , exp__body};
+};
 
 constexpr python::Parameter log_parameters[] = {
     {"x", "Tensor"},
@@ -393,11 +393,11 @@ PyObject* log_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log(x, site); });
 }
-constexpr python::Function log_function = {"log", log_parameters,
+constexpr python::Function log_function = {"log", log_parameters, log_body,
     "The natural logarithm of x, element by element, for float dtypes. Not declared\n"
     "monotone in max: a contribution below 0 would give NaN where the maximum has a\n"
     "logarithm."
-    , log_body};
+};
 
 constexpr python::Parameter log__parameters[] = {
     {"x", "Tensor"},
@@ -406,11 +406,11 @@ PyObject* log__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log_(x, site); });
 }
-constexpr python::Function log__function = {"log_", log__parameters,
+constexpr python::Function log__function = {"log_", log__parameters, log__body,
     "In place. The natural logarithm of x, element by element, for float dtypes. Not\n"
     "declared monotone in max: a contribution below 0 would give NaN where the maximum\n"
     "has a logarithm."
-    , log__body};
+};
 
 constexpr python::Parameter tanh_parameters[] = {
     {"x", "Tensor"},
@@ -419,9 +419,9 @@ PyObject* tanh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tanh(x, site); });
 }
-constexpr python::Function tanh_function = {"tanh", tanh_parameters,
+constexpr python::Function tanh_function = {"tanh", tanh_parameters, tanh_body,
     "The hyperbolic tangent of x, element by element, for float dtypes."
-    , tanh_body};
+};
 
 constexpr python::Parameter tanh__parameters[] = {
     {"x", "Tensor"},
@@ -430,9 +430,9 @@ PyObject* tanh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tanh_(x, site); });
 }
-constexpr python::Function tanh__function = {"tanh_", tanh__parameters,
+constexpr python::Function tanh__function = {"tanh_", tanh__parameters, tanh__body,
     "In place. The hyperbolic tangent of x, element by element, for float dtypes."
-    , tanh__body};
+};
 
 constexpr python::Parameter sqrt_parameters[] = {
     {"x", "Tensor"},
@@ -441,10 +441,10 @@ PyObject* sqrt_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sqrt(x, site); });
 }
-constexpr python::Function sqrt_function = {"sqrt", sqrt_parameters,
+constexpr python::Function sqrt_function = {"sqrt", sqrt_parameters, sqrt_body,
     "The square root of x, element by element, for float dtypes. Not declared monotone in\n"
     "max: a contribution below 0 would give NaN where the maximum has a root."
-    , sqrt_body};
+};
 
 constexpr python::Parameter sqrt__parameters[] = {
     {"x", "Tensor"},
@@ -453,10 +453,10 @@ PyObject* sqrt__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sqrt_(x, site); });
 }
-constexpr python::Function sqrt__function = {"sqrt_", sqrt__parameters,
+constexpr python::Function sqrt__function = {"sqrt_", sqrt__parameters, sqrt__body,
     "In place. The square root of x, element by element, for float dtypes. Not declared\n"
     "monotone in max: a contribution below 0 would give NaN where the maximum has a root."
-    , sqrt__body};
+};
 
 constexpr python::Parameter rsqrt_parameters[] = {
     {"x", "Tensor"},
@@ -465,9 +465,9 @@ PyObject* rsqrt_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::rsqrt(x, site); });
 }
-constexpr python::Function rsqrt_function = {"rsqrt", rsqrt_parameters,
+constexpr python::Function rsqrt_function = {"rsqrt", rsqrt_parameters, rsqrt_body,
     "1 / sqrt(x), element by element, for float dtypes."
-    , rsqrt_body};
+};
 
 constexpr python::Parameter rsqrt__parameters[] = {
     {"x", "Tensor"},
@@ -476,9 +476,9 @@ PyObject* rsqrt__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::rsqrt_(x, site); });
 }
-constexpr python::Function rsqrt__function = {"rsqrt_", rsqrt__parameters,
+constexpr python::Function rsqrt__function = {"rsqrt_", rsqrt__parameters, rsqrt__body,
     "In place. 1 / sqrt(x), element by element, for float dtypes."
-    , rsqrt__body};
+};
 
 constexpr python::Parameter relu_parameters[] = {
     {"x", "Tensor"},
@@ -487,9 +487,9 @@ PyObject* relu_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::relu(x, site); });
 }
-constexpr python::Function relu_function = {"relu", relu_parameters,
+constexpr python::Function relu_function = {"relu", relu_parameters, relu_body,
     "max(x, 0), element by element, for every dtype but bool; NaN stays NaN."
-    , relu_body};
+};
 
 constexpr python::Parameter relu__parameters[] = {
     {"x", "Tensor"},
@@ -498,9 +498,9 @@ PyObject* relu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::relu_(x, site); });
 }
-constexpr python::Function relu__function = {"relu_", relu__parameters,
+constexpr python::Function relu__function = {"relu_", relu__parameters, relu__body,
     "In place. max(x, 0), element by element, for every dtype but bool; NaN stays NaN."
-    , relu__body};
+};
 
 constexpr python::Parameter gelu_parameters[] = {
     {"x", "Tensor"},
@@ -513,10 +513,10 @@ PyObject* gelu_body(python::Arguments& arguments) {
     return shard::gelu(x, approximate, site);
   });
 }
-constexpr python::Function gelu_function = {"gelu", gelu_parameters,
+constexpr python::Function gelu_function = {"gelu", gelu_parameters, gelu_body,
     "x * P(N(0, 1) <= x), element by element, for float dtypes; approximate uses the tanh\n"
     "formula."
-    , gelu_body};
+};
 
 constexpr python::Parameter gelu__parameters[] = {
     {"x", "Tensor"},
@@ -529,10 +529,10 @@ PyObject* gelu__body(python::Arguments& arguments) {
     return shard::gelu_(x, approximate, site);
   });
 }
-constexpr python::Function gelu__function = {"gelu_", gelu__parameters,
+constexpr python::Function gelu__function = {"gelu_", gelu__parameters, gelu__body,
     "In place. x * P(N(0, 1) <= x), element by element, for float dtypes; approximate\n"
     "uses the tanh formula."
-    , gelu__body};
+};
 
 constexpr python::Parameter silu_parameters[] = {
     {"x", "Tensor"},
@@ -541,9 +541,9 @@ PyObject* silu_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::silu(x, site); });
 }
-constexpr python::Function silu_function = {"silu", silu_parameters,
+constexpr python::Function silu_function = {"silu", silu_parameters, silu_body,
     "x * sigmoid(x), element by element, for float dtypes."
-    , silu_body};
+};
 
 constexpr python::Parameter silu__parameters[] = {
     {"x", "Tensor"},
@@ -552,9 +552,9 @@ PyObject* silu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::silu_(x, site); });
 }
-constexpr python::Function silu__function = {"silu_", silu__parameters,
+constexpr python::Function silu__function = {"silu_", silu__parameters, silu__body,
     "In place. x * sigmoid(x), element by element, for float dtypes."
-    , silu__body};
+};
 
 constexpr python::Parameter sigmoid_parameters[] = {
     {"x", "Tensor"},
@@ -563,9 +563,9 @@ PyObject* sigmoid_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sigmoid(x, site); });
 }
-constexpr python::Function sigmoid_function = {"sigmoid", sigmoid_parameters,
+constexpr python::Function sigmoid_function = {"sigmoid", sigmoid_parameters, sigmoid_body,
     "1 / (1 + exp(-x)), element by element, for float dtypes."
-    , sigmoid_body};
+};
 
 constexpr python::Parameter sigmoid__parameters[] = {
     {"x", "Tensor"},
@@ -574,9 +574,9 @@ PyObject* sigmoid__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sigmoid_(x, site); });
 }
-constexpr python::Function sigmoid__function = {"sigmoid_", sigmoid__parameters,
+constexpr python::Function sigmoid__function = {"sigmoid_", sigmoid__parameters, sigmoid__body,
     "In place. 1 / (1 + exp(-x)), element by element, for float dtypes."
-    , sigmoid__body};
+};
 
 constexpr python::Parameter sin_parameters[] = {
     {"x", "Tensor"},
@@ -585,9 +585,9 @@ PyObject* sin_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sin(x, site); });
 }
-constexpr python::Function sin_function = {"sin", sin_parameters,
+constexpr python::Function sin_function = {"sin", sin_parameters, sin_body,
     "The sine of x in radians, element by element, for float dtypes."
-    , sin_body};
+};
 
 constexpr python::Parameter sin__parameters[] = {
     {"x", "Tensor"},
@@ -596,9 +596,9 @@ PyObject* sin__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sin_(x, site); });
 }
-constexpr python::Function sin__function = {"sin_", sin__parameters,
+constexpr python::Function sin__function = {"sin_", sin__parameters, sin__body,
     "In place. The sine of x in radians, element by element, for float dtypes."
-    , sin__body};
+};
 
 constexpr python::Parameter cos_parameters[] = {
     {"x", "Tensor"},
@@ -607,9 +607,9 @@ PyObject* cos_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cos(x, site); });
 }
-constexpr python::Function cos_function = {"cos", cos_parameters,
+constexpr python::Function cos_function = {"cos", cos_parameters, cos_body,
     "The cosine of x in radians, element by element, for float dtypes."
-    , cos_body};
+};
 
 constexpr python::Parameter cos__parameters[] = {
     {"x", "Tensor"},
@@ -618,9 +618,9 @@ PyObject* cos__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cos_(x, site); });
 }
-constexpr python::Function cos__function = {"cos_", cos__parameters,
+constexpr python::Function cos__function = {"cos_", cos__parameters, cos__body,
     "In place. The cosine of x in radians, element by element, for float dtypes."
-    , cos__body};
+};
 
 constexpr python::Parameter square_parameters[] = {
     {"x", "Tensor"},
@@ -629,9 +629,9 @@ PyObject* square_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::square(x, site); });
 }
-constexpr python::Function square_function = {"square", square_parameters,
+constexpr python::Function square_function = {"square", square_parameters, square_body,
     "x * x, element by element, for every dtype but bool; integers wrap around."
-    , square_body};
+};
 
 constexpr python::Parameter square__parameters[] = {
     {"x", "Tensor"},
@@ -640,9 +640,9 @@ PyObject* square__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::square_(x, site); });
 }
-constexpr python::Function square__function = {"square_", square__parameters,
+constexpr python::Function square__function = {"square_", square__parameters, square__body,
     "In place. x * x, element by element, for every dtype but bool; integers wrap around."
-    , square__body};
+};
 
 constexpr python::Parameter abs_parameters[] = {
     {"x", "Tensor"},
@@ -651,10 +651,10 @@ PyObject* abs_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::abs(x, site); });
 }
-constexpr python::Function abs_function = {"abs", abs_parameters,
+constexpr python::Function abs_function = {"abs", abs_parameters, abs_body,
     "The magnitude of x, element by element, for every dtype but bool; the lowest integer\n"
     "stays as it is."
-    , abs_body};
+};
 
 constexpr python::Parameter abs__parameters[] = {
     {"x", "Tensor"},
@@ -663,10 +663,10 @@ PyObject* abs__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::abs_(x, site); });
 }
-constexpr python::Function abs__function = {"abs_", abs__parameters,
+constexpr python::Function abs__function = {"abs_", abs__parameters, abs__body,
     "In place. The magnitude of x, element by element, for every dtype but bool; the\n"
     "lowest integer stays as it is."
-    , abs__body};
+};
 
 constexpr python::Parameter elementwise_pow_parameters[] = {
     {"x", "Tensor"},
@@ -680,12 +680,12 @@ PyObject* elementwise_pow_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function elementwise_pow_function =
-    {"elementwise_pow", elementwise_pow_parameters,
+    {"elementwise_pow", elementwise_pow_parameters, elementwise_pow_body,
     "x to the power of y, element by element, for every dtype but bool; products of\n"
     "integers wrap around, and a negative power of one is 0 unless it is 1 or -1. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
-    , elementwise_pow_body};
+};
 
 constexpr python::Parameter swiglu_parameters[] = {
     {"x", "Tensor"},
@@ -696,11 +696,11 @@ PyObject* swiglu_body(python::Arguments& arguments) {
   const Tensor& y = arguments.optional_tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::swiglu(x, y, site); });
 }
-constexpr python::Function swiglu_function = {"swiglu", swiglu_parameters,
+constexpr python::Function swiglu_function = {"swiglu", swiglu_parameters, swiglu_body,
     "silu(x) * y, element by element, for float dtypes and equal shapes; without y the\n"
     "last dim of x, of even size, holds both, x first. A sum pending on y alone stays\n"
     "pending."
-    , swiglu_body};
+};
 
 constexpr python::Parameter add_n_parameters[] = {
     {"inputs", "Sequence[Tensor]"},
@@ -711,10 +711,10 @@ PyObject* add_n_body(python::Arguments& arguments) {
     return shard::add_n(inputs, site);
   });
 }
-constexpr python::Function add_n_function = {"add_n", add_n_parameters,
+constexpr python::Function add_n_function = {"add_n", add_n_parameters, add_n_body,
     "The sum of the tensors, of one shape and dtype, for every dtype but bool; there is\n"
     "at least one."
-    , add_n_body};
+};
 
 constexpr python::Parameter remainder_parameters[] = {
     {"x", "Tensor"},
@@ -725,12 +725,12 @@ PyObject* remainder_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::remainder(x, y); });
 }
-constexpr python::Function remainder_function = {"remainder", remainder_parameters,
+constexpr python::Function remainder_function = {"remainder", remainder_parameters, remainder_body,
     "x - y * floor(x / y), element by element, for every dtype but bool: 0, or of the\n"
     "sign of y. An integer y with a zero in it is an invalid_argument error before\n"
     "anything is written. The shapes broadcast against each other and both dtypes must be\n"
     "equal (else shape_mismatch or dtype_mismatch)."
-    , remainder_body};
+};
 
 constexpr python::Parameter remainder__parameters[] = {
     {"x", "Tensor"},
@@ -743,12 +743,13 @@ PyObject* remainder__body(python::Arguments& arguments) {
     return shard::remainder_(x, y, site);
   });
 }
-constexpr python::Function remainder__function = {"remainder_", remainder__parameters,
+constexpr python::Function remainder__function =
+    {"remainder_", remainder__parameters, remainder__body,
     "In place. x - y * floor(x / y), element by element, for every dtype but bool: 0, or\n"
     "of the sign of y. An integer y with a zero in it is an invalid_argument error before\n"
     "anything is written. The shapes broadcast against each other and both dtypes must be\n"
     "equal (else shape_mismatch or dtype_mismatch)."
-    , remainder__body};
+};
 
 constexpr python::Parameter floor_divide_parameters[] = {
     {"x", "Tensor"},
@@ -759,12 +760,13 @@ PyObject* floor_divide_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::floor_divide(x, y); });
 }
-constexpr python::Function floor_divide_function = {"floor_divide", floor_divide_parameters,
+constexpr python::Function floor_divide_function =
+    {"floor_divide", floor_divide_parameters, floor_divide_body,
     "x / y rounded down, element by element, for every dtype but bool. An integer y with\n"
     "a zero in it is an invalid_argument error before anything is written. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
-    , floor_divide_body};
+};
 
 constexpr python::Parameter floor_divide__parameters[] = {
     {"x", "Tensor"},
@@ -777,12 +779,13 @@ PyObject* floor_divide__body(python::Arguments& arguments) {
     return shard::floor_divide_(x, y, site);
   });
 }
-constexpr python::Function floor_divide__function = {"floor_divide_", floor_divide__parameters,
+constexpr python::Function floor_divide__function =
+    {"floor_divide_", floor_divide__parameters, floor_divide__body,
     "In place. x / y rounded down, element by element, for every dtype but bool. An\n"
     "integer y with a zero in it is an invalid_argument error before anything is written.\n"
     "The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
-    , floor_divide__body};
+};
 
 constexpr python::Parameter fmax_parameters[] = {
     {"x", "Tensor"},
@@ -793,11 +796,11 @@ PyObject* fmax_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::fmax(x, y, site); });
 }
-constexpr python::Function fmax_function = {"fmax", fmax_parameters,
+constexpr python::Function fmax_function = {"fmax", fmax_parameters, fmax_body,
     "The larger of x and y, element by element, for every dtype but bool; a number wins\n"
     "over NaN. The shapes broadcast against each other and both dtypes must be equal\n"
     "(else shape_mismatch or dtype_mismatch)."
-    , fmax_body};
+};
 
 constexpr python::Parameter fmin_parameters[] = {
     {"x", "Tensor"},
@@ -808,11 +811,11 @@ PyObject* fmin_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::fmin(x, y, site); });
 }
-constexpr python::Function fmin_function = {"fmin", fmin_parameters,
+constexpr python::Function fmin_function = {"fmin", fmin_parameters, fmin_body,
     "The smaller of x and y, element by element, for every dtype but bool; a number wins\n"
     "over NaN. The shapes broadcast against each other and both dtypes must be equal\n"
     "(else shape_mismatch or dtype_mismatch)."
-    , fmin_body};
+};
 
 constexpr python::Parameter atan2_parameters[] = {
     {"x", "Tensor"},
@@ -823,11 +826,11 @@ PyObject* atan2_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atan2(x, y, site); });
 }
-constexpr python::Function atan2_function = {"atan2", atan2_parameters,
+constexpr python::Function atan2_function = {"atan2", atan2_parameters, atan2_body,
     "The angle of the point (y, x) in radians from -pi to pi, element by element, for\n"
     "float dtypes. The shapes broadcast against each other and both dtypes must be equal\n"
     "(else shape_mismatch or dtype_mismatch)."
-    , atan2_body};
+};
 
 constexpr python::Parameter copysign_parameters[] = {
     {"x", "Tensor"},
@@ -840,11 +843,11 @@ PyObject* copysign_body(python::Arguments& arguments) {
     return shard::copysign(x, y, site);
   });
 }
-constexpr python::Function copysign_function = {"copysign", copysign_parameters,
+constexpr python::Function copysign_function = {"copysign", copysign_parameters, copysign_body,
     "x with the sign of y, element by element, for float dtypes. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
-    , copysign_body};
+};
 
 constexpr python::Parameter copysign__parameters[] = {
     {"x", "Tensor"},
@@ -857,11 +860,11 @@ PyObject* copysign__body(python::Arguments& arguments) {
     return shard::copysign_(x, y, site);
   });
 }
-constexpr python::Function copysign__function = {"copysign_", copysign__parameters,
+constexpr python::Function copysign__function = {"copysign_", copysign__parameters, copysign__body,
     "In place. x with the sign of y, element by element, for float dtypes. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
-    , copysign__body};
+};
 
 constexpr python::Parameter heaviside_parameters[] = {
     {"x", "Tensor"},
@@ -874,11 +877,11 @@ PyObject* heaviside_body(python::Arguments& arguments) {
     return shard::heaviside(x, y, site);
   });
 }
-constexpr python::Function heaviside_function = {"heaviside", heaviside_parameters,
+constexpr python::Function heaviside_function = {"heaviside", heaviside_parameters, heaviside_body,
     "0 where x < 0, y where x is 0, and 1 where x > 0, element by element, for every\n"
     "dtype but bool; 0 for NaN. The shapes broadcast against each other and both dtypes\n"
     "must be equal (else shape_mismatch or dtype_mismatch)."
-    , heaviside_body};
+};
 
 constexpr python::Parameter lerp_parameters[] = {
     {"x", "Tensor"},
@@ -893,11 +896,11 @@ PyObject* lerp_body(python::Arguments& arguments) {
     return shard::lerp(x, y, weight, site);
   });
 }
-constexpr python::Function lerp_function = {"lerp", lerp_parameters,
+constexpr python::Function lerp_function = {"lerp", lerp_parameters, lerp_body,
     "x + weight * (y - x), element by element, for float dtypes. The shapes broadcast\n"
     "against each other and all dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
-    , lerp_body};
+};
 
 constexpr python::Parameter lerp__parameters[] = {
     {"x", "Tensor"},
@@ -912,11 +915,11 @@ PyObject* lerp__body(python::Arguments& arguments) {
     return shard::lerp_(x, y, weight, site);
   });
 }
-constexpr python::Function lerp__function = {"lerp_", lerp__parameters,
+constexpr python::Function lerp__function = {"lerp_", lerp__parameters, lerp__body,
     "In place. x + weight * (y - x), element by element, for float dtypes. The shapes\n"
     "broadcast against each other and all dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
-    , lerp__body};
+};
 
 constexpr python::Parameter increment_parameters[] = {
     {"x", "Tensor"},
@@ -927,10 +930,10 @@ PyObject* increment_body(python::Arguments& arguments) {
   const float value = arguments.::shard::value<float>(1, 1.0);
   return arguments.call([&]() -> decltype(auto) { return shard::increment(x, value); });
 }
-constexpr python::Function increment_function = {"increment", increment_parameters,
+constexpr python::Function increment_function = {"increment", increment_parameters, increment_body,
     "x + value, for x of one element (else invalid_argument) and of every dtype but bool;\n"
     "for integers value must be an integer (else dtype_mismatch)."
-    , increment_body};
+};
 
 constexpr python::Parameter increment__parameters[] = {
     {"x", "Tensor"},
@@ -943,10 +946,11 @@ PyObject* increment__body(python::Arguments& arguments) {
     return shard::increment_(x, value, site);
   });
 }
-constexpr python::Function increment__function = {"increment_", increment__parameters,
+constexpr python::Function increment__function =
+    {"increment_", increment__parameters, increment__body,
     "In place. x + value, for x of one element (else invalid_argument) and of every dtype\n"
     "but bool; for integers value must be an integer (else dtype_mismatch)."
-    , increment__body};
+};
 
 constexpr python::Parameter where_parameters[] = {
     {"condition", "Tensor"},
@@ -961,10 +965,10 @@ PyObject* where_body(python::Arguments& arguments) {
     return shard::where(condition, x, y, site);
   });
 }
-constexpr python::Function where_function = {"where", where_parameters,
+constexpr python::Function where_function = {"where", where_parameters, where_body,
     "x where condition (bool) holds, else y; the three shapes broadcast, and x and y have\n"
     "one dtype (else shape_mismatch or dtype_mismatch)."
-    , where_body};
+};
 
 constexpr python::Parameter where__parameters[] = {
     {"condition", "Tensor"},
@@ -979,10 +983,10 @@ PyObject* where__body(python::Arguments& arguments) {
     return shard::where_(condition, x, y, site);
   });
 }
-constexpr python::Function where__function = {"where_", where__parameters,
+constexpr python::Function where__function = {"where_", where__parameters, where__body,
     "In place. x where condition (bool) holds, else y; the three shapes broadcast, and x\n"
     "and y have one dtype (else shape_mismatch or dtype_mismatch)."
-    , where__body};
+};
 
 constexpr python::Parameter matmul_parameters[] = {
     {"x", "Tensor"},
@@ -999,12 +1003,12 @@ PyObject* matmul_body(python::Arguments& arguments) {
     return shard::matmul(x, y, transpose_x, transpose_y, site);
   });
 }
-constexpr python::Function matmul_function = {"matmul", matmul_parameters,
+constexpr python::Function matmul_function = {"matmul", matmul_parameters, matmul_body,
     "The matrix product of the last two dims [.., m, k] and [.., k, n] (swapped by the\n"
     "transpose flags), with leading dims broadcast; a 1-D x counts as [1, k], a 1-D y as\n"
     "[k, 1], and that dim is dropped again. Equal dtypes, every one but bool;\n"
     "shape_mismatch where the inner sizes differ."
-    , matmul_body};
+};
 
 constexpr python::Parameter cumsum_parameters[] = {
     {"x", "Tensor"},
@@ -1023,11 +1027,11 @@ PyObject* cumsum_body(python::Arguments& arguments) {
     return shard::cumsum(x, axis, flatten, exclusive, reverse, site);
   });
 }
-constexpr python::Function cumsum_function = {"cumsum", cumsum_parameters,
+constexpr python::Function cumsum_function = {"cumsum", cumsum_parameters, cumsum_body,
     "Running sums along axis, of the shape and dtype of x (flatten: of all elements in\n"
     "order, as one dim); exclusive leaves each element out of its own sum, reverse runs\n"
     "from the end. Every dtype but bool."
-    , cumsum_body};
+};
 
 constexpr python::Parameter cumsum__parameters[] = {
     {"x", "Tensor"},
@@ -1046,11 +1050,11 @@ PyObject* cumsum__body(python::Arguments& arguments) {
     return shard::cumsum_(x, axis, flatten, exclusive, reverse, site);
   });
 }
-constexpr python::Function cumsum__function = {"cumsum_", cumsum__parameters,
+constexpr python::Function cumsum__function = {"cumsum_", cumsum__parameters, cumsum__body,
     "In place. Running sums along axis, of the shape and dtype of x (flatten: of all\n"
     "elements in order, as one dim); exclusive leaves each element out of its own sum,\n"
     "reverse runs from the end. Every dtype but bool."
-    , cumsum__body};
+};
 
 const python::Binding table[] = {
     python::bind<add_function, true>(),

@@ -17,9 +17,9 @@ PyObject* softmax_body(python::Arguments& arguments) {
     return shard::softmax(x, axis, site);
   });
 }
-constexpr python::Function softmax_function = {"softmax", softmax_parameters,
+constexpr python::Function softmax_function = {"softmax", softmax_parameters, softmax_body,
     "exp(x) divided by its sum along axis, of the shape and dtype of x; float dtypes."
-    , softmax_body};
+};
 
 constexpr python::Parameter softmax__parameters[] = {
     {"x", "Tensor"},
@@ -32,10 +32,10 @@ PyObject* softmax__body(python::Arguments& arguments) {
     return shard::softmax_(x, axis, site);
   });
 }
-constexpr python::Function softmax__function = {"softmax_", softmax__parameters,
+constexpr python::Function softmax__function = {"softmax_", softmax__parameters, softmax__body,
     "In place. exp(x) divided by its sum along axis, of the shape and dtype of x; float\n"
     "dtypes."
-    , softmax__body};
+};
 
 constexpr python::Parameter log_softmax_parameters[] = {
     {"x", "Tensor"},
@@ -48,10 +48,11 @@ PyObject* log_softmax_body(python::Arguments& arguments) {
     return shard::log_softmax(x, axis, site);
   });
 }
-constexpr python::Function log_softmax_function = {"log_softmax", log_softmax_parameters,
+constexpr python::Function log_softmax_function =
+    {"log_softmax", log_softmax_parameters, log_softmax_body,
     "The logarithm of softmax along axis, x - log(sum(exp(x))), of the shape and dtype of\n"
     "x; float dtypes."
-    , log_softmax_body};
+};
 
 constexpr python::Parameter embedding_parameters[] = {
     {"x", "Tensor"},
@@ -66,11 +67,11 @@ PyObject* embedding_body(python::Arguments& arguments) {
     return shard::embedding(x, weight, padding_idx, site);
   });
 }
-constexpr python::Function embedding_function = {"embedding", embedding_parameters,
+constexpr python::Function embedding_function = {"embedding", embedding_parameters, embedding_body,
     "The rows of weight [v, d] at the ids x (int32 or int64), of shape x.shape + [d];\n"
     "padding_idx gives a row of zeros unless it is -1, and an id outside [0, v) is an\n"
     "out_of_range error before anything is written."
-    , embedding_body};
+};
 
 constexpr python::Parameter layer_norm_parameters[] = {
     {"x", "Tensor"},
@@ -89,11 +90,12 @@ PyObject* layer_norm_body(python::Arguments& arguments) {
     return shard::layer_norm(x, scale, bias, epsilon, begin_norm_axis, site);
   });
 }
-constexpr python::Function layer_norm_function = {"layer_norm", layer_norm_parameters,
+constexpr python::Function layer_norm_function =
+    {"layer_norm", layer_norm_parameters, layer_norm_body,
     "x normalised over the dims from begin_norm_axis on, times scale plus bias (as many\n"
     "elements as those dims, dtype of x or of the statistics); float dtypes. mean and\n"
     "variance have the leading dims, in float32 for 16-bit x, else in the dtype of x."
-    , layer_norm_body};
+};
 
 constexpr python::Parameter rms_norm_parameters[] = {
     {"x", "Tensor"},
@@ -108,11 +110,11 @@ PyObject* rms_norm_body(python::Arguments& arguments) {
     return shard::rms_norm(x, scale, epsilon, site);
   });
 }
-constexpr python::Function rms_norm_function = {"rms_norm", rms_norm_parameters,
+constexpr python::Function rms_norm_function = {"rms_norm", rms_norm_parameters, rms_norm_body,
     "x divided by the root of the mean of its squares plus epsilon along the last dim,\n"
     "times scale [d] (dtype of x or of the statistics); float dtypes. invvar is what x\n"
     "was multiplied with, in float32 for 16-bit x, else in the dtype of x."
-    , rms_norm_body};
+};
 
 constexpr python::Parameter batch_norm_parameters[] = {
     {"x", "Tensor"},
@@ -144,13 +146,14 @@ PyObject* batch_norm_body(python::Arguments& arguments) {
         data_format, use_global_stats, trainable_statistics, site);
   });
 }
-constexpr python::Function batch_norm_function = {"batch_norm", batch_norm_parameters,
+constexpr python::Function batch_norm_function =
+    {"batch_norm", batch_norm_parameters, batch_norm_body,
     "x [n, c, ...] (or [n, ..., c] for NHWC) normalised per channel; float dtypes. mean,\n"
     "variance, scale and bias are [c], in float32 for 16-bit x, else in the dtype of x.\n"
     "In training mean and variance are updated in their buffers to old * momentum + batch\n"
     "* (1 - momentum); saved_mean and saved_variance are the mean and 1 / sqrt(variance +\n"
     "epsilon) that were used."
-    , batch_norm_body};
+};
 
 constexpr python::Parameter sync_batch_norm__parameters[] = {
     {"x", "Tensor"},
@@ -183,10 +186,10 @@ PyObject* sync_batch_norm__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function sync_batch_norm__function =
-    {"sync_batch_norm_", sync_batch_norm__parameters,
+    {"sync_batch_norm_", sync_batch_norm__parameters, sync_batch_norm__body,
     "batch_norm, whose statistics on a mesh are always those of the whole batch; mean and\n"
     "variance are updated in their buffers."
-    , sync_batch_norm__body};
+};
 
 constexpr python::Parameter group_norm_parameters[] = {
     {"x", "Tensor"},
@@ -207,12 +210,13 @@ PyObject* group_norm_body(python::Arguments& arguments) {
     return shard::group_norm(x, scale, bias, epsilon, groups, data_format, site);
   });
 }
-constexpr python::Function group_norm_function = {"group_norm", group_norm_parameters,
+constexpr python::Function group_norm_function =
+    {"group_norm", group_norm_parameters, group_norm_body,
     "x [n, c, ...] (or [n, ..., c] for NHWC) normalised over each of groups runs of c /\n"
     "groups channels of an image, times scale [c] plus bias [c] (dtype of x or of the\n"
     "statistics); float dtypes. mean and variance are [n, groups], in float32 for 16-bit\n"
     "x, else in the dtype of x. Only the batch is sharded."
-    , group_norm_body};
+};
 
 constexpr python::Parameter instance_norm_parameters[] = {
     {"x", "Tensor"},
@@ -229,12 +233,13 @@ PyObject* instance_norm_body(python::Arguments& arguments) {
     return shard::instance_norm(x, scale, bias, epsilon, site);
   });
 }
-constexpr python::Function instance_norm_function = {"instance_norm", instance_norm_parameters,
+constexpr python::Function instance_norm_function =
+    {"instance_norm", instance_norm_parameters, instance_norm_body,
     "x [n, c, ...] normalised over the space dims of each channel of an image, times\n"
     "scale [c] plus bias [c] (dtype of x or of the statistics); float dtypes. saved_mean\n"
     "and saved_variance are [n, c]: the mean and 1 / sqrt(variance + epsilon), in float32\n"
     "for 16-bit x, else in the dtype of x."
-    , instance_norm_body};
+};
 
 constexpr python::Parameter dropout_parameters[] = {
     {"x", "Tensor"},
@@ -257,12 +262,12 @@ PyObject* dropout_body(python::Arguments& arguments) {
     return shard::dropout(x, seed_tensor, p, is_test, mode, seed, fix_seed, site);
   });
 }
-constexpr python::Function dropout_function = {"dropout", dropout_parameters,
+constexpr python::Function dropout_function = {"dropout", dropout_parameters, dropout_body,
     "x with each element zeroed with probability p (0 to 1); mode upscale_in_train\n"
     "divides the kept ones by 1 - p, downscale_in_infer multiplies by 1 - p when is_test.\n"
     "mask (uint8) is 1 where an element was kept. A seed_tensor (int32 or int64, one\n"
     "element), a seed other than 0 or fix_seed gives the same mask at each call."
-    , dropout_body};
+};
 
 constexpr python::Parameter label_smooth_parameters[] = {
     {"label", "Tensor"},
@@ -277,11 +282,12 @@ PyObject* label_smooth_body(python::Arguments& arguments) {
     return shard::label_smooth(label, prior_dist, epsilon, site);
   });
 }
-constexpr python::Function label_smooth_function = {"label_smooth", label_smooth_parameters,
+constexpr python::Function label_smooth_function =
+    {"label_smooth", label_smooth_parameters, label_smooth_body,
     "(1 - epsilon) * label + epsilon * prior_dist, where the last dim of label is that of\n"
     "classes; prior_dist has one element a class and all other dims 1, and is 1 / classes\n"
     "where it is absent. Equal float dtypes."
-    , label_smooth_body};
+};
 
 constexpr python::Parameter cross_entropy_with_softmax_parameters[] = {
     {"input", "Tensor"},
@@ -305,15 +311,15 @@ PyObject* cross_entropy_with_softmax_body(python::Arguments& arguments) {
         numeric_stable_mode, ignore_index, axis, site);
   });
 }
-constexpr python::Function cross_entropy_with_softmax_function =
-    {"cross_entropy_with_softmax", cross_entropy_with_softmax_parameters,
+constexpr python::Function cross_entropy_with_softmax_function = {"cross_entropy_with_softmax",
+    cross_entropy_with_softmax_parameters, cross_entropy_with_softmax_body,
     "softmax of input along axis, and loss = -log(softmax at label), with axis kept as 1;\n"
     "float dtypes. label has the shape of loss, or that without axis (int32 or int64;\n"
     "ignore_index gives loss 0, another label outside the classes is an out_of_range\n"
     "error), or with soft_label the shape and dtype of input. Without use_softmax input\n"
     "holds probabilities already. numeric_stable_mode is accepted for compatibility: the\n"
     "stable formula is always used."
-    , cross_entropy_with_softmax_body};
+};
 
 constexpr python::Parameter flash_attn_parameters[] = {
     {"q", "Tensor"},
@@ -343,7 +349,8 @@ PyObject* flash_attn_body(python::Arguments& arguments) {
         is_test, rng_name, site);
   });
 }
-constexpr python::Function flash_attn_function = {"flash_attn", flash_attn_parameters,
+constexpr python::Function flash_attn_function =
+    {"flash_attn", flash_attn_parameters, flash_attn_body,
     "softmax(q k^T / sqrt(width) + attn_mask) v for each batch and head of [batch,\n"
     "sequence, heads, width], of one float dtype; k and v may have fewer heads, each for\n"
     "a group of those of q, and v another width. attn_mask is [batch, heads, queries,\n"
@@ -353,7 +360,7 @@ constexpr python::Function flash_attn_function = {"flash_attn", flash_attn_param
     "seed_offset returns (0 without dropout). softmax is the weights before dropout, or\n"
     "[0] unless return_softmax; softmax_lse [batch, heads, queries] the logarithms of\n"
     "their sums. rng_name is accepted for compatibility and has no effect."
-    , flash_attn_body};
+};
 
 constexpr python::Parameter fused_rotary_position_embedding_parameters[] = {
     {"q", "Tensor"},
@@ -381,8 +388,8 @@ PyObject* fused_rotary_position_embedding_body(python::Arguments& arguments) {
         use_neox_rotary_style, time_major, rotary_emb_base, site);
   });
 }
-constexpr python::Function fused_rotary_position_embedding_function =
-    {"fused_rotary_position_embedding", fused_rotary_position_embedding_parameters,
+constexpr python::Function fused_rotary_position_embedding_function = {"fused_rotary_position_embedding",
+    fused_rotary_position_embedding_parameters, fused_rotary_position_embedding_body,
     "q, k and v [batch, sequence, heads, width] (time_major: [sequence, batch, ..]) with\n"
     "pairs of elements turned by the angle of their position: neighbours, or without\n"
     "use_neox_rotary_style an element and the one half a head further. The angle of pair\n"
@@ -391,7 +398,7 @@ constexpr python::Function fused_rotary_position_embedding_function =
     "The position is the place in the sequence or is looked up in position_ids (int64\n"
     "[batch, sequence]), where one that sin and cos lack is an out_of_range error. k and\n"
     "v may have other numbers of heads. Float dtypes."
-    , fused_rotary_position_embedding_body};
+};
 
 constexpr python::Parameter fused_rotary_position_embedding__parameters[] = {
     {"q", "Tensor"},
@@ -419,8 +426,8 @@ PyObject* fused_rotary_position_embedding__body(python::Arguments& arguments) {
         use_neox_rotary_style, time_major, rotary_emb_base, site);
   });
 }
-constexpr python::Function fused_rotary_position_embedding__function =
-    {"fused_rotary_position_embedding_", fused_rotary_position_embedding__parameters,
+constexpr python::Function fused_rotary_position_embedding__function = {"fused_rotary_position_embedding_",
+    fused_rotary_position_embedding__parameters, fused_rotary_position_embedding__body,
     "In place. q, k and v [batch, sequence, heads, width] (time_major: [sequence, batch,\n"
     "..]) with pairs of elements turned by the angle of their position: neighbours, or\n"
     "without use_neox_rotary_style an element and the one half a head further. The angle\n"
@@ -429,7 +436,7 @@ constexpr python::Function fused_rotary_position_embedding__function =
     "element. The position is the place in the sequence or is looked up in position_ids\n"
     "(int64 [batch, sequence]), where one that sin and cos lack is an out_of_range error.\n"
     "k and v may have other numbers of heads. Float dtypes."
-    , fused_rotary_position_embedding__body};
+};
 
 constexpr python::Parameter fused_linear_param_grad_add_parameters[] = {
     {"x", "Tensor"},
@@ -450,14 +457,14 @@ PyObject* fused_linear_param_grad_add_body(python::Arguments& arguments) {
     return shard::fused_linear_param_grad_add(x, dout, dweight, dbias, multi_precision, has_bias);
   });
 }
-constexpr python::Function fused_linear_param_grad_add_function =
-    {"fused_linear_param_grad_add", fused_linear_param_grad_add_parameters,
+constexpr python::Function fused_linear_param_grad_add_function = {"fused_linear_param_grad_add",
+    fused_linear_param_grad_add_parameters, fused_linear_param_grad_add_body,
     "The gradients of a linear layer, added to dweight [k, n] and dbias [n] where these\n"
     "are given: x^T dout and the sum of dout over all dims but the last of x [.., k] and\n"
     "dout [.., n], of one float dtype. They have that dtype or, with multi_precision, at\n"
     "least float32. Without has_bias dbias_out is [0]. Where leading dims are sharded the\n"
     "sums stay pending, and so may dweight and dbias."
-    , fused_linear_param_grad_add_body};
+};
 
 constexpr python::Parameter spectral_norm_parameters[] = {
     {"weight", "Tensor"},
@@ -478,12 +485,13 @@ PyObject* spectral_norm_body(python::Arguments& arguments) {
     return shard::spectral_norm(weight, u, v, dim, power_iters, eps);
   });
 }
-constexpr python::Function spectral_norm_function = {"spectral_norm", spectral_norm_parameters,
+constexpr python::Function spectral_norm_function =
+    {"spectral_norm", spectral_norm_parameters, spectral_norm_body,
     "weight divided by an estimate of the largest singular value of the matrix [h, w]\n"
     "whose rows are the slices of weight along dim: after power_iters steps of the power\n"
     "method from u [h] and v [w], which are not changed and have no gradient. eps is\n"
     "added to norms that are divided by. One float dtype."
-    , spectral_norm_body};
+};
 
 constexpr python::Parameter cross_entropy_with_softmax_grad_parameters[] = {
     {"label", "Tensor"},
@@ -509,13 +517,13 @@ PyObject* cross_entropy_with_softmax_grad_body(python::Arguments& arguments) {
         use_softmax, numeric_stable_mode, ignore_index, axis);
   });
 }
-constexpr python::Function cross_entropy_with_softmax_grad_function =
-    {"cross_entropy_with_softmax_grad", cross_entropy_with_softmax_grad_parameters,
+constexpr python::Function cross_entropy_with_softmax_grad_function = {"cross_entropy_with_softmax_grad",
+    cross_entropy_with_softmax_grad_parameters, cross_entropy_with_softmax_grad_body,
     "The gradient of the loss alone: (softmax - label) * loss_grad with a hard label as a\n"
     "vector of 0 and 1, or (softmax * the sum of label - label) * loss_grad, and 0 where\n"
     "a label is ignore_index. Without use_softmax softmax holds the given probabilities,\n"
     "and the gradient is -label / softmax * loss_grad."
-    , cross_entropy_with_softmax_grad_body};
+};
 
 constexpr python::Parameter cross_entropy_with_softmax_grad__parameters[] = {
     {"label", "Tensor"},
@@ -541,13 +549,13 @@ PyObject* cross_entropy_with_softmax_grad__body(python::Arguments& arguments) {
         use_softmax, numeric_stable_mode, ignore_index, axis, site);
   });
 }
-constexpr python::Function cross_entropy_with_softmax_grad__function =
-    {"cross_entropy_with_softmax_grad_", cross_entropy_with_softmax_grad__parameters,
+constexpr python::Function cross_entropy_with_softmax_grad__function = {"cross_entropy_with_softmax_grad_",
+    cross_entropy_with_softmax_grad__parameters, cross_entropy_with_softmax_grad__body,
     "In place. The gradient of the loss alone: (softmax - label) * loss_grad with a hard\n"
     "label as a vector of 0 and 1, or (softmax * the sum of label - label) * loss_grad,\n"
     "and 0 where a label is ignore_index. Without use_softmax softmax holds the given\n"
     "probabilities, and the gradient is -label / softmax * loss_grad."
-    , cross_entropy_with_softmax_grad__body};
+};
 
 const python::Binding table[] = {
     python::bind<softmax_function, true>(),

@@ -23,11 +23,11 @@ PyObject* sgd__body(python::Arguments& arguments) {
     return shard::sgd_(param, learning_rate, grad, master_param, multi_precision, site);
   });
 }
-constexpr python::Function sgd__function = {"sgd_", sgd__parameters,
+constexpr python::Function sgd__function = {"sgd_", sgd__parameters, sgd__body,
     "param -= learning_rate * grad; param and grad agree in shape and dtype (float),\n"
     "learning_rate is [1] of any float dtype. With multi_precision the float32\n"
     "master_param is updated and param is its rounded copy."
-    , sgd__body};
+};
 
 constexpr python::Parameter adamw__parameters[] = {
     {"param", "Tensor"},
@@ -72,13 +72,13 @@ PyObject* adamw__body(python::Arguments& arguments) {
         multi_precision, use_global_beta_pow, site);
   });
 }
-constexpr python::Function adamw__function = {"adamw_", adamw__parameters,
+constexpr python::Function adamw__function = {"adamw_", adamw__parameters, adamw__body,
     "One AdamW step with decoupled weight decay coeff (with_decay); param, grad and the\n"
     "moments agree in shape, the moments have the dtype of param or float32,\n"
     "learning_rate, beta1_pow and beta2_pow are [1] of a float dtype, and a true\n"
     "skip_update [1] (bool) leaves all as it is. With multi_precision the float32\n"
     "master_param is updated and param is its rounded copy."
-    , adamw__body};
+};
 
 constexpr python::Parameter adam__parameters[] = {
     {"param", "Tensor"},
@@ -121,11 +121,11 @@ PyObject* adam__body(python::Arguments& arguments) {
         min_row_size_to_use_multithread, multi_precision, use_global_beta_pow, site);
   });
 }
-constexpr python::Function adam__function = {"adam_", adam__parameters,
+constexpr python::Function adam__function = {"adam_", adam__parameters, adam__body,
     "One Adam step: adamw_ without weight decay. lazy_mode and\n"
     "min_row_size_to_use_multithread, which are about sparse gradients, are accepted for\n"
     "compatibility and have no effect."
-    , adam__body};
+};
 
 constexpr python::Parameter momentum__parameters[] = {
     {"param", "Tensor"},
@@ -157,7 +157,7 @@ PyObject* momentum__body(python::Arguments& arguments) {
         regularization_method, regularization_coeff, multi_precision, rescale_grad, site);
   });
 }
-constexpr python::Function momentum__function = {"momentum_", momentum__parameters,
+constexpr python::Function momentum__function = {"momentum_", momentum__parameters, momentum__body,
     "One step of stochastic gradient descent with momentum: g = rescale_grad * grad, plus\n"
     "regularization_coeff * param where regularization_method is \"l2_decay\" (else it is\n"
     "\"\"); velocity = mu * velocity + g; param -= learning_rate * velocity, or\n"
@@ -165,7 +165,7 @@ constexpr python::Function momentum__function = {"momentum_", momentum__paramete
     "agree in shape, grad has the dtype of param (float), velocity that or float32, and\n"
     "learning_rate is [1] of any float dtype. With multi_precision the float32\n"
     "master_param is updated and param is its rounded copy."
-    , momentum__body};
+};
 
 constexpr python::Parameter rmsprop__parameters[] = {
     {"param", "Tensor"},
@@ -199,14 +199,14 @@ PyObject* rmsprop__body(python::Arguments& arguments) {
         epsilon, decay, momentum, centered, multi_precision, site);
   });
 }
-constexpr python::Function rmsprop__function = {"rmsprop_", rmsprop__parameters,
+constexpr python::Function rmsprop__function = {"rmsprop_", rmsprop__parameters, rmsprop__body,
     "One RMSProp step: mean_square = decay * mean_square + (1 - decay) * grad^2; moment =\n"
     "momentum * moment + learning_rate * grad / sqrt(mean_square + epsilon); param -=\n"
     "moment. With centered, mean_grad, which it needs, is the running mean of grad, and\n"
     "its square is subtracted from mean_square in the root. The states have the shape of\n"
     "param and its dtype or float32; grad, learning_rate and master_param are as in\n"
     "momentum_."
-    , rmsprop__body};
+};
 
 constexpr python::Parameter adagrad__parameters[] = {
     {"param", "Tensor"},
@@ -230,11 +230,11 @@ PyObject* adagrad__body(python::Arguments& arguments) {
         multi_precision, site);
   });
 }
-constexpr python::Function adagrad__function = {"adagrad_", adagrad__parameters,
+constexpr python::Function adagrad__function = {"adagrad_", adagrad__parameters, adagrad__body,
     "One AdaGrad step: moment += grad^2; param -= learning_rate * grad / (sqrt(moment) +\n"
     "epsilon). moment has the shape of param and its dtype or float32; grad,\n"
     "learning_rate and master_param are as in momentum_."
-    , adagrad__body};
+};
 
 constexpr python::Parameter adadelta__parameters[] = {
     {"param", "Tensor"},
@@ -262,13 +262,13 @@ PyObject* adadelta__body(python::Arguments& arguments) {
         master_param, rho, epsilon, multi_precision, site);
   });
 }
-constexpr python::Function adadelta__function = {"adadelta_", adadelta__parameters,
+constexpr python::Function adadelta__function = {"adadelta_", adadelta__parameters, adadelta__body,
     "One Adadelta step: avg_squared_grad = rho * avg_squared_grad + (1 - rho) * grad^2;\n"
     "update = grad * sqrt((avg_squared_update + epsilon) / (avg_squared_grad + epsilon));\n"
     "avg_squared_update = rho * avg_squared_update + (1 - rho) * update^2; param -=\n"
     "learning_rate * update. The states have the shape of param and its dtype or float32;\n"
     "grad, learning_rate and master_param are as in momentum_."
-    , adadelta__body};
+};
 
 constexpr python::Parameter adamax__parameters[] = {
     {"param", "Tensor"},
@@ -300,14 +300,14 @@ PyObject* adamax__body(python::Arguments& arguments) {
         beta1, beta2, epsilon, multi_precision, site);
   });
 }
-constexpr python::Function adamax__function = {"adamax_", adamax__parameters,
+constexpr python::Function adamax__function = {"adamax_", adamax__parameters, adamax__body,
     "One Adamax step: moment = beta1 * moment + (1 - beta1) * grad; inf_norm =\n"
     "max(|grad|, beta2 * inf_norm + epsilon); param -= learning_rate / (1 - beta1_pow) *\n"
     "moment / inf_norm. beta1_pow, [1] of a float dtype, is beta1 to the power of the\n"
     "number of steps so far, this one included; the caller updates it. The states have\n"
     "the shape of param and its dtype or float32; grad, learning_rate and master_param\n"
     "are as in momentum_."
-    , adamax__body};
+};
 
 constexpr python::Parameter asgd__parameters[] = {
     {"param", "Tensor"},
@@ -332,13 +332,13 @@ PyObject* asgd__body(python::Arguments& arguments) {
     return shard::asgd_(param, grad, learning_rate, d, y, n, master_param, multi_precision, site);
   });
 }
-constexpr python::Function asgd__function = {"asgd_", asgd__parameters,
+constexpr python::Function asgd__function = {"asgd_", asgd__parameters, asgd__body,
     "One step of stochastic average gradient descent: d += grad - y; y = grad; param -=\n"
     "learning_rate / n * d. y is the gradient of this batch in the previous pass over the\n"
     "data, d the sum of the latest gradients of all batches, and n, [1] of a float dtype,\n"
     "their number. The states have the shape of param and its dtype or float32; grad,\n"
     "learning_rate and master_param are as in momentum_."
-    , asgd__body};
+};
 
 constexpr python::Parameter rprop__parameters[] = {
     {"param", "Tensor"},
@@ -364,7 +364,7 @@ PyObject* rprop__body(python::Arguments& arguments) {
         multi_precision, site);
   });
 }
-constexpr python::Function rprop__function = {"rprop_", rprop__parameters,
+constexpr python::Function rprop__function = {"rprop_", rprop__parameters, rprop__body,
     "One step of resilient backpropagation. Each element has a learning_rate of its own:\n"
     "where grad has the sign of prev, the previous gradient, it is multiplied by etas[1],\n"
     "up to learning_rate_range[1]; where the sign changed, it is multiplied by etas[0],\n"
@@ -372,7 +372,7 @@ constexpr python::Function rprop__function = {"rprop_", rprop__parameters,
     "learning_rate, and prev = grad. prev and learning_rate have the shape of param and\n"
     "its dtype or float32; etas and learning_rate_range are [2] of a float dtype; grad\n"
     "and master_param are as in momentum_."
-    , rprop__body};
+};
 
 constexpr python::Parameter lamb__parameters[] = {
     {"param", "Tensor"},
@@ -413,13 +413,13 @@ PyObject* lamb__body(python::Arguments& arguments) {
         multi_precision, site);
   });
 }
-constexpr python::Function lamb__function = {"lamb_", lamb__parameters,
+constexpr python::Function lamb__function = {"lamb_", lamb__parameters, lamb__body,
     "One LAMB step: the step of adamw_, plus weight_decay * param, is u = m / (sqrt(v) +\n"
     "epsilon) + weight_decay * param for the unbiased moments m and v; then param -=\n"
     "learning_rate * ratio * u, where ratio is |param| / |u|, in Euclidean norms of the\n"
     "whole parameter. ratio is 1 where a norm is 0, and where weight_decay is 0 without\n"
     "always_adapt. Arguments are as in adamw_."
-    , lamb__body};
+};
 
 constexpr python::Parameter clip_by_norm_parameters[] = {
     {"x", "Tensor"},
@@ -430,10 +430,11 @@ PyObject* clip_by_norm_body(python::Arguments& arguments) {
   const float max_norm = arguments.value<float>(1);
   return arguments.call([&]() -> decltype(auto) { return shard::clip_by_norm(x, max_norm); });
 }
-constexpr python::Function clip_by_norm_function = {"clip_by_norm", clip_by_norm_parameters,
+constexpr python::Function clip_by_norm_function =
+    {"clip_by_norm", clip_by_norm_parameters, clip_by_norm_body,
     "x scaled down so that its Euclidean norm is at most max_norm, for float dtypes;\n"
     "max_norm must be positive (else invalid_argument)."
-    , clip_by_norm_body};
+};
 
 constexpr python::Parameter merged_momentum__parameters[] = {
     {"param", "Sequence[Tensor]"},
@@ -468,12 +469,12 @@ PyObject* merged_momentum__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function merged_momentum__function =
-    {"merged_momentum_", merged_momentum__parameters,
+    {"merged_momentum_", merged_momentum__parameters, merged_momentum__body,
     "momentum_ of each parameter of a list. grad, velocity and, with multi_precision,\n"
     "master_param have as many tensors; learning_rate has as many or one for all;\n"
     "regularization_method and regularization_coeff have as many entries or none. Another\n"
     "number of them is an invalid_argument error. All parameters have one dtype."
-    , merged_momentum__body};
+};
 
 constexpr python::Parameter merged_adam__parameters[] = {
     {"param", "Sequence[Tensor]"},
@@ -509,11 +510,12 @@ PyObject* merged_adam__body(python::Arguments& arguments) {
         master_param, beta1, beta2, epsilon, multi_precision, use_global_beta_pow, site);
   });
 }
-constexpr python::Function merged_adam__function = {"merged_adam_", merged_adam__parameters,
+constexpr python::Function merged_adam__function =
+    {"merged_adam_", merged_adam__parameters, merged_adam__body,
     "adam_ of each parameter of a list. The other lists have as many tensors,\n"
     "learning_rate as many or one for all; another number of them is an invalid_argument\n"
     "error. All parameters have one dtype."
-    , merged_adam__body};
+};
 
 constexpr python::Parameter check_finite_and_unscale__parameters[] = {
     {"x", "Sequence[Tensor]"},
@@ -526,12 +528,12 @@ PyObject* check_finite_and_unscale__body(python::Arguments& arguments) {
     return shard::check_finite_and_unscale_(x, scale, site);
   });
 }
-constexpr python::Function check_finite_and_unscale__function =
-    {"check_finite_and_unscale_", check_finite_and_unscale__parameters,
+constexpr python::Function check_finite_and_unscale__function = {"check_finite_and_unscale_",
+    check_finite_and_unscale__parameters, check_finite_and_unscale__body,
     "x / scale for each tensor of the list, and whether an element of one of them is\n"
     "infinite or NaN, as a bool [1]. The tensors have one float dtype, and scale is [1]\n"
     "of a float dtype."
-    , check_finite_and_unscale__body};
+};
 
 constexpr python::Parameter update_loss_scaling__parameters[] = {
     {"x", "Sequence[Tensor]"},
@@ -563,7 +565,7 @@ PyObject* update_loss_scaling__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function update_loss_scaling__function =
-    {"update_loss_scaling_", update_loss_scaling__parameters,
+    {"update_loss_scaling_", update_loss_scaling__parameters, update_loss_scaling__body,
     "Dynamic loss scaling: with found_infinite, a bool [1], x is set to 0, the steps\n"
     "in_bad_steps are counted, and after decr_every_n_nan_or_inf of them in a row\n"
     "loss_scaling is multiplied by decr_ratio, but stays at least 1; without,\n"
@@ -571,7 +573,7 @@ constexpr python::Function update_loss_scaling__function =
     "incr_ratio, unless it would become infinite. With stop_update only x is set. The\n"
     "tensors x have one float dtype, prev_loss_scaling is [1] of a float dtype, and the\n"
     "counts are int32 [1]."
-    , update_loss_scaling__body};
+};
 
 constexpr python::Parameter average_accumulates__parameters[] = {
     {"param", "Tensor"},
@@ -603,7 +605,7 @@ PyObject* average_accumulates__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function average_accumulates__function =
-    {"average_accumulates_", average_accumulates__parameters,
+    {"average_accumulates_", average_accumulates__parameters, average_accumulates__body,
     "Adds param to the sums of which the average of a parameter is taken: (sum_1 + sum_2\n"
     "+ sum_3) / (num_accumulates + old_num_accumulates). num_updates and num_accumulates\n"
     "rise by 1, and sum_1 by param. Each 16384 updates sum_1 is moved to sum_2, so that\n"
@@ -613,7 +615,7 @@ constexpr python::Function average_accumulates__function =
     "num_accumulates becomes old_num_accumulates, and both begin at 0. param and the sums\n"
     "agree in shape and float dtype, and the numbers are int64 with one element. A\n"
     "min_average_window above max_average_window is an invalid_argument error."
-    , average_accumulates__body};
+};
 
 const python::Binding table[] = {
     python::bind<sgd__function, true>(),

@@ -19,10 +19,10 @@ PyObject* sum_body(python::Arguments& arguments) {
     return shard::sum(x, axis, keepdim, site);
   });
 }
-constexpr python::Function sum_function = {"sum", sum_parameters,
+constexpr python::Function sum_function = {"sum", sum_parameters, sum_body,
     "The sum of x over the axes (all when empty), which are dropped or, with keepdim,\n"
     "kept as 1. bool, uint8 and int32 give int64; other dtypes keep theirs."
-    , sum_body};
+};
 
 constexpr python::Parameter mean_parameters[] = {
     {"x", "Tensor"},
@@ -37,10 +37,10 @@ PyObject* mean_body(python::Arguments& arguments) {
     return shard::mean(x, axis, keepdim, site);
   });
 }
-constexpr python::Function mean_function = {"mean", mean_parameters,
+constexpr python::Function mean_function = {"mean", mean_parameters, mean_body,
     "The mean of x over the axes (all when empty), which are dropped or, with keepdim,\n"
     "kept as 1. Float dtypes only (else dtype_mismatch); over no elements it is NaN."
-    , mean_body};
+};
 
 constexpr python::Parameter max_parameters[] = {
     {"x", "Tensor"},
@@ -55,12 +55,12 @@ PyObject* max_body(python::Arguments& arguments) {
     return shard::max(x, axis, keepdim, site);
   });
 }
-constexpr python::Function max_function = {"max", max_parameters,
+constexpr python::Function max_function = {"max", max_parameters, max_body,
     "The largest element of x over the axes (all when empty), which are dropped or, with\n"
     "keepdim, kept as 1. Every dtype; NaN wins; over no elements it is an\n"
     "invalid_argument error. Each of several largest elements gets the whole gradient;\n"
     "amax divides it among them."
-    , max_body};
+};
 
 constexpr python::Parameter min_parameters[] = {
     {"x", "Tensor"},
@@ -75,12 +75,12 @@ PyObject* min_body(python::Arguments& arguments) {
     return shard::min(x, axis, keepdim, site);
   });
 }
-constexpr python::Function min_function = {"min", min_parameters,
+constexpr python::Function min_function = {"min", min_parameters, min_body,
     "The smallest element of x over the axes (all when empty), which are dropped or, with\n"
     "keepdim, kept as 1. Every dtype; NaN wins; over no elements it is an\n"
     "invalid_argument error. Each of several smallest elements gets the whole gradient;\n"
     "amin divides it among them."
-    , min_body};
+};
 
 constexpr python::Parameter prod_parameters[] = {
     {"x", "Tensor"},
@@ -95,10 +95,10 @@ PyObject* prod_body(python::Arguments& arguments) {
     return shard::prod(x, axis, keepdim, site);
   });
 }
-constexpr python::Function prod_function = {"prod", prod_parameters,
+constexpr python::Function prod_function = {"prod", prod_parameters, prod_body,
     "The product of x over the axes (all when empty), which are dropped or, with keepdim,\n"
     "kept as 1. bool, uint8 and int32 give int64; other dtypes keep theirs."
-    , prod_body};
+};
 
 constexpr python::Parameter all_parameters[] = {
     {"x", "Tensor"},
@@ -111,10 +111,10 @@ PyObject* all_body(python::Arguments& arguments) {
   const bool keepdim = arguments.value<bool>(2, false);
   return arguments.call([&]() -> decltype(auto) { return shard::all(x, axis, keepdim); });
 }
-constexpr python::Function all_function = {"all", all_parameters,
+constexpr python::Function all_function = {"all", all_parameters, all_body,
     "Whether no element of x over the axes (all when empty), which are dropped or, with\n"
     "keepdim, kept as 1, is 0; as bool, for every dtype; true over no elements."
-    , all_body};
+};
 
 constexpr python::Parameter any_parameters[] = {
     {"x", "Tensor"},
@@ -127,10 +127,10 @@ PyObject* any_body(python::Arguments& arguments) {
   const bool keepdim = arguments.value<bool>(2, false);
   return arguments.call([&]() -> decltype(auto) { return shard::any(x, axis, keepdim); });
 }
-constexpr python::Function any_function = {"any", any_parameters,
+constexpr python::Function any_function = {"any", any_parameters, any_body,
     "Whether some element of x over the axes (all when empty), which are dropped or, with\n"
     "keepdim, kept as 1, is not 0; as bool, for every dtype; false over no elements."
-    , any_body};
+};
 
 constexpr python::Parameter amax_parameters[] = {
     {"x", "Tensor"},
@@ -145,10 +145,10 @@ PyObject* amax_body(python::Arguments& arguments) {
     return shard::amax(x, axis, keepdim, site);
   });
 }
-constexpr python::Function amax_function = {"amax", amax_parameters,
+constexpr python::Function amax_function = {"amax", amax_parameters, amax_body,
     "As max, from which it differs in its gradient, which is divided evenly among the\n"
     "largest elements."
-    , amax_body};
+};
 
 constexpr python::Parameter amin_parameters[] = {
     {"x", "Tensor"},
@@ -163,10 +163,10 @@ PyObject* amin_body(python::Arguments& arguments) {
     return shard::amin(x, axis, keepdim, site);
   });
 }
-constexpr python::Function amin_function = {"amin", amin_parameters,
+constexpr python::Function amin_function = {"amin", amin_parameters, amin_body,
     "As min, from which it differs in its gradient, which is divided evenly among the\n"
     "smallest elements."
-    , amin_body};
+};
 
 constexpr python::Parameter squared_l2_norm_parameters[] = {
     {"x", "Tensor"},
@@ -178,9 +178,9 @@ PyObject* squared_l2_norm_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function squared_l2_norm_function =
-    {"squared_l2_norm", squared_l2_norm_parameters,
+    {"squared_l2_norm", squared_l2_norm_parameters, squared_l2_norm_body,
     "The sum of the squares of all elements, as [1] of the dtype of x; float dtypes."
-    , squared_l2_norm_body};
+};
 
 constexpr python::Parameter frobenius_norm_parameters[] = {
     {"x", "Tensor"},
@@ -197,11 +197,12 @@ PyObject* frobenius_norm_body(python::Arguments& arguments) {
     return shard::frobenius_norm(x, axis, keep_dim, reduce_all, site);
   });
 }
-constexpr python::Function frobenius_norm_function = {"frobenius_norm", frobenius_norm_parameters,
+constexpr python::Function frobenius_norm_function =
+    {"frobenius_norm", frobenius_norm_parameters, frobenius_norm_body,
     "The root of the sum of the squares of x over the axes (all when empty or with\n"
     "reduce_all), which are dropped or, with keep_dim, kept as 1; float dtypes. Shards\n"
     "add their squares up before the root is taken, so no reduction is left pending."
-    , frobenius_norm_body};
+};
 
 constexpr python::Parameter numel_parameters[] = {
     {"x", "Tensor"},
@@ -210,10 +211,10 @@ PyObject* numel_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::numel(x); });
 }
-constexpr python::Function numel_function = {"numel", numel_parameters,
+constexpr python::Function numel_function = {"numel", numel_parameters, numel_body,
     "The number of elements of x as a 0-d int64. It is known without x: nothing is moved\n"
     "or reduced for it."
-    , numel_body};
+};
 
 constexpr python::Parameter argmax_parameters[] = {
     {"x", "Tensor"},
@@ -232,11 +233,11 @@ PyObject* argmax_body(python::Arguments& arguments) {
     return shard::argmax(x, axis, keepdims, flatten, dtype);
   });
 }
-constexpr python::Function argmax_function = {"argmax", argmax_parameters,
+constexpr python::Function argmax_function = {"argmax", argmax_parameters, argmax_body,
     "The index of the largest element along axis (flatten: in row-major order of all\n"
     "elements) as int64 or int32; the lowest index of equal ones, NaN wins, and an empty\n"
     "axis is an invalid_argument error."
-    , argmax_body};
+};
 
 constexpr python::Parameter argmin_parameters[] = {
     {"x", "Tensor"},
@@ -255,11 +256,11 @@ PyObject* argmin_body(python::Arguments& arguments) {
     return shard::argmin(x, axis, keepdims, flatten, dtype);
   });
 }
-constexpr python::Function argmin_function = {"argmin", argmin_parameters,
+constexpr python::Function argmin_function = {"argmin", argmin_parameters, argmin_body,
     "The index of the smallest element along axis (flatten: in row-major order of all\n"
     "elements) as int64 or int32; the lowest index of equal ones, NaN wins, and an empty\n"
     "axis is an invalid_argument error."
-    , argmin_body};
+};
 
 constexpr python::Parameter cumprod_parameters[] = {
     {"x", "Tensor"},
@@ -272,10 +273,10 @@ PyObject* cumprod_body(python::Arguments& arguments) {
     return shard::cumprod(x, dim, site);
   });
 }
-constexpr python::Function cumprod_function = {"cumprod", cumprod_parameters,
+constexpr python::Function cumprod_function = {"cumprod", cumprod_parameters, cumprod_body,
     "Running products along dim, of the shape and dtype of x. Every dtype but bool;\n"
     "integers wrap."
-    , cumprod_body};
+};
 
 constexpr python::Parameter cumprod__parameters[] = {
     {"x", "Tensor"},
@@ -288,10 +289,10 @@ PyObject* cumprod__body(python::Arguments& arguments) {
     return shard::cumprod_(x, dim, site);
   });
 }
-constexpr python::Function cumprod__function = {"cumprod_", cumprod__parameters,
+constexpr python::Function cumprod__function = {"cumprod_", cumprod__parameters, cumprod__body,
     "In place. Running products along dim, of the shape and dtype of x. Every dtype but\n"
     "bool; integers wrap."
-    , cumprod__body};
+};
 
 constexpr python::Parameter cummax_parameters[] = {
     {"x", "Tensor"},
@@ -306,10 +307,10 @@ PyObject* cummax_body(python::Arguments& arguments) {
     return shard::cummax(x, axis, dtype, site);
   });
 }
-constexpr python::Function cummax_function = {"cummax", cummax_parameters,
+constexpr python::Function cummax_function = {"cummax", cummax_parameters, cummax_body,
     "The largest element up to each position along axis, and its index along it, the last\n"
     "one of equal elements, as int64 or int32. NaN wins. Every dtype."
-    , cummax_body};
+};
 
 constexpr python::Parameter cummin_parameters[] = {
     {"x", "Tensor"},
@@ -324,10 +325,10 @@ PyObject* cummin_body(python::Arguments& arguments) {
     return shard::cummin(x, axis, dtype, site);
   });
 }
-constexpr python::Function cummin_function = {"cummin", cummin_parameters,
+constexpr python::Function cummin_function = {"cummin", cummin_parameters, cummin_body,
     "The smallest element up to each position along axis, and its index along it, the\n"
     "last one of equal elements, as int64 or int32. NaN wins. Every dtype."
-    , cummin_body};
+};
 
 constexpr python::Parameter logcumsumexp_parameters[] = {
     {"x", "Tensor"},
@@ -346,12 +347,13 @@ PyObject* logcumsumexp_body(python::Arguments& arguments) {
     return shard::logcumsumexp(x, axis, flatten, exclusive, reverse, site);
   });
 }
-constexpr python::Function logcumsumexp_function = {"logcumsumexp", logcumsumexp_parameters,
+constexpr python::Function logcumsumexp_function =
+    {"logcumsumexp", logcumsumexp_parameters, logcumsumexp_body,
     "The logarithms of running sums of exp(x) along axis, computed without overflow\n"
     "(flatten: of all elements in order, as one dim); exclusive leaves each element out\n"
     "of its own sum, so that the first is -infinity, reverse runs from the end. Float\n"
     "dtypes."
-    , logcumsumexp_body};
+};
 
 constexpr python::Parameter logsumexp_parameters[] = {
     {"x", "Tensor"},
@@ -368,11 +370,11 @@ PyObject* logsumexp_body(python::Arguments& arguments) {
     return shard::logsumexp(x, axis, keepdim, reduce_all);
   });
 }
-constexpr python::Function logsumexp_function = {"logsumexp", logsumexp_parameters,
+constexpr python::Function logsumexp_function = {"logsumexp", logsumexp_parameters, logsumexp_body,
     "The logarithm of the sum of exp(x) over the axes (all when empty or with\n"
     "reduce_all), which are dropped or, with keepdim, kept as 1. It is computed without\n"
     "overflow. Float dtypes; over no elements it is an invalid_argument error."
-    , logsumexp_body};
+};
 
 constexpr python::Parameter nanmedian_parameters[] = {
     {"x", "Tensor"},
@@ -389,7 +391,7 @@ PyObject* nanmedian_body(python::Arguments& arguments) {
     return shard::nanmedian(x, axis, keepdim, mode, site);
   });
 }
-constexpr python::Function nanmedian_function = {"nanmedian", nanmedian_parameters,
+constexpr python::Function nanmedian_function = {"nanmedian", nanmedian_parameters, nanmedian_body,
     "The median over axis (empty: over all dims) of the elements that are not NaN, NaN\n"
     "where all are. Of an even number of elements mode avg takes the mean of the two in\n"
     "the middle (of integers rounded towards zero), min the smaller one. medians (int64)\n"
@@ -398,7 +400,7 @@ constexpr python::Function nanmedian_function = {"nanmedian", nanmedian_paramete
     "twice the same place for an odd number. Equal elements are in the order of their\n"
     "places. Every dtype but bool. Another mode, an axis that is named twice, and the\n"
     "median of no elements are invalid_argument errors."
-    , nanmedian_body};
+};
 
 constexpr python::Parameter p_norm_parameters[] = {
     {"x", "Tensor"},
@@ -419,12 +421,12 @@ PyObject* p_norm_body(python::Arguments& arguments) {
     return shard::p_norm(x, porder, axis, epsilon, keepdim, asvector);
   });
 }
-constexpr python::Function p_norm_function = {"p_norm", p_norm_parameters,
+constexpr python::Function p_norm_function = {"p_norm", p_norm_parameters, p_norm_body,
     "(the sum of |x|^porder)^(1 / porder) along axis (asvector: over all elements), which\n"
     "is dropped or, with keepdim, kept as 1. A porder of 0 counts the elements that are\n"
     "not 0, and an infinite one is the largest, or smallest, |x|. The gradient where the\n"
     "norm is 0 is 0, so `epsilon` has no effect. Float dtypes."
-    , p_norm_body};
+};
 
 constexpr python::Parameter norm_parameters[] = {
     {"x", "Tensor"},
@@ -439,11 +441,11 @@ PyObject* norm_body(python::Arguments& arguments) {
   const bool is_test = arguments.value<bool>(3, false);
   return arguments.call([&]() -> decltype(auto) { return shard::norm(x, axis, epsilon, is_test); });
 }
-constexpr python::Function norm_function = {"norm", norm_parameters,
+constexpr python::Function norm_function = {"norm", norm_parameters, norm_body,
     "x divided by norm, the square root of epsilon plus the sum of squares along axis,\n"
     "which is kept as 1. is_test is accepted for compatibility and has no effect. Float\n"
     "dtypes."
-    , norm_body};
+};
 
 constexpr python::Parameter l1_norm_parameters[] = {
     {"x", "Tensor"},
@@ -452,9 +454,9 @@ PyObject* l1_norm_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::l1_norm(x); });
 }
-constexpr python::Function l1_norm_function = {"l1_norm", l1_norm_parameters,
+constexpr python::Function l1_norm_function = {"l1_norm", l1_norm_parameters, l1_norm_body,
     "The sum of the absolute values of all elements, without dims; float dtypes."
-    , l1_norm_body};
+};
 
 constexpr python::Parameter mean_all_parameters[] = {
     {"x", "Tensor"},
@@ -463,9 +465,9 @@ PyObject* mean_all_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::mean_all(x); });
 }
-constexpr python::Function mean_all_function = {"mean_all", mean_all_parameters,
+constexpr python::Function mean_all_function = {"mean_all", mean_all_parameters, mean_all_body,
     "The mean of all elements, without dims; float dtypes, and NaN over no elements."
-    , mean_all_body};
+};
 
 constexpr python::Parameter reduce_as_parameters[] = {
     {"x", "Tensor"},
@@ -476,11 +478,11 @@ PyObject* reduce_as_body(python::Arguments& arguments) {
   const Tensor& target = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::reduce_as(x, target); });
 }
-constexpr python::Function reduce_as_function = {"reduce_as", reduce_as_parameters,
+constexpr python::Function reduce_as_function = {"reduce_as", reduce_as_parameters, reduce_as_body,
     "x summed over the dims along which the shape of target broadcasts to it, so that it\n"
     "gets the shape of target, of which no element is read. The dtype is that of sum;\n"
     "shape_mismatch where target does not broadcast to x."
-    , reduce_as_body};
+};
 
 const python::Binding table[] = {
     python::bind<sum_function, true>(),

@@ -40,7 +40,7 @@ PyObject* rnn_body(python::Arguments& arguments) {
         is_bidirec, input_size, hidden_size, num_layers, mode, seed, is_test, site);
   });
 }
-constexpr python::Function rnn_function = {"rnn", rnn_parameters,
+constexpr python::Function rnn_function = {"rnn", rnn_parameters, rnn_body,
     "num_layers recurrent layers of mode LSTM, GRU, RNN_TANH or RNN_RELU on x [time,\n"
     "batch, input_size]; with is_bidirec each has a second direction, which reads time\n"
     "backwards. out is [time, batch, directions * hidden_size]. pre_state is h, of LSTM h\n"
@@ -52,7 +52,7 @@ constexpr python::Function rnn_function = {"rnn", rnn_parameters,
     "and out is 0. Without is_test elements between layers are dropped with dropout_prob\n"
     "where dropout_state_out (uint8, the shape of out) is 0; a seed other than 0 gives\n"
     "the same at each call. dropout_state_in is not read. Float dtypes."
-    , rnn_body};
+};
 
 constexpr python::Parameter warpctc_parameters[] = {
     {"logits", "Tensor"},
@@ -73,7 +73,7 @@ PyObject* warpctc_body(python::Arguments& arguments) {
     return shard::warpctc(logits, label, logits_length, labels_length, blank, norm_by_times, site);
   });
 }
-constexpr python::Function warpctc_function = {"warpctc", warpctc_parameters,
+constexpr python::Function warpctc_function = {"warpctc", warpctc_parameters, warpctc_body,
     "loss [batch, 1] of CTC (Graves et al. 2006): -log of the probability that logits\n"
     "[time, batch, classes], of which softmax makes probabilities, spell the first\n"
     "labels_length labels of label [batch, labels] in the first logits_length steps of\n"
@@ -81,7 +81,7 @@ constexpr python::Function warpctc_function = {"warpctc", warpctc_parameters,
     "logits, other arguments int32 or int64; a label that is blank or no class, or a\n"
     "length beyond its dim, is an out_of_range error. norm_by_times divides gradients by\n"
     "logits_length."
-    , warpctc_body};
+};
 
 constexpr python::Parameter viterbi_decode_parameters[] = {
     {"potentials", "Tensor"},
@@ -98,7 +98,8 @@ PyObject* viterbi_decode_body(python::Arguments& arguments) {
     return shard::viterbi_decode(potentials, transition_params, lengths, include_bos_eos_tag);
   });
 }
-constexpr python::Function viterbi_decode_function = {"viterbi_decode", viterbi_decode_parameters,
+constexpr python::Function viterbi_decode_function =
+    {"viterbi_decode", viterbi_decode_parameters, viterbi_decode_body,
     "The path of tags that has the highest score, for each sequence of potentials [batch,\n"
     "time, tags], and that score [batch]: the sum of the potentials of its tags and of\n"
     "transition_params [tags, tags] from each tag to the next. path (int64 [batch, time])\n"
@@ -106,7 +107,7 @@ constexpr python::Function viterbi_decode_function = {"viterbi_decode", viterbi_
     "equal scores the lowest tags win. With include_bos_eos_tag the last row of\n"
     "transition_params is added to the first potentials, and the row before it to those\n"
     "of the last step. One float dtype."
-    , viterbi_decode_body};
+};
 
 constexpr python::Parameter gather_tree_parameters[] = {
     {"ids", "Tensor"},
@@ -117,12 +118,13 @@ PyObject* gather_tree_body(python::Arguments& arguments) {
   const Tensor& parents = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::gather_tree(ids, parents); });
 }
-constexpr python::Function gather_tree_function = {"gather_tree", gather_tree_parameters,
+constexpr python::Function gather_tree_function =
+    {"gather_tree", gather_tree_parameters, gather_tree_body,
     "The whole sequences of a beam search from the ids [time, batch, beams] of each step\n"
     "and the beams, parents, that they continue: out[time - 1] is ids, and the steps\n"
     "before follow parents. Those of step 0 are not read; another one outside of the\n"
     "beams is an out_of_range error. int32 or int64, both of one shape and dtype."
-    , gather_tree_body};
+};
 
 const python::Binding table[] = {
     python::bind<rnn_function, true>(),

@@ -13,9 +13,9 @@ PyObject* lgamma_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::lgamma(x, site); });
 }
-constexpr python::Function lgamma_function = {"lgamma", lgamma_parameters,
+constexpr python::Function lgamma_function = {"lgamma", lgamma_parameters, lgamma_body,
     "log(|gamma(x)|), element by element, for float dtypes; infinite at 0, -1, -2, ..."
-    , lgamma_body};
+};
 
 constexpr python::Parameter lgamma__parameters[] = {
     {"x", "Tensor"},
@@ -24,10 +24,10 @@ PyObject* lgamma__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::lgamma_(x, site); });
 }
-constexpr python::Function lgamma__function = {"lgamma_", lgamma__parameters,
+constexpr python::Function lgamma__function = {"lgamma_", lgamma__parameters, lgamma__body,
     "In place. log(|gamma(x)|), element by element, for float dtypes; infinite at 0, -1,\n"
     "-2, ..."
-    , lgamma__body};
+};
 
 constexpr python::Parameter gammaln_parameters[] = {
     {"x", "Tensor"},
@@ -36,9 +36,9 @@ PyObject* gammaln_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::gammaln(x, site); });
 }
-constexpr python::Function gammaln_function = {"gammaln", gammaln_parameters,
+constexpr python::Function gammaln_function = {"gammaln", gammaln_parameters, gammaln_body,
     "log(|gamma(x)|), element by element, for float dtypes. The same as lgamma."
-    , gammaln_body};
+};
 
 constexpr python::Parameter gammaln__parameters[] = {
     {"x", "Tensor"},
@@ -47,9 +47,9 @@ PyObject* gammaln__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::gammaln_(x, site); });
 }
-constexpr python::Function gammaln__function = {"gammaln_", gammaln__parameters,
+constexpr python::Function gammaln__function = {"gammaln_", gammaln__parameters, gammaln__body,
     "In place. log(|gamma(x)|), element by element, for float dtypes. The same as lgamma."
-    , gammaln__body};
+};
 
 constexpr python::Parameter digamma_parameters[] = {
     {"x", "Tensor"},
@@ -58,10 +58,10 @@ PyObject* digamma_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::digamma(x, site); });
 }
-constexpr python::Function digamma_function = {"digamma", digamma_parameters,
+constexpr python::Function digamma_function = {"digamma", digamma_parameters, digamma_body,
     "The derivative of log(gamma(x)), element by element, for float dtypes; NaN at -1,\n"
     "-2, ... and infinite at 0."
-    , digamma_body};
+};
 
 constexpr python::Parameter digamma__parameters[] = {
     {"x", "Tensor"},
@@ -70,10 +70,10 @@ PyObject* digamma__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::digamma_(x, site); });
 }
-constexpr python::Function digamma__function = {"digamma_", digamma__parameters,
+constexpr python::Function digamma__function = {"digamma_", digamma__parameters, digamma__body,
     "In place. The derivative of log(gamma(x)), element by element, for float dtypes; NaN\n"
     "at -1, -2, ... and infinite at 0."
-    , digamma__body};
+};
 
 constexpr python::Parameter polygamma_parameters[] = {
     {"x", "Tensor"},
@@ -86,10 +86,10 @@ PyObject* polygamma_body(python::Arguments& arguments) {
     return shard::polygamma(x, n, site);
   });
 }
-constexpr python::Function polygamma_function = {"polygamma", polygamma_parameters,
+constexpr python::Function polygamma_function = {"polygamma", polygamma_parameters, polygamma_body,
     "The derivative of digamma of order n at x, element by element, for float dtypes; a\n"
     "negative n is an invalid_argument error."
-    , polygamma_body};
+};
 
 constexpr python::Parameter polygamma__parameters[] = {
     {"x", "Tensor"},
@@ -102,10 +102,11 @@ PyObject* polygamma__body(python::Arguments& arguments) {
     return shard::polygamma_(x, n, site);
   });
 }
-constexpr python::Function polygamma__function = {"polygamma_", polygamma__parameters,
+constexpr python::Function polygamma__function =
+    {"polygamma_", polygamma__parameters, polygamma__body,
     "In place. The derivative of digamma of order n at x, element by element, for float\n"
     "dtypes; a negative n is an invalid_argument error."
-    , polygamma__body};
+};
 
 constexpr python::Parameter erfinv_parameters[] = {
     {"x", "Tensor"},
@@ -114,10 +115,10 @@ PyObject* erfinv_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erfinv(x, site); });
 }
-constexpr python::Function erfinv_function = {"erfinv", erfinv_parameters,
+constexpr python::Function erfinv_function = {"erfinv", erfinv_parameters, erfinv_body,
     "The inverse of the error function, element by element, for float dtypes; NaN outside\n"
     "of [-1, 1]."
-    , erfinv_body};
+};
 
 constexpr python::Parameter erfinv__parameters[] = {
     {"x", "Tensor"},
@@ -126,10 +127,10 @@ PyObject* erfinv__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erfinv_(x, site); });
 }
-constexpr python::Function erfinv__function = {"erfinv_", erfinv__parameters,
+constexpr python::Function erfinv__function = {"erfinv_", erfinv__parameters, erfinv__body,
     "In place. The inverse of the error function, element by element, for float dtypes;\n"
     "NaN outside of [-1, 1]."
-    , erfinv__body};
+};
 
 constexpr python::Parameter i0_parameters[] = {
     {"x", "Tensor"},
@@ -138,10 +139,10 @@ PyObject* i0_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i0(x, site); });
 }
-constexpr python::Function i0_function = {"i0", i0_parameters,
+constexpr python::Function i0_function = {"i0", i0_parameters, i0_body,
     "The modified Bessel function of the first kind of order 0, element by element, for\n"
     "float dtypes."
-    , i0_body};
+};
 
 constexpr python::Parameter i0__parameters[] = {
     {"x", "Tensor"},
@@ -150,10 +151,10 @@ PyObject* i0__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i0_(x, site); });
 }
-constexpr python::Function i0__function = {"i0_", i0__parameters,
+constexpr python::Function i0__function = {"i0_", i0__parameters, i0__body,
     "In place. The modified Bessel function of the first kind of order 0, element by\n"
     "element, for float dtypes."
-    , i0__body};
+};
 
 constexpr python::Parameter i0e_parameters[] = {
     {"x", "Tensor"},
@@ -162,9 +163,9 @@ PyObject* i0e_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i0e(x, site); });
 }
-constexpr python::Function i0e_function = {"i0e", i0e_parameters,
+constexpr python::Function i0e_function = {"i0e", i0e_parameters, i0e_body,
     "exp(-|x|) * i0(x), element by element, for float dtypes."
-    , i0e_body};
+};
 
 constexpr python::Parameter i1_parameters[] = {
     {"x", "Tensor"},
@@ -173,10 +174,10 @@ PyObject* i1_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i1(x, site); });
 }
-constexpr python::Function i1_function = {"i1", i1_parameters,
+constexpr python::Function i1_function = {"i1", i1_parameters, i1_body,
     "The modified Bessel function of the first kind of order 1, element by element, for\n"
     "float dtypes."
-    , i1_body};
+};
 
 constexpr python::Parameter i1e_parameters[] = {
     {"x", "Tensor"},
@@ -185,9 +186,9 @@ PyObject* i1e_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i1e(x, site); });
 }
-constexpr python::Function i1e_function = {"i1e", i1e_parameters,
+constexpr python::Function i1e_function = {"i1e", i1e_parameters, i1e_body,
     "exp(-|x|) * i1(x), element by element, for float dtypes."
-    , i1e_body};
+};
 
 const python::Binding table[] = {
     python::bind<lgamma_function, true>(),

@@ -19,13 +19,14 @@ PyObject* affine_grid_body(python::Arguments& arguments) {
     return shard::affine_grid(input, output_shape, align_corners);
   });
 }
-constexpr python::Function affine_grid_function = {"affine_grid", affine_grid_parameters,
+constexpr python::Function affine_grid_function =
+    {"affine_grid", affine_grid_parameters, affine_grid_body,
     "Places for grid_sample: the product of each matrix of input [n, 2, 3] and (x, y, 1),\n"
     "for x and y of all elements of images of output_shape [n, c, h, w], as [n, h, w, 2];\n"
     "of input [n, 3, 4] and output_shape [n, c, d, h, w] as [n, d, h, w, 3]. The first\n"
     "and last elements of a dim are at -1 and 1 with align_corners, else their outer\n"
     "edges are. A dim of one element is at 0. Float dtypes."
-    , affine_grid_body};
+};
 
 constexpr python::Parameter grid_sample_parameters[] = {
     {"x", "Tensor"},
@@ -44,7 +45,8 @@ PyObject* grid_sample_body(python::Arguments& arguments) {
     return shard::grid_sample(x, grid, mode, padding_mode, align_corners, site);
   });
 }
-constexpr python::Function grid_sample_function = {"grid_sample", grid_sample_parameters,
+constexpr python::Function grid_sample_function =
+    {"grid_sample", grid_sample_parameters, grid_sample_body,
     "The images x [n, c, h, w] (or volumes [n, c, d, h, w]) at the places of grid [n, p,\n"
     "q, 2] (x, y), or [n, p, q, r, 3] (x, y, z): [n, c, p, q] or [n, c, p, q, r]. The\n"
     "middles of the first and last elements of a dim are at -1 and 1 with align_corners,\n"
@@ -52,7 +54,7 @@ constexpr python::Function grid_sample_function = {"grid_sample", grid_sample_pa
     "nearest takes the nearest one, of two the one with the even index. padding_mode says\n"
     "what is outside: zeros, the border, or a reflection at the first and last places.\n"
     "NaN as a place is outside, before the first element. Equal float dtypes."
-    , grid_sample_body};
+};
 
 constexpr python::Parameter unpool_parameters[] = {
     {"x", "Tensor"},
@@ -75,14 +77,14 @@ PyObject* unpool_body(python::Arguments& arguments) {
     return shard::unpool(x, indices, ksize, strides, padding, output_size, data_format, site);
   });
 }
-constexpr python::Function unpool_function = {"unpool", unpool_parameters,
+constexpr python::Function unpool_function = {"unpool", unpool_parameters, unpool_body,
     "The elements of x [n, c, h, w] at the places indices (int32 or int64, of the shape\n"
     "of x) in images of output_size [height, width], counted row by row in each channel;\n"
     "elements without one are 0, and of several at one place the last is there. An empty\n"
     "output_size stands for (size of x - 1) * strides - 2 * padding + ksize. A place\n"
     "outside of the image is an out_of_range error before anything is written.\n"
     "data_format is NCHW. Float dtypes, int32 and int64."
-    , unpool_body};
+};
 
 constexpr python::Parameter roi_align_parameters[] = {
     {"x", "Tensor"},
@@ -108,7 +110,7 @@ PyObject* roi_align_body(python::Arguments& arguments) {
         sampling_ratio, aligned, site);
   });
 }
-constexpr python::Function roi_align_function = {"roi_align", roi_align_parameters,
+constexpr python::Function roi_align_function = {"roi_align", roi_align_parameters, roi_align_body,
     "The means of images x [n, c, h, w] in pooled_height x pooled_width equal parts of\n"
     "boxes [r, 4] (x1, y1, x2, y2) times spatial_scale: [r, c, pooled_height,\n"
     "pooled_width]. boxes_num [n] (int32 or int64) says how many of the boxes, in their\n"
@@ -118,7 +120,7 @@ constexpr python::Function roi_align_function = {"roi_align", roi_align_paramete
     "aligned the middle of an element is half an element from its edge; without it boxes\n"
     "are at least one element long. Coordinates are finite and below 1e15, with\n"
     "spatial_scale too (invalid_argument). One float dtype; boxes have no gradient."
-    , roi_align_body};
+};
 
 constexpr python::Parameter roi_pool_parameters[] = {
     {"x", "Tensor"},
@@ -139,7 +141,7 @@ PyObject* roi_pool_body(python::Arguments& arguments) {
     return shard::roi_pool(x, boxes, boxes_num, pooled_height, pooled_width, spatial_scale, site);
   });
 }
-constexpr python::Function roi_pool_function = {"roi_pool", roi_pool_parameters,
+constexpr python::Function roi_pool_function = {"roi_pool", roi_pool_parameters, roi_pool_body,
     "The largest elements of images x [n, c, h, w] in pooled_height x pooled_width parts\n"
     "of boxes [r, 4] (x1, y1, x2, y2, times spatial_scale and rounded, both ends\n"
     "included): [r, c, pooled_height, pooled_width]. Parts may share elements; one\n"
@@ -147,7 +149,7 @@ constexpr python::Function roi_pool_function = {"roi_pool", roi_pool_parameters,
     "counted row by row, the first of equal ones, or of NaN, which is larger than all\n"
     "numbers; -1 where there is none. boxes, boxes_num and their errors are as in\n"
     "roi_align. One float dtype; boxes have no gradient."
-    , roi_pool_body};
+};
 
 constexpr python::Parameter nms_parameters[] = {
     {"x", "Tensor"},
@@ -158,12 +160,12 @@ PyObject* nms_body(python::Arguments& arguments) {
   const float threshold = arguments.value<float>(1, 1.0f);
   return arguments.call([&]() -> decltype(auto) { return shard::nms(x, threshold); });
 }
-constexpr python::Function nms_function = {"nms", nms_parameters,
+constexpr python::Function nms_function = {"nms", nms_parameters, nms_body,
     "The int64 indices, in rising order, of the boxes x [r, 4] (x1, y1, x2, y2) that\n"
     "overlap none of the kept boxes before them: [count]. Boxes overlap where the area\n"
     "that both have is more than threshold of the area that they cover together. Boxes\n"
     "come in the order of their importance. Float dtypes."
-    , nms_body};
+};
 
 constexpr python::Parameter box_coder_parameters[] = {
     {"prior_box", "Tensor"},
@@ -187,7 +189,7 @@ PyObject* box_coder_body(python::Arguments& arguments) {
         variance);
   });
 }
-constexpr python::Function box_coder_function = {"box_coder", box_coder_parameters,
+constexpr python::Function box_coder_function = {"box_coder", box_coder_parameters, box_coder_body,
     "Boxes relative to prior boxes [m, 4] (x1, y1, x2, y2), or back. A box has a width x2\n"
     "- x1, a height y2 - y1 and a center; the size of a box is one more if not\n"
     "box_normalized, and the center of a prior box is x1 + width / 2. With the code_type\n"
@@ -199,7 +201,7 @@ constexpr python::Function box_coder_function = {"box_coder", box_coder_paramete
     "boxes are those of dim 1, with axis 1 those of dim 0, [n, 4]. Variances are\n"
     "prior_box_var, of the shape of prior_box, or variance, four numbers for all boxes,\n"
     "or 1. One float dtype."
-    , box_coder_body};
+};
 
 const python::Binding table[] = {
     python::bind<affine_grid_function, true>(),

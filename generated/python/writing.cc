@@ -21,7 +21,7 @@ PyObject* index_put_body(python::Arguments& arguments) {
     return shard::index_put(x, indices, value, accumulate, site);
   });
 }
-constexpr python::Function index_put_function = {"index_put", index_put_parameters,
+constexpr python::Function index_put_function = {"index_put", index_put_parameters, index_put_body,
     "x with value written at indices, which select in the first dims of x: positions\n"
     "(int32 or int64) select in one dim, a mask (bool) in as many dims as it has, whose\n"
     "sizes it has, where it is true, in row-major order. All broadcast to one shape, a\n"
@@ -31,7 +31,7 @@ constexpr python::Function index_put_function = {"index_put", index_put_paramete
     "floats in float32. Every dtype, with accumulate all but bool. A position outside its\n"
     "dim is an out_of_range error, negative ones count from the end. Each rank writes its\n"
     "part of x, so all dims of x may be sharded."
-    , index_put_body};
+};
 
 constexpr python::Parameter index_put__parameters[] = {
     {"x", "Tensor"},
@@ -48,7 +48,8 @@ PyObject* index_put__body(python::Arguments& arguments) {
     return shard::index_put_(x, indices, value, accumulate, site);
   });
 }
-constexpr python::Function index_put__function = {"index_put_", index_put__parameters,
+constexpr python::Function index_put__function =
+    {"index_put_", index_put__parameters, index_put__body,
     "In place. x with value written at indices, which select in the first dims of x:\n"
     "positions (int32 or int64) select in one dim, a mask (bool) in as many dims as it\n"
     "has, whose sizes it has, where it is true, in row-major order. All broadcast to one\n"
@@ -58,7 +59,7 @@ constexpr python::Function index_put__function = {"index_put_", index_put__param
     "order, 16-bit floats in float32. Every dtype, with accumulate all but bool. A\n"
     "position outside its dim is an out_of_range error, negative ones count from the end.\n"
     "Each rank writes its part of x, so all dims of x may be sharded."
-    , index_put__body};
+};
 
 constexpr python::Parameter set_value_parameters[] = {
     {"x", "Tensor"},
@@ -86,14 +87,14 @@ PyObject* set_value_body(python::Arguments& arguments) {
         site);
   });
 }
-constexpr python::Function set_value_function = {"set_value", set_value_parameters,
+constexpr python::Function set_value_function = {"set_value", set_value_parameters, set_value_body,
     "x with numbers written into its slice by axes, starts, ends and steps, which are\n"
     "those of strided_slice. values has the numbers of a tensor of that shape, which\n"
     "broadcasts to the slice: without the dims decrease_axes, whose slices have at most\n"
     "one element, and with a dim of size 1 before each dim of x that none_axes names (the\n"
     "number of dims of x: at the end). Further leading dims of size 1 in shape are\n"
     "ignored. Every dtype. Each rank writes its part of x, so all dims may be sharded."
-    , set_value_body};
+};
 
 constexpr python::Parameter set_value__parameters[] = {
     {"x", "Tensor"},
@@ -121,14 +122,15 @@ PyObject* set_value__body(python::Arguments& arguments) {
         site);
   });
 }
-constexpr python::Function set_value__function = {"set_value_", set_value__parameters,
+constexpr python::Function set_value__function =
+    {"set_value_", set_value__parameters, set_value__body,
     "In place. x with numbers written into its slice by axes, starts, ends and steps,\n"
     "which are those of strided_slice. values has the numbers of a tensor of that shape,\n"
     "which broadcasts to the slice: without the dims decrease_axes, whose slices have at\n"
     "most one element, and with a dim of size 1 before each dim of x that none_axes names\n"
     "(the number of dims of x: at the end). Further leading dims of size 1 in shape are\n"
     "ignored. Every dtype. Each rank writes its part of x, so all dims may be sharded."
-    , set_value__body};
+};
 
 constexpr python::Parameter set_value_with_tensor_parameters[] = {
     {"x", "Tensor"},
@@ -155,10 +157,10 @@ PyObject* set_value_with_tensor_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function set_value_with_tensor_function =
-    {"set_value_with_tensor", set_value_with_tensor_parameters,
+    {"set_value_with_tensor", set_value_with_tensor_parameters, set_value_with_tensor_body,
     "set_value with the elements of a tensor values of the dtype of x (else\n"
     "dtype_mismatch)."
-    , set_value_with_tensor_body};
+};
 
 constexpr python::Parameter set_value_with_tensor__parameters[] = {
     {"x", "Tensor"},
@@ -185,10 +187,10 @@ PyObject* set_value_with_tensor__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function set_value_with_tensor__function =
-    {"set_value_with_tensor_", set_value_with_tensor__parameters,
+    {"set_value_with_tensor_", set_value_with_tensor__parameters, set_value_with_tensor__body,
     "In place. set_value with the elements of a tensor values of the dtype of x (else\n"
     "dtype_mismatch)."
-    , set_value_with_tensor__body};
+};
 
 constexpr python::Parameter fill_diagonal_tensor_parameters[] = {
     {"x", "Tensor"},
@@ -208,12 +210,12 @@ PyObject* fill_diagonal_tensor_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fill_diagonal_tensor_function =
-    {"fill_diagonal_tensor", fill_diagonal_tensor_parameters,
+    {"fill_diagonal_tensor", fill_diagonal_tensor_parameters, fill_diagonal_tensor_body,
     "x with y on the diagonals of dim1 and dim2: on the elements whose index along dim2\n"
     "is that along dim1 plus offset. y has the dims of diagonal(x, offset, dim1, dim2),\n"
     "the other dims of x and then the length of the diagonal (else shape_mismatch), and\n"
     "its dtype; every dtype. Equal dims are an invalid_argument error."
-    , fill_diagonal_tensor_body};
+};
 
 constexpr python::Parameter fill_diagonal_tensor__parameters[] = {
     {"x", "Tensor"},
@@ -233,13 +235,13 @@ PyObject* fill_diagonal_tensor__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fill_diagonal_tensor__function =
-    {"fill_diagonal_tensor_", fill_diagonal_tensor__parameters,
+    {"fill_diagonal_tensor_", fill_diagonal_tensor__parameters, fill_diagonal_tensor__body,
     "In place. x with y on the diagonals of dim1 and dim2: on the elements whose index\n"
     "along dim2 is that along dim1 plus offset. y has the dims of diagonal(x, offset,\n"
     "dim1, dim2), the other dims of x and then the length of the diagonal (else\n"
     "shape_mismatch), and its dtype; every dtype. Equal dims are an invalid_argument\n"
     "error."
-    , fill_diagonal_tensor__body};
+};
 
 const python::Binding table[] = {
     python::bind<index_put_function, true>(),

@@ -257,8 +257,8 @@ class Arguments {
 struct Function {
   const char* name;
   std::span<const Parameter> parameters;
-  const char* doc;
   PyObject* (*body)(Arguments& arguments);
+  const char* doc;
 };
 
 /// "add(x: Tensor, y: Tensor)"

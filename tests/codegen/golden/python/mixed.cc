@@ -15,9 +15,9 @@ PyObject* add_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add(x, y, site); });
 }
-constexpr python::Function add_function = {"add", add_parameters,
+constexpr python::Function add_function = {"add", add_parameters, add_body,
     "The op add of mixed.yaml."
-    , add_body};
+};
 
 constexpr python::Parameter add__parameters[] = {
     {"x", "Tensor"},
@@ -28,9 +28,9 @@ PyObject* add__body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add_(x, y, site); });
 }
-constexpr python::Function add__function = {"add_", add__parameters,
+constexpr python::Function add__function = {"add_", add__parameters, add__body,
     "In place. The op add of mixed.yaml."
-    , add__body};
+};
 
 constexpr python::Parameter cast_parameters[] = {
     {"x", "Tensor"},
@@ -41,9 +41,9 @@ PyObject* cast_body(python::Arguments& arguments) {
   const std::optional<DType> dtype = arguments.value<std::optional<DType>>(1, std::nullopt);
   return arguments.call([&]() -> decltype(auto) { return shard::cast(x, dtype); });
 }
-constexpr python::Function cast_function = {"cast", cast_parameters,
+constexpr python::Function cast_function = {"cast", cast_parameters, cast_body,
     "The op cast of mixed.yaml."
-    , cast_body};
+};
 
 constexpr python::Parameter cast__parameters[] = {
     {"x", "Tensor"},
@@ -56,9 +56,9 @@ PyObject* cast__body(python::Arguments& arguments) {
     return shard::cast_(x, dtype, site);
   });
 }
-constexpr python::Function cast__function = {"cast_", cast__parameters,
+constexpr python::Function cast__function = {"cast_", cast__parameters, cast__body,
     "In place. The op cast of mixed.yaml."
-    , cast__body};
+};
 
 constexpr python::Parameter reshape_parameters[] = {
     {"x", "Tensor"},
@@ -69,9 +69,9 @@ PyObject* reshape_body(python::Arguments& arguments) {
   const IntArray shape = arguments.value<IntArray>(1);
   return arguments.call([&]() -> decltype(auto) { return shard::reshape(x, shape); });
 }
-constexpr python::Function reshape_function = {"reshape", reshape_parameters,
+constexpr python::Function reshape_function = {"reshape", reshape_parameters, reshape_body,
     "The op reshape of mixed.yaml."
-    , reshape_body};
+};
 
 constexpr python::Parameter reshape__parameters[] = {
     {"x", "Tensor"},
@@ -84,9 +84,9 @@ PyObject* reshape__body(python::Arguments& arguments) {
     return shard::reshape_(x, shape, site);
   });
 }
-constexpr python::Function reshape__function = {"reshape_", reshape__parameters,
+constexpr python::Function reshape__function = {"reshape_", reshape__parameters, reshape__body,
     "In place. The op reshape of mixed.yaml."
-    , reshape__body};
+};
 
 constexpr python::Parameter reshape_with_shape_parameters[] = {
     {"x", "Tensor"},
@@ -98,9 +98,9 @@ PyObject* reshape_with_shape_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::reshape_with_shape(x, shape); });
 }
 constexpr python::Function reshape_with_shape_function =
-    {"reshape_with_shape", reshape_with_shape_parameters,
+    {"reshape_with_shape", reshape_with_shape_parameters, reshape_with_shape_body,
     "The op reshape_with_shape of mixed.yaml."
-    , reshape_with_shape_body};
+};
 
 constexpr python::Parameter reshape_with_shape__parameters[] = {
     {"x", "Tensor"},
@@ -114,9 +114,9 @@ PyObject* reshape_with_shape__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function reshape_with_shape__function =
-    {"reshape_with_shape_", reshape_with_shape__parameters,
+    {"reshape_with_shape_", reshape_with_shape__parameters, reshape_with_shape__body,
     "In place. The op reshape_with_shape of mixed.yaml."
-    , reshape_with_shape__body};
+};
 
 constexpr python::Parameter concat_parameters[] = {
     {"x", "Sequence[Tensor]"},
@@ -127,9 +127,9 @@ PyObject* concat_body(python::Arguments& arguments) {
   const Scalar axis = arguments.value<Scalar>(1, 0);
   return arguments.call([&]() -> decltype(auto) { return shard::concat(x, axis); });
 }
-constexpr python::Function concat_function = {"concat", concat_parameters,
+constexpr python::Function concat_function = {"concat", concat_parameters, concat_body,
     "The op concat of mixed.yaml."
-    , concat_body};
+};
 
 constexpr python::Parameter split_parameters[] = {
     {"x", "Tensor"},
@@ -142,9 +142,9 @@ PyObject* split_body(python::Arguments& arguments) {
   const Scalar axis = arguments.value<Scalar>(2, 0);
   return arguments.call([&]() -> decltype(auto) { return shard::split(x, sections, axis); });
 }
-constexpr python::Function split_function = {"split", split_parameters,
+constexpr python::Function split_function = {"split", split_parameters, split_body,
     "The op split of mixed.yaml."
-    , split_body};
+};
 
 constexpr python::Parameter dropout_parameters[] = {
     {"x", "Tensor"},
@@ -161,9 +161,9 @@ PyObject* dropout_body(python::Arguments& arguments) {
     return shard::dropout(x, seed_tensor, p, mode);
   });
 }
-constexpr python::Function dropout_function = {"dropout", dropout_parameters,
+constexpr python::Function dropout_function = {"dropout", dropout_parameters, dropout_body,
     "The op dropout of mixed.yaml."
-    , dropout_body};
+};
 
 constexpr python::Parameter dropout__parameters[] = {
     {"x", "Tensor"},
@@ -180,9 +180,9 @@ PyObject* dropout__body(python::Arguments& arguments) {
     return shard::dropout_(x, seed_tensor, p, mode, site);
   });
 }
-constexpr python::Function dropout__function = {"dropout_", dropout__parameters,
+constexpr python::Function dropout__function = {"dropout_", dropout__parameters, dropout__body,
     "In place. The op dropout of mixed.yaml."
-    , dropout__body};
+};
 
 constexpr python::Parameter batch_norm_parameters[] = {
     {"x", "Tensor"},
@@ -201,9 +201,10 @@ PyObject* batch_norm_body(python::Arguments& arguments) {
     return shard::batch_norm(x, mean, variance, scale, momentum, site);
   });
 }
-constexpr python::Function batch_norm_function = {"batch_norm", batch_norm_parameters,
+constexpr python::Function batch_norm_function =
+    {"batch_norm", batch_norm_parameters, batch_norm_body,
     "The op batch_norm of mixed.yaml."
-    , batch_norm_body};
+};
 
 constexpr python::Parameter sgd__parameters[] = {
     {"param", "Tensor"},
@@ -222,9 +223,9 @@ PyObject* sgd__body(python::Arguments& arguments) {
     return shard::sgd_(param, learning_rate, grad, master_param, multi_precision, site);
   });
 }
-constexpr python::Function sgd__function = {"sgd_", sgd__parameters,
+constexpr python::Function sgd__function = {"sgd_", sgd__parameters, sgd__body,
     "The op sgd_ of mixed.yaml."
-    , sgd__body};
+};
 
 constexpr python::Parameter full_parameters[] = {
     {"shape", "int | Sequence[int]"},
@@ -244,9 +245,9 @@ PyObject* full_body(python::Arguments& arguments) {
         : shard::full(shape, value, dtype, place);
   });
 }
-constexpr python::Function full_function = {"full", full_parameters,
+constexpr python::Function full_function = {"full", full_parameters, full_body,
     "The op full of mixed.yaml."
-    , full_body};
+};
 
 constexpr python::Parameter zeros_parameters[] = {
     {"shape", "int | Sequence[int]"},
@@ -264,9 +265,9 @@ PyObject* zeros_body(python::Arguments& arguments) {
         : shard::zeros(shape, dtype, place);
   });
 }
-constexpr python::Function zeros_function = {"zeros", zeros_parameters,
+constexpr python::Function zeros_function = {"zeros", zeros_parameters, zeros_body,
     "The op zeros of mixed.yaml."
-    , zeros_body};
+};
 
 constexpr python::Parameter names_that_clash_parameters[] = {
     {"out", "Tensor"},
@@ -286,9 +287,9 @@ PyObject* names_that_clash_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function names_that_clash_function =
-    {"names_that_clash", names_that_clash_parameters,
+    {"names_that_clash", names_that_clash_parameters, names_that_clash_body,
     "The op names_that_clash of mixed.yaml."
-    , names_that_clash_body};
+};
 
 constexpr python::Parameter masked_select_parameters[] = {
     {"x", "Tensor"},
@@ -299,9 +300,10 @@ PyObject* masked_select_body(python::Arguments& arguments) {
   const Tensor& mask = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::masked_select(x, mask); });
 }
-constexpr python::Function masked_select_function = {"masked_select", masked_select_parameters,
+constexpr python::Function masked_select_function =
+    {"masked_select", masked_select_parameters, masked_select_body,
     "The op masked_select of mixed.yaml."
-    , masked_select_body};
+};
 
 constexpr python::Parameter recorded_by_its_composite_parameters[] = {
     {"x", "Tensor"},
@@ -316,10 +318,10 @@ PyObject* recorded_by_its_composite_body(python::Arguments& arguments) {
     return shard::recorded_by_its_composite(x, axis, slope);
   });
 }
-constexpr python::Function recorded_by_its_composite_function =
-    {"recorded_by_its_composite", recorded_by_its_composite_parameters,
+constexpr python::Function recorded_by_its_composite_function = {"recorded_by_its_composite",
+    recorded_by_its_composite_parameters, recorded_by_its_composite_body,
     "The op recorded_by_its_composite of mixed.yaml."
-    , recorded_by_its_composite_body};
+};
 
 constexpr python::Parameter recorded_by_its_composite__parameters[] = {
     {"x", "Tensor"},
@@ -334,10 +336,10 @@ PyObject* recorded_by_its_composite__body(python::Arguments& arguments) {
     return shard::recorded_by_its_composite_(x, axis, slope, site);
   });
 }
-constexpr python::Function recorded_by_its_composite__function =
-    {"recorded_by_its_composite_", recorded_by_its_composite__parameters,
+constexpr python::Function recorded_by_its_composite__function = {"recorded_by_its_composite_",
+    recorded_by_its_composite__parameters, recorded_by_its_composite__body,
     "In place. The op recorded_by_its_composite of mixed.yaml."
-    , recorded_by_its_composite__body};
+};
 
 const python::Binding table[] = {
     python::bind<add_function, true>(),
