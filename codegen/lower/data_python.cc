@@ -184,7 +184,10 @@ Json python_binding(const LowerContext& context, const PythonFunction& function)
   data["identifier"] = name;
   data["parameters"] = false;
   data["parameter_list"] = "{}";
-  if (Json parameters = python_parameters(function); !parameters.empty()) {
+  const bool second_form = function.form == Form::inplace && !is_inplace_only(function.op);
+  if (second_form) {
+    data["parameter_list"] = cpp_name(function.op) + "_parameters";  // those of the functional form
+  } else if (Json parameters = python_parameters(function); !parameters.empty()) {
     data["parameters"] = {{"of", name}, {"list", std::move(parameters)}};
     data["parameter_list"] = name + "_parameters";
   }

@@ -22,10 +22,6 @@ constexpr python::Function leaky_relu_function =
     "x where x > 0, else negative_slope * x, element by element, for float dtypes."
 };
 
-constexpr python::Parameter leaky_relu__parameters[] = {
-    {"x", "Tensor"},
-    {"negative_slope", "float", "0.02"},
-};
 PyObject* leaky_relu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const float negative_slope = arguments.value<float>(1, 0.02f);
@@ -34,7 +30,7 @@ PyObject* leaky_relu__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function leaky_relu__function =
-    {"leaky_relu_", leaky_relu__parameters, leaky_relu__body,
+    {"leaky_relu_", leaky_relu_parameters, leaky_relu__body,
     "In place. x where x > 0, else negative_slope * x, element by element, for float\n"
     "dtypes."
 };
@@ -54,10 +50,6 @@ constexpr python::Function elu_function = {"elu", elu_parameters, elu_body,
     "x where x > 0, else alpha * (exp(x) - 1), element by element, for float dtypes."
 };
 
-constexpr python::Parameter elu__parameters[] = {
-    {"x", "Tensor"},
-    {"alpha", "float", "1.0"},
-};
 PyObject* elu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const float alpha = arguments.value<float>(1, 1.0f);
@@ -65,7 +57,7 @@ PyObject* elu__body(python::Arguments& arguments) {
     return shard::elu_(x, alpha, site);
   });
 }
-constexpr python::Function elu__function = {"elu_", elu__parameters, elu__body,
+constexpr python::Function elu__function = {"elu_", elu_parameters, elu__body,
     "In place. x where x > 0, else alpha * (exp(x) - 1), element by element, for float\n"
     "dtypes."
 };
@@ -132,11 +124,6 @@ constexpr python::Function hardtanh_function = {"hardtanh", hardtanh_parameters,
     "x clamped to [t_min, t_max], element by element, for float dtypes; NaN stays NaN."
 };
 
-constexpr python::Parameter hardtanh__parameters[] = {
-    {"x", "Tensor"},
-    {"t_min", "float", "0"},
-    {"t_max", "float", "24"},
-};
 PyObject* hardtanh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const float t_min = arguments.value<float>(1, 0);
@@ -145,7 +132,7 @@ PyObject* hardtanh__body(python::Arguments& arguments) {
     return shard::hardtanh_(x, t_min, t_max, site);
   });
 }
-constexpr python::Function hardtanh__function = {"hardtanh_", hardtanh__parameters, hardtanh__body,
+constexpr python::Function hardtanh__function = {"hardtanh_", hardtanh_parameters, hardtanh__body,
     "In place. x clamped to [t_min, t_max], element by element, for float dtypes; NaN\n"
     "stays NaN."
 };
@@ -230,10 +217,6 @@ constexpr python::Function thresholded_relu_function =
     "x where x > threshold, else 0, element by element, for float dtypes; NaN stays NaN."
 };
 
-constexpr python::Parameter thresholded_relu__parameters[] = {
-    {"x", "Tensor"},
-    {"threshold", "float", "1.0"},
-};
 PyObject* thresholded_relu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const float threshold = arguments.value<float>(1, 1.0);
@@ -242,7 +225,7 @@ PyObject* thresholded_relu__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function thresholded_relu__function =
-    {"thresholded_relu_", thresholded_relu__parameters, thresholded_relu__body,
+    {"thresholded_relu_", thresholded_relu_parameters, thresholded_relu__body,
     "In place. x where x > threshold, else 0, element by element, for float dtypes; NaN\n"
     "stays NaN."
 };

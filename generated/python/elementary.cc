@@ -17,14 +17,11 @@ constexpr python::Function erf_function = {"erf", erf_parameters, erf_body,
     "The error function of x, element by element, for float dtypes."
 };
 
-constexpr python::Parameter erf__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* erf__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erf_(x, site); });
 }
-constexpr python::Function erf__function = {"erf_", erf__parameters, erf__body,
+constexpr python::Function erf__function = {"erf_", erf_parameters, erf__body,
     "In place. The error function of x, element by element, for float dtypes."
 };
 
@@ -39,14 +36,11 @@ constexpr python::Function expm1_function = {"expm1", expm1_parameters, expm1_bo
     "exp(x) - 1 without its cancellation near 0, element by element, for float dtypes."
 };
 
-constexpr python::Parameter expm1__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* expm1__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::expm1_(x, site); });
 }
-constexpr python::Function expm1__function = {"expm1_", expm1__parameters, expm1__body,
+constexpr python::Function expm1__function = {"expm1_", expm1_parameters, expm1__body,
     "In place. exp(x) - 1 without its cancellation near 0, element by element, for float\n"
     "dtypes."
 };
@@ -63,14 +57,11 @@ constexpr python::Function log1p_function = {"log1p", log1p_parameters, log1p_bo
     "declared monotone in max, as log."
 };
 
-constexpr python::Parameter log1p__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* log1p__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log1p_(x, site); });
 }
-constexpr python::Function log1p__function = {"log1p_", log1p__parameters, log1p__body,
+constexpr python::Function log1p__function = {"log1p_", log1p_parameters, log1p__body,
     "In place. log(1 + x) without its rounding near 0, element by element, for float\n"
     "dtypes. Not declared monotone in max, as log."
 };
@@ -87,14 +78,11 @@ constexpr python::Function log2_function = {"log2", log2_parameters, log2_body,
     "monotone in max, as log."
 };
 
-constexpr python::Parameter log2__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* log2__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log2_(x, site); });
 }
-constexpr python::Function log2__function = {"log2_", log2__parameters, log2__body,
+constexpr python::Function log2__function = {"log2_", log2_parameters, log2__body,
     "In place. The logarithm of x to base 2, element by element, for float dtypes. Not\n"
     "declared monotone in max, as log."
 };
@@ -111,14 +99,11 @@ constexpr python::Function log10_function = {"log10", log10_parameters, log10_bo
     "monotone in max, as log."
 };
 
-constexpr python::Parameter log10__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* log10__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log10_(x, site); });
 }
-constexpr python::Function log10__function = {"log10_", log10__parameters, log10__body,
+constexpr python::Function log10__function = {"log10_", log10_parameters, log10__body,
     "In place. The logarithm of x to base 10, element by element, for float dtypes. Not\n"
     "declared monotone in max, as log."
 };
@@ -134,14 +119,11 @@ constexpr python::Function tan_function = {"tan", tan_parameters, tan_body,
     "The tangent of x in radians, element by element, for float dtypes."
 };
 
-constexpr python::Parameter tan__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* tan__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tan_(x, site); });
 }
-constexpr python::Function tan__function = {"tan_", tan__parameters, tan__body,
+constexpr python::Function tan__function = {"tan_", tan_parameters, tan__body,
     "In place. The tangent of x in radians, element by element, for float dtypes."
 };
 
@@ -157,14 +139,11 @@ constexpr python::Function asin_function = {"asin", asin_parameters, asin_body,
     "float dtypes; NaN outside of [-1, 1]."
 };
 
-constexpr python::Parameter asin__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* asin__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asin_(x, site); });
 }
-constexpr python::Function asin__function = {"asin_", asin__parameters, asin__body,
+constexpr python::Function asin__function = {"asin_", asin_parameters, asin__body,
     "In place. The inverse sine of x, in radians from -pi / 2 to pi / 2, element by\n"
     "element, for float dtypes; NaN outside of [-1, 1]."
 };
@@ -181,14 +160,11 @@ constexpr python::Function acos_function = {"acos", acos_parameters, acos_body,
     "dtypes; NaN outside of [-1, 1]."
 };
 
-constexpr python::Parameter acos__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* acos__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acos_(x, site); });
 }
-constexpr python::Function acos__function = {"acos_", acos__parameters, acos__body,
+constexpr python::Function acos__function = {"acos_", acos_parameters, acos__body,
     "In place. The inverse cosine of x, in radians from 0 to pi, element by element, for\n"
     "float dtypes; NaN outside of [-1, 1]."
 };
@@ -205,14 +181,11 @@ constexpr python::Function atan_function = {"atan", atan_parameters, atan_body,
     "float dtypes."
 };
 
-constexpr python::Parameter atan__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* atan__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atan_(x, site); });
 }
-constexpr python::Function atan__function = {"atan_", atan__parameters, atan__body,
+constexpr python::Function atan__function = {"atan_", atan_parameters, atan__body,
     "In place. The inverse tangent of x, in radians from -pi / 2 to pi / 2, element by\n"
     "element, for float dtypes."
 };
@@ -228,14 +201,11 @@ constexpr python::Function sinh_function = {"sinh", sinh_parameters, sinh_body,
     "The hyperbolic sine of x, element by element, for float dtypes."
 };
 
-constexpr python::Parameter sinh__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* sinh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sinh_(x, site); });
 }
-constexpr python::Function sinh__function = {"sinh_", sinh__parameters, sinh__body,
+constexpr python::Function sinh__function = {"sinh_", sinh_parameters, sinh__body,
     "In place. The hyperbolic sine of x, element by element, for float dtypes."
 };
 
@@ -250,14 +220,11 @@ constexpr python::Function cosh_function = {"cosh", cosh_parameters, cosh_body,
     "The hyperbolic cosine of x, element by element, for float dtypes."
 };
 
-constexpr python::Parameter cosh__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* cosh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cosh_(x, site); });
 }
-constexpr python::Function cosh__function = {"cosh_", cosh__parameters, cosh__body,
+constexpr python::Function cosh__function = {"cosh_", cosh_parameters, cosh__body,
     "In place. The hyperbolic cosine of x, element by element, for float dtypes."
 };
 
@@ -272,14 +239,11 @@ constexpr python::Function asinh_function = {"asinh", asinh_parameters, asinh_bo
     "The inverse hyperbolic sine of x, element by element, for float dtypes."
 };
 
-constexpr python::Parameter asinh__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* asinh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asinh_(x, site); });
 }
-constexpr python::Function asinh__function = {"asinh_", asinh__parameters, asinh__body,
+constexpr python::Function asinh__function = {"asinh_", asinh_parameters, asinh__body,
     "In place. The inverse hyperbolic sine of x, element by element, for float dtypes."
 };
 
@@ -295,14 +259,11 @@ constexpr python::Function acosh_function = {"acosh", acosh_parameters, acosh_bo
     "1."
 };
 
-constexpr python::Parameter acosh__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* acosh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acosh_(x, site); });
 }
-constexpr python::Function acosh__function = {"acosh_", acosh__parameters, acosh__body,
+constexpr python::Function acosh__function = {"acosh_", acosh_parameters, acosh__body,
     "In place. The inverse hyperbolic cosine of x, element by element, for float dtypes;\n"
     "NaN below 1."
 };
@@ -319,14 +280,11 @@ constexpr python::Function atanh_function = {"atanh", atanh_parameters, atanh_bo
     "outside of [-1, 1]."
 };
 
-constexpr python::Parameter atanh__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* atanh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atanh_(x, site); });
 }
-constexpr python::Function atanh__function = {"atanh_", atanh__parameters, atanh__body,
+constexpr python::Function atanh__function = {"atanh_", atanh_parameters, atanh__body,
     "In place. The inverse hyperbolic tangent of x, element by element, for float dtypes;\n"
     "NaN outside of [-1, 1]."
 };
@@ -345,9 +303,6 @@ constexpr python::Function reciprocal_function =
     "1 / x, element by element, for float dtypes."
 };
 
-constexpr python::Parameter reciprocal__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* reciprocal__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
@@ -355,7 +310,7 @@ PyObject* reciprocal__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function reciprocal__function =
-    {"reciprocal_", reciprocal__parameters, reciprocal__body,
+    {"reciprocal_", reciprocal_parameters, reciprocal__body,
     "In place. 1 / x, element by element, for float dtypes."
 };
 
@@ -375,10 +330,6 @@ constexpr python::Function logit_function = {"logit", logit_parameters, logit_bo
     "float dtypes; with an eps of 0 NaN outside of [0, 1]."
 };
 
-constexpr python::Parameter logit__parameters[] = {
-    {"x", "Tensor"},
-    {"eps", "float", "1e-06"},
-};
 PyObject* logit__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const float eps = arguments.value<float>(1, 1e-06f);
@@ -386,7 +337,7 @@ PyObject* logit__body(python::Arguments& arguments) {
     return shard::logit_(x, eps, site);
   });
 }
-constexpr python::Function logit__function = {"logit_", logit__parameters, logit__body,
+constexpr python::Function logit__function = {"logit_", logit_parameters, logit__body,
     "In place. log(x / (1 - x)), with x clamped to [eps, 1 - eps] first, element by\n"
     "element, for float dtypes; with an eps of 0 NaN outside of [0, 1]."
 };
@@ -402,14 +353,11 @@ constexpr python::Function floor_function = {"floor", floor_parameters, floor_bo
     "x rounded down to a whole number, element by element, for float dtypes."
 };
 
-constexpr python::Parameter floor__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* floor__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::floor_(x, site); });
 }
-constexpr python::Function floor__function = {"floor_", floor__parameters, floor__body,
+constexpr python::Function floor__function = {"floor_", floor_parameters, floor__body,
     "In place. x rounded down to a whole number, element by element, for float dtypes."
 };
 
@@ -424,14 +372,11 @@ constexpr python::Function ceil_function = {"ceil", ceil_parameters, ceil_body,
     "x rounded up to a whole number, element by element, for float dtypes."
 };
 
-constexpr python::Parameter ceil__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* ceil__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::ceil_(x, site); });
 }
-constexpr python::Function ceil__function = {"ceil_", ceil__parameters, ceil__body,
+constexpr python::Function ceil__function = {"ceil_", ceil_parameters, ceil__body,
     "In place. x rounded up to a whole number, element by element, for float dtypes."
 };
 
@@ -447,14 +392,11 @@ constexpr python::Function round_function = {"round", round_parameters, round_bo
     "between two, element by element, for float dtypes."
 };
 
-constexpr python::Parameter round__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* round__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::round_(x, site); });
 }
-constexpr python::Function round__function = {"round_", round__parameters, round__body,
+constexpr python::Function round__function = {"round_", round_parameters, round__body,
     "In place. x rounded to the nearest whole number, and to the even one where it is\n"
     "halfway between two, element by element, for float dtypes."
 };
@@ -470,16 +412,13 @@ constexpr python::Function trunc_function = {"trunc", trunc_parameters, trunc_bo
     "input rounded towards 0 to a whole number, element by element, for float dtypes."
 };
 
-constexpr python::Parameter trunc__parameters[] = {
-    {"input", "Tensor"},
-};
 PyObject* trunc__body(python::Arguments& arguments) {
   Tensor& input = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::trunc_(input, site);
   });
 }
-constexpr python::Function trunc__function = {"trunc_", trunc__parameters, trunc__body,
+constexpr python::Function trunc__function = {"trunc_", trunc_parameters, trunc__body,
     "In place. input rounded towards 0 to a whole number, element by element, for float\n"
     "dtypes."
 };

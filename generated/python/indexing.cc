@@ -177,12 +177,6 @@ constexpr python::Function index_add_function = {"index_add", index_add_paramete
     "index outside the dim is an out_of_range error, negative ones count from the end."
 };
 
-constexpr python::Parameter index_add__parameters[] = {
-    {"x", "Tensor"},
-    {"index", "Tensor"},
-    {"add_value", "Tensor"},
-    {"axis", "int", "0"},
-};
 PyObject* index_add__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& index = arguments.tensor(1);
@@ -193,7 +187,7 @@ PyObject* index_add__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function index_add__function =
-    {"index_add_", index_add__parameters, index_add__body,
+    {"index_add_", index_add_parameters, index_add__body,
     "In place. x with slice i of add_value along axis added to its slice index[i] (int32\n"
     "or int64, [n], n the dim of add_value), every dtype but bool. Slices are added in\n"
     "their order, 16-bit floats in float32. Each rank adds to its slices, so axis may be\n"
@@ -267,14 +261,6 @@ constexpr python::Function put_along_axis_function =
     "negative ones count from the end."
 };
 
-constexpr python::Parameter put_along_axis__parameters[] = {
-    {"arr", "Tensor"},
-    {"indices", "Tensor"},
-    {"values", "Tensor"},
-    {"axis", "int"},
-    {"reduce", "str", "'assign'"},
-    {"include_self", "bool", "True"},
-};
 PyObject* put_along_axis__body(python::Arguments& arguments) {
   Tensor& arr = arguments.target(0);
   const Tensor& indices = arguments.tensor(1);
@@ -287,7 +273,7 @@ PyObject* put_along_axis__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function put_along_axis__function =
-    {"put_along_axis_", put_along_axis__parameters, put_along_axis__body,
+    {"put_along_axis_", put_along_axis_parameters, put_along_axis__body,
     "In place. A copy of arr in which values, of the shape of indices (int32 or int64),\n"
     "are written at indices along axis; the shape is that of arr but for axis (else\n"
     "shape_mismatch). Where an index occurs several times, reduce says which value\n"
@@ -631,10 +617,6 @@ constexpr python::Function fill_function = {"fill", fill_parameters, fill_body,
     "value in every element of a tensor like x, every dtype; its gradient is 0."
 };
 
-constexpr python::Parameter fill__parameters[] = {
-    {"x", "Tensor"},
-    {"value", "float", "0"},
-};
 PyObject* fill__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Scalar value = arguments.::shard::value<Scalar>(1, 0);
@@ -642,7 +624,7 @@ PyObject* fill__body(python::Arguments& arguments) {
     return shard::fill_(x, value, site);
   });
 }
-constexpr python::Function fill__function = {"fill_", fill__parameters, fill__body,
+constexpr python::Function fill__function = {"fill_", fill_parameters, fill__body,
     "In place. value in every element of a tensor like x, every dtype; its gradient is 0."
 };
 
@@ -669,12 +651,6 @@ constexpr python::Function fill_diagonal_function =
     "equal where there are more (else shape_mismatch)."
 };
 
-constexpr python::Parameter fill_diagonal__parameters[] = {
-    {"x", "Tensor"},
-    {"value", "float", "0"},
-    {"offset", "int", "0"},
-    {"wrap", "bool", "False"},
-};
 PyObject* fill_diagonal__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const float value = arguments.::shard::value<float>(1, 0);
@@ -685,7 +661,7 @@ PyObject* fill_diagonal__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fill_diagonal__function =
-    {"fill_diagonal_", fill_diagonal__parameters, fill_diagonal__body,
+    {"fill_diagonal_", fill_diagonal_parameters, fill_diagonal__body,
     "In place. x with value on the diagonal: the elements whose indices are all equal,\n"
     "the last one plus offset. With wrap the diagonal of a matrix with more rows than\n"
     "columns begins again after each square and a row between. Every dtype; x has at\n"
@@ -790,10 +766,6 @@ constexpr python::Function view_dtype_function =
     "of another one is an autograd error."
 };
 
-constexpr python::Parameter view_dtype__parameters[] = {
-    {"input", "Tensor"},
-    {"dtype", "dtype | str"},
-};
 PyObject* view_dtype__body(python::Arguments& arguments) {
   Tensor& input = arguments.target(0);
   const DType dtype = arguments.value<DType>(1);
@@ -802,7 +774,7 @@ PyObject* view_dtype__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function view_dtype__function =
-    {"view_dtype_", view_dtype__parameters, view_dtype__body,
+    {"view_dtype_", view_dtype_parameters, view_dtype__body,
     "In place. The bytes of input as elements of dtype, sharing its buffer. Where the\n"
     "sizes of the dtypes differ, the last dim shrinks or grows with them; smaller\n"
     "elements must fill larger ones (else shape_mismatch), and an input without dims has\n"

@@ -336,10 +336,6 @@ constexpr python::Function lu_function = {"lu", lu_parameters, lu_body,
     "(invalid_argument), and neither has lu_. float32 and float64."
 };
 
-constexpr python::Parameter lu__parameters[] = {
-    {"x", "Tensor"},
-    {"pivot", "bool", "True"},
-};
 PyObject* lu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const bool pivot = arguments.value<bool>(1, true);
@@ -347,7 +343,7 @@ PyObject* lu__body(python::Arguments& arguments) {
     return shard::lu_(x, pivot, site);
   });
 }
-constexpr python::Function lu__function = {"lu_", lu__parameters, lu__body,
+constexpr python::Function lu__function = {"lu_", lu_parameters, lu__body,
     "In place. The decomposition x = P L U of x [.., m, n], with k = min(m, n): out has U\n"
     "in its upper triangle and L, whose diagonal of ones is left out, below it; lu_unpack\n"
     "unpacks it. pivots [.., k], int32, are the rows from 1 with which the rows 1, 2, ..,\n"

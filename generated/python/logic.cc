@@ -21,16 +21,12 @@ constexpr python::Function equal_function = {"equal", equal_parameters, equal_bo
     "shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter equal__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* equal__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::equal_(x, y, site); });
 }
-constexpr python::Function equal__function = {"equal_", equal__parameters, equal__body,
+constexpr python::Function equal__function = {"equal_", equal_parameters, equal__body,
     "In place. Whether x == y, element by element, as bool, for every dtype; NaN equals\n"
     "nothing. The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -51,10 +47,6 @@ constexpr python::Function not_equal_function = {"not_equal", not_equal_paramete
     "(else shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter not_equal__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* not_equal__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -63,7 +55,7 @@ PyObject* not_equal__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function not_equal__function =
-    {"not_equal_", not_equal__parameters, not_equal__body,
+    {"not_equal_", not_equal_parameters, not_equal__body,
     "In place. Whether x != y, element by element, as bool, for every dtype; NaN differs\n"
     "from everything. The shapes broadcast against each other and both dtypes must be\n"
     "equal (else shape_mismatch or dtype_mismatch)."
@@ -84,10 +76,6 @@ constexpr python::Function less_than_function = {"less_than", less_than_paramete
     "shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter less_than__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* less_than__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -96,7 +84,7 @@ PyObject* less_than__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function less_than__function =
-    {"less_than_", less_than__parameters, less_than__body,
+    {"less_than_", less_than_parameters, less_than__body,
     "In place. Whether x < y, element by element, as bool, for every dtype; NaN is less\n"
     "than nothing. The shapes broadcast against each other and both dtypes must be equal\n"
     "(else shape_mismatch or dtype_mismatch)."
@@ -118,10 +106,6 @@ constexpr python::Function less_equal_function =
     "shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter less_equal__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* less_equal__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -130,7 +114,7 @@ PyObject* less_equal__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function less_equal__function =
-    {"less_equal_", less_equal__parameters, less_equal__body,
+    {"less_equal_", less_equal_parameters, less_equal__body,
     "In place. Whether x <= y, element by element, as bool, for every dtype; false beside\n"
     "NaN. The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -152,10 +136,6 @@ constexpr python::Function greater_than_function =
     "shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter greater_than__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* greater_than__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -164,7 +144,7 @@ PyObject* greater_than__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function greater_than__function =
-    {"greater_than_", greater_than__parameters, greater_than__body,
+    {"greater_than_", greater_than_parameters, greater_than__body,
     "In place. Whether x > y, element by element, as bool, for every dtype; NaN is\n"
     "greater than nothing. The shapes broadcast against each other and both dtypes must\n"
     "be equal (else shape_mismatch or dtype_mismatch)."
@@ -186,10 +166,6 @@ constexpr python::Function greater_equal_function =
     "shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter greater_equal__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* greater_equal__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -198,7 +174,7 @@ PyObject* greater_equal__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function greater_equal__function =
-    {"greater_equal_", greater_equal__parameters, greater_equal__body,
+    {"greater_equal_", greater_equal_parameters, greater_equal__body,
     "In place. Whether x >= y, element by element, as bool, for every dtype; false beside\n"
     "NaN. The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -219,10 +195,6 @@ constexpr python::Function bitwise_and_function =
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter bitwise_and__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* bitwise_and__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -231,7 +203,7 @@ PyObject* bitwise_and__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bitwise_and__function =
-    {"bitwise_and_", bitwise_and__parameters, bitwise_and__body,
+    {"bitwise_and_", bitwise_and_parameters, bitwise_and__body,
     "In place. x & y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -252,10 +224,6 @@ constexpr python::Function bitwise_or_function =
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter bitwise_or__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* bitwise_or__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -264,7 +232,7 @@ PyObject* bitwise_or__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bitwise_or__function =
-    {"bitwise_or_", bitwise_or__parameters, bitwise_or__body,
+    {"bitwise_or_", bitwise_or_parameters, bitwise_or__body,
     "In place. x | y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -285,10 +253,6 @@ constexpr python::Function bitwise_xor_function =
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter bitwise_xor__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* bitwise_xor__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -297,7 +261,7 @@ PyObject* bitwise_xor__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bitwise_xor__function =
-    {"bitwise_xor_", bitwise_xor__parameters, bitwise_xor__body,
+    {"bitwise_xor_", bitwise_xor_parameters, bitwise_xor__body,
     "In place. x ^ y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -315,9 +279,6 @@ constexpr python::Function bitwise_not_function =
     "All bits of x turned over, for int32, int64 and uint8; of a bool the truth value."
 };
 
-constexpr python::Parameter bitwise_not__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* bitwise_not__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
@@ -325,7 +286,7 @@ PyObject* bitwise_not__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bitwise_not__function =
-    {"bitwise_not_", bitwise_not__parameters, bitwise_not__body,
+    {"bitwise_not_", bitwise_not_parameters, bitwise_not__body,
     "In place. All bits of x turned over, for int32, int64 and uint8; of a bool the truth\n"
     "value."
 };
@@ -346,10 +307,6 @@ constexpr python::Function logical_and_function =
     "be equal (else shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter logical_and__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* logical_and__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -358,7 +315,7 @@ PyObject* logical_and__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function logical_and__function =
-    {"logical_and_", logical_and__parameters, logical_and__body,
+    {"logical_and_", logical_and_parameters, logical_and__body,
     "In place. The and of x and y as truth values, element by element, as bool, for every\n"
     "dtype; anything but 0 is true. The shapes broadcast against each other and both\n"
     "dtypes must be equal (else shape_mismatch or dtype_mismatch)."
@@ -380,10 +337,6 @@ constexpr python::Function logical_or_function =
     "be equal (else shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter logical_or__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* logical_or__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -392,7 +345,7 @@ PyObject* logical_or__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function logical_or__function =
-    {"logical_or_", logical_or__parameters, logical_or__body,
+    {"logical_or_", logical_or_parameters, logical_or__body,
     "In place. The or of x and y as truth values, element by element, as bool, for every\n"
     "dtype; anything but 0 is true. The shapes broadcast against each other and both\n"
     "dtypes must be equal (else shape_mismatch or dtype_mismatch)."
@@ -414,10 +367,6 @@ constexpr python::Function logical_xor_function =
     "dtypes must be equal (else shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter logical_xor__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* logical_xor__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -426,7 +375,7 @@ PyObject* logical_xor__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function logical_xor__function =
-    {"logical_xor_", logical_xor__parameters, logical_xor__body,
+    {"logical_xor_", logical_xor_parameters, logical_xor__body,
     "In place. The either-or of x and y as truth values, element by element, as bool, for\n"
     "every dtype; anything but 0 is true. The shapes broadcast against each other and\n"
     "both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
@@ -444,9 +393,6 @@ constexpr python::Function logical_not_function =
     "Whether x is 0, element by element, as bool, for every dtype."
 };
 
-constexpr python::Parameter logical_not__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* logical_not__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
@@ -454,7 +400,7 @@ PyObject* logical_not__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function logical_not__function =
-    {"logical_not_", logical_not__parameters, logical_not__body,
+    {"logical_not_", logical_not_parameters, logical_not__body,
     "In place. Whether x is 0, element by element, as bool, for every dtype."
 };
 
@@ -558,11 +504,6 @@ constexpr python::Function bitwise_left_shift_function =
     "other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter bitwise_left_shift__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-    {"is_arithmetic", "bool", "True"},
-};
 PyObject* bitwise_left_shift__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -572,7 +513,7 @@ PyObject* bitwise_left_shift__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bitwise_left_shift__function =
-    {"bitwise_left_shift_", bitwise_left_shift__parameters, bitwise_left_shift__body,
+    {"bitwise_left_shift_", bitwise_left_shift_parameters, bitwise_left_shift__body,
     "In place. x * 2^y modulo 2^bits, element by element, for integers; a y that is\n"
     "negative or at least the number of bits shifts all of them out. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
@@ -600,11 +541,6 @@ constexpr python::Function bitwise_right_shift_function =
     "equal (else shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter bitwise_right_shift__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-    {"is_arithmetic", "bool", "True"},
-};
 PyObject* bitwise_right_shift__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -614,7 +550,7 @@ PyObject* bitwise_right_shift__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bitwise_right_shift__function =
-    {"bitwise_right_shift_", bitwise_right_shift__parameters, bitwise_right_shift__body,
+    {"bitwise_right_shift_", bitwise_right_shift_parameters, bitwise_right_shift__body,
     "In place. x / 2^y rounded down, or, unless is_arithmetic, of x as an unsigned\n"
     "number, element by element, for integers; a y that is negative or at least the\n"
     "number of bits shifts all of them out. The shapes broadcast against each other and\n"

@@ -23,10 +23,6 @@ constexpr python::Function bce_loss_function = {"bce_loss", bce_loss_parameters,
     "input outside of [0, 1] gives NaN."
 };
 
-constexpr python::Parameter bce_loss__parameters[] = {
-    {"input", "Tensor"},
-    {"label", "Tensor"},
-};
 PyObject* bce_loss__body(python::Arguments& arguments) {
   Tensor& input = arguments.target(0);
   const Tensor& label = arguments.tensor(1);
@@ -34,7 +30,7 @@ PyObject* bce_loss__body(python::Arguments& arguments) {
     return shard::bce_loss_(input, label, site);
   });
 }
-constexpr python::Function bce_loss__function = {"bce_loss_", bce_loss__parameters, bce_loss__body,
+constexpr python::Function bce_loss__function = {"bce_loss_", bce_loss_parameters, bce_loss__body,
     "In place. -(label * log(input) + (1 - label) * log(1 - input)) with logarithms of at\n"
     "least -100: the binary cross entropy of probabilities. Equal shapes and float\n"
     "dtypes. An input outside of [0, 1] gives NaN."
@@ -248,20 +244,6 @@ constexpr python::Function margin_cross_entropy_grad_function = {"margin_cross_e
     "+ margin2) / sin(t)."
 };
 
-constexpr python::Parameter margin_cross_entropy_grad__parameters[] = {
-    {"logits", "Tensor"},
-    {"label", "Tensor"},
-    {"softmax", "Tensor"},
-    {"loss_grad", "Tensor"},
-    {"return_softmax", "bool"},
-    {"ring_id", "int"},
-    {"rank", "int"},
-    {"nranks", "int"},
-    {"margin1", "float"},
-    {"margin2", "float"},
-    {"margin3", "float"},
-    {"scale", "float"},
-};
 PyObject* margin_cross_entropy_grad__body(python::Arguments& arguments) {
   const Tensor& logits = arguments.tensor(0);
   const Tensor& label = arguments.tensor(1);
@@ -281,7 +263,7 @@ PyObject* margin_cross_entropy_grad__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function margin_cross_entropy_grad__function = {"margin_cross_entropy_grad_",
-    margin_cross_entropy_grad__parameters, margin_cross_entropy_grad__body,
+    margin_cross_entropy_grad_parameters, margin_cross_entropy_grad__body,
     "In place. The gradient of the loss alone: scale * softmax * loss_grad, and at label\n"
     "scale * (softmax - 1) * loss_grad times the slope of the margins, margin1 *\n"
     "sin(margin1 * t + margin2) / sin(t)."

@@ -20,16 +20,12 @@ constexpr python::Function add_function = {"add", add_parameters, add_body,
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter add__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* add__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add_(x, y, site); });
 }
-constexpr python::Function add__function = {"add_", add__parameters, add__body,
+constexpr python::Function add__function = {"add_", add_parameters, add__body,
     "In place. x + y, element by element, for every dtype but bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -51,10 +47,6 @@ constexpr python::Function subtract_function = {"subtract", subtract_parameters,
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter subtract__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* subtract__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -62,7 +54,7 @@ PyObject* subtract__body(python::Arguments& arguments) {
     return shard::subtract_(x, y, site);
   });
 }
-constexpr python::Function subtract__function = {"subtract_", subtract__parameters, subtract__body,
+constexpr python::Function subtract__function = {"subtract_", subtract_parameters, subtract__body,
     "In place. x - y, element by element, for every dtype but bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -84,10 +76,6 @@ constexpr python::Function multiply_function = {"multiply", multiply_parameters,
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter multiply__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* multiply__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -95,7 +83,7 @@ PyObject* multiply__body(python::Arguments& arguments) {
     return shard::multiply_(x, y, site);
   });
 }
-constexpr python::Function multiply__function = {"multiply_", multiply__parameters, multiply__body,
+constexpr python::Function multiply__function = {"multiply_", multiply_parameters, multiply__body,
     "In place. x * y, element by element, for every dtype but bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -117,10 +105,6 @@ constexpr python::Function divide_function = {"divide", divide_parameters, divid
     "shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter divide__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* divide__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -128,7 +112,7 @@ PyObject* divide__body(python::Arguments& arguments) {
     return shard::divide_(x, y, site);
   });
 }
-constexpr python::Function divide__function = {"divide_", divide__parameters, divide__body,
+constexpr python::Function divide__function = {"divide_", divide_parameters, divide__body,
     "In place. x / y, element by element, for every dtype but bool; integers round\n"
     "towards zero, and an integer y with a zero in it is an invalid_argument error before\n"
     "anything is written. The shapes broadcast against each other and both dtypes must be\n"
@@ -152,10 +136,6 @@ constexpr python::Function maximum_function = {"maximum", maximum_parameters, ma
     "dtype_mismatch)."
 };
 
-constexpr python::Parameter maximum__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* maximum__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -163,7 +143,7 @@ PyObject* maximum__body(python::Arguments& arguments) {
     return shard::maximum_(x, y, site);
   });
 }
-constexpr python::Function maximum__function = {"maximum_", maximum__parameters, maximum__body,
+constexpr python::Function maximum__function = {"maximum_", maximum_parameters, maximum__body,
     "In place. The larger of x and y, element by element, for every dtype; NaN wins. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -186,10 +166,6 @@ constexpr python::Function minimum_function = {"minimum", minimum_parameters, mi
     "dtype_mismatch)."
 };
 
-constexpr python::Parameter minimum__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* minimum__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -197,7 +173,7 @@ PyObject* minimum__body(python::Arguments& arguments) {
     return shard::minimum_(x, y, site);
   });
 }
-constexpr python::Function minimum__function = {"minimum_", minimum__parameters, minimum__body,
+constexpr python::Function minimum__function = {"minimum_", minimum_parameters, minimum__body,
     "In place. The smaller of x and y, element by element, for every dtype; NaN wins. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -214,14 +190,11 @@ constexpr python::Function assign_function = {"assign", assign_parameters, assig
     "A copy of x, of its shape and dtype."
 };
 
-constexpr python::Parameter assign__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* assign__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::assign_(x, site); });
 }
-constexpr python::Function assign__function = {"assign_", assign__parameters, assign__body,
+constexpr python::Function assign__function = {"assign_", assign_parameters, assign__body,
     "In place. A copy of x, of its shape and dtype."
 };
 
@@ -242,10 +215,6 @@ constexpr python::Function cast_function = {"cast", cast_parameters, cast_body,
     "true."
 };
 
-constexpr python::Parameter cast__parameters[] = {
-    {"x", "Tensor"},
-    {"dtype", "dtype | str"},
-};
 PyObject* cast__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const DType dtype = arguments.value<DType>(1);
@@ -253,7 +222,7 @@ PyObject* cast__body(python::Arguments& arguments) {
     return shard::cast_(x, dtype, site);
   });
 }
-constexpr python::Function cast__function = {"cast_", cast__parameters, cast__body,
+constexpr python::Function cast__function = {"cast_", cast_parameters, cast__body,
     "In place. x with its elements converted to dtype; floats become integers by rounding\n"
     "towards zero, with values beyond the range clamped and NaN as 0, and anything but 0\n"
     "becomes true."
@@ -279,12 +248,6 @@ constexpr python::Function scale_function = {"scale", scale_parameters, scale_bo
     "bool; for integer tensors both numbers must be integers (else dtype_mismatch)."
 };
 
-constexpr python::Parameter scale__parameters[] = {
-    {"x", "Tensor"},
-    {"scale", "float", "1.0"},
-    {"bias", "float", "0.0"},
-    {"bias_after_scale", "bool", "True"},
-};
 PyObject* scale__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Scalar scale = arguments.value<Scalar>(1, 1.0);
@@ -294,7 +257,7 @@ PyObject* scale__body(python::Arguments& arguments) {
     return shard::scale_(x, scale, bias, bias_after_scale, site);
   });
 }
-constexpr python::Function scale__function = {"scale_", scale__parameters, scale__body,
+constexpr python::Function scale__function = {"scale_", scale_parameters, scale__body,
     "In place. x * scale + bias, or (x + bias) * scale unless bias_after_scale, for every\n"
     "dtype but bool; for integer tensors both numbers must be integers (else\n"
     "dtype_mismatch)."
@@ -318,11 +281,6 @@ constexpr python::Function clip_function = {"clip", clip_parameters, clip_body,
     "an invalid_argument error."
 };
 
-constexpr python::Parameter clip__parameters[] = {
-    {"x", "Tensor"},
-    {"min", "float"},
-    {"max", "float"},
-};
 PyObject* clip__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Scalar min = arguments.value<Scalar>(1);
@@ -331,7 +289,7 @@ PyObject* clip__body(python::Arguments& arguments) {
     return shard::clip_(x, min, max, site);
   });
 }
-constexpr python::Function clip__function = {"clip_", clip__parameters, clip__body,
+constexpr python::Function clip__function = {"clip_", clip_parameters, clip__body,
     "In place. x clamped to [min, max], for every dtype but bool; NaN stays NaN, and min\n"
     "> max is an invalid_argument error."
 };
@@ -350,16 +308,12 @@ constexpr python::Function pow_function = {"pow", pow_parameters, pow_body,
     "integer (else dtype_mismatch), and products wrap around."
 };
 
-constexpr python::Parameter pow__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "float", "1.0"},
-};
 PyObject* pow__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Scalar y = arguments.value<Scalar>(1, 1.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::pow_(x, y, site); });
 }
-constexpr python::Function pow__function = {"pow_", pow__parameters, pow__body,
+constexpr python::Function pow__function = {"pow_", pow_parameters, pow__body,
     "In place. x to the power of y, for every dtype but bool; for integer tensors y must\n"
     "be an integer (else dtype_mismatch), and products wrap around."
 };
@@ -375,14 +329,11 @@ constexpr python::Function exp_function = {"exp", exp_parameters, exp_body,
     "The exponential function of x, element by element, for float dtypes."
 };
 
-constexpr python::Parameter exp__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* exp__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::exp_(x, site); });
 }
-constexpr python::Function exp__function = {"exp_", exp__parameters, exp__body,
+constexpr python::Function exp__function = {"exp_", exp_parameters, exp__body,
     "In place. The exponential function of x, element by element, for float dtypes."
 };
 
@@ -399,14 +350,11 @@ constexpr python::Function log_function = {"log", log_parameters, log_body,
     "logarithm."
 };
 
-constexpr python::Parameter log__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* log__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log_(x, site); });
 }
-constexpr python::Function log__function = {"log_", log__parameters, log__body,
+constexpr python::Function log__function = {"log_", log_parameters, log__body,
     "In place. The natural logarithm of x, element by element, for float dtypes. Not\n"
     "declared monotone in max: a contribution below 0 would give NaN where the maximum\n"
     "has a logarithm."
@@ -423,14 +371,11 @@ constexpr python::Function tanh_function = {"tanh", tanh_parameters, tanh_body,
     "The hyperbolic tangent of x, element by element, for float dtypes."
 };
 
-constexpr python::Parameter tanh__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* tanh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tanh_(x, site); });
 }
-constexpr python::Function tanh__function = {"tanh_", tanh__parameters, tanh__body,
+constexpr python::Function tanh__function = {"tanh_", tanh_parameters, tanh__body,
     "In place. The hyperbolic tangent of x, element by element, for float dtypes."
 };
 
@@ -446,14 +391,11 @@ constexpr python::Function sqrt_function = {"sqrt", sqrt_parameters, sqrt_body,
     "max: a contribution below 0 would give NaN where the maximum has a root."
 };
 
-constexpr python::Parameter sqrt__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* sqrt__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sqrt_(x, site); });
 }
-constexpr python::Function sqrt__function = {"sqrt_", sqrt__parameters, sqrt__body,
+constexpr python::Function sqrt__function = {"sqrt_", sqrt_parameters, sqrt__body,
     "In place. The square root of x, element by element, for float dtypes. Not declared\n"
     "monotone in max: a contribution below 0 would give NaN where the maximum has a root."
 };
@@ -469,14 +411,11 @@ constexpr python::Function rsqrt_function = {"rsqrt", rsqrt_parameters, rsqrt_bo
     "1 / sqrt(x), element by element, for float dtypes."
 };
 
-constexpr python::Parameter rsqrt__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* rsqrt__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::rsqrt_(x, site); });
 }
-constexpr python::Function rsqrt__function = {"rsqrt_", rsqrt__parameters, rsqrt__body,
+constexpr python::Function rsqrt__function = {"rsqrt_", rsqrt_parameters, rsqrt__body,
     "In place. 1 / sqrt(x), element by element, for float dtypes."
 };
 
@@ -491,14 +430,11 @@ constexpr python::Function relu_function = {"relu", relu_parameters, relu_body,
     "max(x, 0), element by element, for every dtype but bool; NaN stays NaN."
 };
 
-constexpr python::Parameter relu__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* relu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::relu_(x, site); });
 }
-constexpr python::Function relu__function = {"relu_", relu__parameters, relu__body,
+constexpr python::Function relu__function = {"relu_", relu_parameters, relu__body,
     "In place. max(x, 0), element by element, for every dtype but bool; NaN stays NaN."
 };
 
@@ -518,10 +454,6 @@ constexpr python::Function gelu_function = {"gelu", gelu_parameters, gelu_body,
     "formula."
 };
 
-constexpr python::Parameter gelu__parameters[] = {
-    {"x", "Tensor"},
-    {"approximate", "bool", "False"},
-};
 PyObject* gelu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const bool approximate = arguments.value<bool>(1, false);
@@ -529,7 +461,7 @@ PyObject* gelu__body(python::Arguments& arguments) {
     return shard::gelu_(x, approximate, site);
   });
 }
-constexpr python::Function gelu__function = {"gelu_", gelu__parameters, gelu__body,
+constexpr python::Function gelu__function = {"gelu_", gelu_parameters, gelu__body,
     "In place. x * P(N(0, 1) <= x), element by element, for float dtypes; approximate\n"
     "uses the tanh formula."
 };
@@ -545,14 +477,11 @@ constexpr python::Function silu_function = {"silu", silu_parameters, silu_body,
     "x * sigmoid(x), element by element, for float dtypes."
 };
 
-constexpr python::Parameter silu__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* silu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::silu_(x, site); });
 }
-constexpr python::Function silu__function = {"silu_", silu__parameters, silu__body,
+constexpr python::Function silu__function = {"silu_", silu_parameters, silu__body,
     "In place. x * sigmoid(x), element by element, for float dtypes."
 };
 
@@ -567,14 +496,11 @@ constexpr python::Function sigmoid_function = {"sigmoid", sigmoid_parameters, si
     "1 / (1 + exp(-x)), element by element, for float dtypes."
 };
 
-constexpr python::Parameter sigmoid__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* sigmoid__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sigmoid_(x, site); });
 }
-constexpr python::Function sigmoid__function = {"sigmoid_", sigmoid__parameters, sigmoid__body,
+constexpr python::Function sigmoid__function = {"sigmoid_", sigmoid_parameters, sigmoid__body,
     "In place. 1 / (1 + exp(-x)), element by element, for float dtypes."
 };
 
@@ -589,14 +515,11 @@ constexpr python::Function sin_function = {"sin", sin_parameters, sin_body,
     "The sine of x in radians, element by element, for float dtypes."
 };
 
-constexpr python::Parameter sin__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* sin__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sin_(x, site); });
 }
-constexpr python::Function sin__function = {"sin_", sin__parameters, sin__body,
+constexpr python::Function sin__function = {"sin_", sin_parameters, sin__body,
     "In place. The sine of x in radians, element by element, for float dtypes."
 };
 
@@ -611,14 +534,11 @@ constexpr python::Function cos_function = {"cos", cos_parameters, cos_body,
     "The cosine of x in radians, element by element, for float dtypes."
 };
 
-constexpr python::Parameter cos__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* cos__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cos_(x, site); });
 }
-constexpr python::Function cos__function = {"cos_", cos__parameters, cos__body,
+constexpr python::Function cos__function = {"cos_", cos_parameters, cos__body,
     "In place. The cosine of x in radians, element by element, for float dtypes."
 };
 
@@ -633,14 +553,11 @@ constexpr python::Function square_function = {"square", square_parameters, squar
     "x * x, element by element, for every dtype but bool; integers wrap around."
 };
 
-constexpr python::Parameter square__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* square__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::square_(x, site); });
 }
-constexpr python::Function square__function = {"square_", square__parameters, square__body,
+constexpr python::Function square__function = {"square_", square_parameters, square__body,
     "In place. x * x, element by element, for every dtype but bool; integers wrap around."
 };
 
@@ -656,14 +573,11 @@ constexpr python::Function abs_function = {"abs", abs_parameters, abs_body,
     "stays as it is."
 };
 
-constexpr python::Parameter abs__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* abs__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::abs_(x, site); });
 }
-constexpr python::Function abs__function = {"abs_", abs__parameters, abs__body,
+constexpr python::Function abs__function = {"abs_", abs_parameters, abs__body,
     "In place. The magnitude of x, element by element, for every dtype but bool; the\n"
     "lowest integer stays as it is."
 };
@@ -732,10 +646,6 @@ constexpr python::Function remainder_function = {"remainder", remainder_paramete
     "equal (else shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter remainder__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* remainder__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -744,7 +654,7 @@ PyObject* remainder__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function remainder__function =
-    {"remainder_", remainder__parameters, remainder__body,
+    {"remainder_", remainder_parameters, remainder__body,
     "In place. x - y * floor(x / y), element by element, for every dtype but bool: 0, or\n"
     "of the sign of y. An integer y with a zero in it is an invalid_argument error before\n"
     "anything is written. The shapes broadcast against each other and both dtypes must be\n"
@@ -768,10 +678,6 @@ constexpr python::Function floor_divide_function =
     "dtype_mismatch)."
 };
 
-constexpr python::Parameter floor_divide__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* floor_divide__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -780,7 +686,7 @@ PyObject* floor_divide__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function floor_divide__function =
-    {"floor_divide_", floor_divide__parameters, floor_divide__body,
+    {"floor_divide_", floor_divide_parameters, floor_divide__body,
     "In place. x / y rounded down, element by element, for every dtype but bool. An\n"
     "integer y with a zero in it is an invalid_argument error before anything is written.\n"
     "The shapes broadcast against each other and both dtypes must be equal (else\n"
@@ -849,10 +755,6 @@ constexpr python::Function copysign_function = {"copysign", copysign_parameters,
     "dtype_mismatch)."
 };
 
-constexpr python::Parameter copysign__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* copysign__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -860,7 +762,7 @@ PyObject* copysign__body(python::Arguments& arguments) {
     return shard::copysign_(x, y, site);
   });
 }
-constexpr python::Function copysign__function = {"copysign_", copysign__parameters, copysign__body,
+constexpr python::Function copysign__function = {"copysign_", copysign_parameters, copysign__body,
     "In place. x with the sign of y, element by element, for float dtypes. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -902,11 +804,6 @@ constexpr python::Function lerp_function = {"lerp", lerp_parameters, lerp_body,
     "dtype_mismatch)."
 };
 
-constexpr python::Parameter lerp__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-    {"weight", "Tensor"},
-};
 PyObject* lerp__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -915,7 +812,7 @@ PyObject* lerp__body(python::Arguments& arguments) {
     return shard::lerp_(x, y, weight, site);
   });
 }
-constexpr python::Function lerp__function = {"lerp_", lerp__parameters, lerp__body,
+constexpr python::Function lerp__function = {"lerp_", lerp_parameters, lerp__body,
     "In place. x + weight * (y - x), element by element, for float dtypes. The shapes\n"
     "broadcast against each other and all dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -935,10 +832,6 @@ constexpr python::Function increment_function = {"increment", increment_paramete
     "for integers value must be an integer (else dtype_mismatch)."
 };
 
-constexpr python::Parameter increment__parameters[] = {
-    {"x", "Tensor"},
-    {"value", "float", "1.0"},
-};
 PyObject* increment__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const float value = arguments.::shard::value<float>(1, 1.0);
@@ -947,7 +840,7 @@ PyObject* increment__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function increment__function =
-    {"increment_", increment__parameters, increment__body,
+    {"increment_", increment_parameters, increment__body,
     "In place. x + value, for x of one element (else invalid_argument) and of every dtype\n"
     "but bool; for integers value must be an integer (else dtype_mismatch)."
 };
@@ -970,11 +863,6 @@ constexpr python::Function where_function = {"where", where_parameters, where_bo
     "one dtype (else shape_mismatch or dtype_mismatch)."
 };
 
-constexpr python::Parameter where__parameters[] = {
-    {"condition", "Tensor"},
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* where__body(python::Arguments& arguments) {
   const Tensor& condition = arguments.tensor(0);
   Tensor& x = arguments.target(1);
@@ -983,7 +871,7 @@ PyObject* where__body(python::Arguments& arguments) {
     return shard::where_(condition, x, y, site);
   });
 }
-constexpr python::Function where__function = {"where_", where__parameters, where__body,
+constexpr python::Function where__function = {"where_", where_parameters, where__body,
     "In place. x where condition (bool) holds, else y; the three shapes broadcast, and x\n"
     "and y have one dtype (else shape_mismatch or dtype_mismatch)."
 };
@@ -1033,13 +921,6 @@ constexpr python::Function cumsum_function = {"cumsum", cumsum_parameters, cumsu
     "from the end. Every dtype but bool."
 };
 
-constexpr python::Parameter cumsum__parameters[] = {
-    {"x", "Tensor"},
-    {"axis", "float", "-1"},
-    {"flatten", "bool", "False"},
-    {"exclusive", "bool", "False"},
-    {"reverse", "bool", "False"},
-};
 PyObject* cumsum__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Scalar axis = arguments.value<Scalar>(1, -1);
@@ -1050,7 +931,7 @@ PyObject* cumsum__body(python::Arguments& arguments) {
     return shard::cumsum_(x, axis, flatten, exclusive, reverse, site);
   });
 }
-constexpr python::Function cumsum__function = {"cumsum_", cumsum__parameters, cumsum__body,
+constexpr python::Function cumsum__function = {"cumsum_", cumsum_parameters, cumsum__body,
     "In place. Running sums along axis, of the shape and dtype of x (flatten: of all\n"
     "elements in order, as one dim); exclusive leaves each element out of its own sum,\n"
     "reverse runs from the end. Every dtype but bool."

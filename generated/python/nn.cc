@@ -21,10 +21,6 @@ constexpr python::Function softmax_function = {"softmax", softmax_parameters, so
     "exp(x) divided by its sum along axis, of the shape and dtype of x; float dtypes."
 };
 
-constexpr python::Parameter softmax__parameters[] = {
-    {"x", "Tensor"},
-    {"axis", "int", "-1"},
-};
 PyObject* softmax__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const int axis = arguments.value<int>(1, -1);
@@ -32,7 +28,7 @@ PyObject* softmax__body(python::Arguments& arguments) {
     return shard::softmax_(x, axis, site);
   });
 }
-constexpr python::Function softmax__function = {"softmax_", softmax__parameters, softmax__body,
+constexpr python::Function softmax__function = {"softmax_", softmax_parameters, softmax__body,
     "In place. exp(x) divided by its sum along axis, of the shape and dtype of x; float\n"
     "dtypes."
 };
@@ -400,17 +396,6 @@ constexpr python::Function fused_rotary_position_embedding_function = {"fused_ro
     "v may have other numbers of heads. Float dtypes."
 };
 
-constexpr python::Parameter fused_rotary_position_embedding__parameters[] = {
-    {"q", "Tensor"},
-    {"k", "Tensor | None", "None"},
-    {"v", "Tensor | None", "None"},
-    {"sin", "Tensor | None", "None"},
-    {"cos", "Tensor | None", "None"},
-    {"position_ids", "Tensor | None", "None"},
-    {"use_neox_rotary_style", "bool", "True"},
-    {"time_major", "bool", "False"},
-    {"rotary_emb_base", "float", "10000.0"},
-};
 PyObject* fused_rotary_position_embedding__body(python::Arguments& arguments) {
   Tensor& q = arguments.target(0);
   Tensor& k = arguments.optional_target(1);
@@ -427,7 +412,7 @@ PyObject* fused_rotary_position_embedding__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fused_rotary_position_embedding__function = {"fused_rotary_position_embedding_",
-    fused_rotary_position_embedding__parameters, fused_rotary_position_embedding__body,
+    fused_rotary_position_embedding_parameters, fused_rotary_position_embedding__body,
     "In place. q, k and v [batch, sequence, heads, width] (time_major: [sequence, batch,\n"
     "..]) with pairs of elements turned by the angle of their position: neighbours, or\n"
     "without use_neox_rotary_style an element and the one half a head further. The angle\n"
@@ -525,16 +510,6 @@ constexpr python::Function cross_entropy_with_softmax_grad_function = {"cross_en
     "and the gradient is -label / softmax * loss_grad."
 };
 
-constexpr python::Parameter cross_entropy_with_softmax_grad__parameters[] = {
-    {"label", "Tensor"},
-    {"softmax", "Tensor"},
-    {"loss_grad", "Tensor"},
-    {"soft_label", "bool", "False"},
-    {"use_softmax", "bool", "True"},
-    {"numeric_stable_mode", "bool", "True"},
-    {"ignore_index", "int", "-100"},
-    {"axis", "int", "-1"},
-};
 PyObject* cross_entropy_with_softmax_grad__body(python::Arguments& arguments) {
   const Tensor& label = arguments.tensor(0);
   Tensor& softmax = arguments.target(1);
@@ -550,7 +525,7 @@ PyObject* cross_entropy_with_softmax_grad__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function cross_entropy_with_softmax_grad__function = {"cross_entropy_with_softmax_grad_",
-    cross_entropy_with_softmax_grad__parameters, cross_entropy_with_softmax_grad__body,
+    cross_entropy_with_softmax_grad_parameters, cross_entropy_with_softmax_grad__body,
     "In place. The gradient of the loss alone: (softmax - label) * loss_grad with a hard\n"
     "label as a vector of 0 and 1, or (softmax * the sum of label - label) * loss_grad,\n"
     "and 0 where a label is ignore_index. Without use_softmax softmax holds the given\n"

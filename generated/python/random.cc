@@ -286,15 +286,6 @@ constexpr python::Function uniform_inplace_function =
     "diag_val: one beyond x is an out_of_range error."
 };
 
-constexpr python::Parameter uniform_inplace__parameters[] = {
-    {"x", "Tensor"},
-    {"min", "float", "-1.0"},
-    {"max", "float", "1.0"},
-    {"seed", "int", "0"},
-    {"diag_num", "int", "0"},
-    {"diag_step", "int", "0"},
-    {"diag_val", "float", "1.0"},
-};
 PyObject* uniform_inplace__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const float min = arguments.value<float>(1, -1.0f);
@@ -308,7 +299,7 @@ PyObject* uniform_inplace__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function uniform_inplace__function =
-    {"uniform_inplace_", uniform_inplace__parameters, uniform_inplace__body,
+    {"uniform_inplace_", uniform_inplace_parameters, uniform_inplace__body,
     "In place. Random numbers from [min, max) in the shape and float dtype of x, whose\n"
     "values are not read; a seed other than 0 gives the same numbers at each call. Then\n"
     "diag_num elements, in row-major order 0, diag_step + 1, 2 * (diag_step + 1), ...,\n"
@@ -337,12 +328,6 @@ constexpr python::Function gaussian_inplace_function =
     "is an invalid_argument error."
 };
 
-constexpr python::Parameter gaussian_inplace__parameters[] = {
-    {"x", "Tensor"},
-    {"mean", "float", "0"},
-    {"std", "float", "1.0"},
-    {"seed", "int", "0"},
-};
 PyObject* gaussian_inplace__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const float mean = arguments.value<float>(1, 0);
@@ -353,7 +338,7 @@ PyObject* gaussian_inplace__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function gaussian_inplace__function =
-    {"gaussian_inplace_", gaussian_inplace__parameters, gaussian_inplace__body,
+    {"gaussian_inplace_", gaussian_inplace_parameters, gaussian_inplace__body,
     "In place. Normally distributed random numbers in the shape and float dtype of x,\n"
     "whose values are not read; a seed other than 0 gives the same numbers at each call,\n"
     "and std < 0 is an invalid_argument error."

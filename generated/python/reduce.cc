@@ -278,10 +278,6 @@ constexpr python::Function cumprod_function = {"cumprod", cumprod_parameters, cu
     "integers wrap."
 };
 
-constexpr python::Parameter cumprod__parameters[] = {
-    {"x", "Tensor"},
-    {"dim", "int"},
-};
 PyObject* cumprod__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const int dim = arguments.value<int>(1);
@@ -289,7 +285,7 @@ PyObject* cumprod__body(python::Arguments& arguments) {
     return shard::cumprod_(x, dim, site);
   });
 }
-constexpr python::Function cumprod__function = {"cumprod_", cumprod__parameters, cumprod__body,
+constexpr python::Function cumprod__function = {"cumprod_", cumprod_parameters, cumprod__body,
     "In place. Running products along dim, of the shape and dtype of x. Every dtype but\n"
     "bool; integers wrap."
 };

@@ -23,10 +23,6 @@ constexpr python::Function reshape_function = {"reshape", reshape_parameters, re
     "shape without elements can be reached. Errors: shape_mismatch naming both sizes."
 };
 
-constexpr python::Parameter reshape__parameters[] = {
-    {"x", "Tensor"},
-    {"shape", "int | Sequence[int]"},
-};
 PyObject* reshape__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const IntArray shape = arguments.value<IntArray>(1);
@@ -34,7 +30,7 @@ PyObject* reshape__body(python::Arguments& arguments) {
     return shard::reshape_(x, shape, site);
   });
 }
-constexpr python::Function reshape__function = {"reshape_", reshape__parameters, reshape__body,
+constexpr python::Function reshape__function = {"reshape_", reshape_parameters, reshape__body,
     "In place. x in another shape of equal size, sharing its buffer; one -1 is inferred\n"
     "and a 0 keeps the dim of x at that place. Where x has no elements a 0 is a 0, so\n"
     "that every shape without elements can be reached. Errors: shape_mismatch naming both\n"
@@ -59,11 +55,6 @@ constexpr python::Function flatten_function = {"flatten", flatten_parameters, fl
     "0-d x becomes [1]."
 };
 
-constexpr python::Parameter flatten__parameters[] = {
-    {"x", "Tensor"},
-    {"start_axis", "int", "1"},
-    {"stop_axis", "int", "1"},
-};
 PyObject* flatten__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const int start_axis = arguments.value<int>(1, 1);
@@ -72,7 +63,7 @@ PyObject* flatten__body(python::Arguments& arguments) {
     return shard::flatten_(x, start_axis, stop_axis, site);
   });
 }
-constexpr python::Function flatten__function = {"flatten_", flatten__parameters, flatten__body,
+constexpr python::Function flatten__function = {"flatten_", flatten_parameters, flatten__body,
     "In place. x with the dims from start_axis to stop_axis merged into one, sharing its\n"
     "buffer; a 0-d x becomes [1]."
 };
@@ -93,10 +84,6 @@ constexpr python::Function squeeze_function = {"squeeze", squeeze_parameters, sq
     "buffer; axes of other sizes stay."
 };
 
-constexpr python::Parameter squeeze__parameters[] = {
-    {"x", "Tensor"},
-    {"axis", "int | Sequence[int]", "()"},
-};
 PyObject* squeeze__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const IntArray axis = arguments.value<IntArray>(1, {});
@@ -104,7 +91,7 @@ PyObject* squeeze__body(python::Arguments& arguments) {
     return shard::squeeze_(x, axis, site);
   });
 }
-constexpr python::Function squeeze__function = {"squeeze_", squeeze__parameters, squeeze__body,
+constexpr python::Function squeeze__function = {"squeeze_", squeeze_parameters, squeeze__body,
     "In place. x without the dims of size 1 among axis (all such dims when empty),\n"
     "sharing its buffer; axes of other sizes stay."
 };
@@ -125,10 +112,6 @@ constexpr python::Function unsqueeze_function = {"unsqueeze", unsqueeze_paramete
     "its buffer."
 };
 
-constexpr python::Parameter unsqueeze__parameters[] = {
-    {"x", "Tensor"},
-    {"axis", "int | Sequence[int]", "()"},
-};
 PyObject* unsqueeze__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const IntArray axis = arguments.value<IntArray>(1, {});
@@ -137,7 +120,7 @@ PyObject* unsqueeze__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function unsqueeze__function =
-    {"unsqueeze_", unsqueeze__parameters, unsqueeze__body,
+    {"unsqueeze_", unsqueeze_parameters, unsqueeze__body,
     "In place. x with a new dim of size 1 at each of axis, inserted one after the other,\n"
     "sharing its buffer."
 };
@@ -158,10 +141,6 @@ constexpr python::Function transpose_function = {"transpose", transpose_paramete
     "from the end), copied; every dtype."
 };
 
-constexpr python::Parameter transpose__parameters[] = {
-    {"x", "Tensor"},
-    {"perm", "int | Sequence[int]"},
-};
 PyObject* transpose__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const IntArray perm = arguments.value<IntArray>(1);
@@ -170,7 +149,7 @@ PyObject* transpose__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function transpose__function =
-    {"transpose_", transpose__parameters, transpose__body,
+    {"transpose_", transpose_parameters, transpose__body,
     "In place. x with its dims in the order perm (a permutation of all of them, negative\n"
     "ones count from the end), copied; every dtype."
 };
@@ -403,10 +382,6 @@ constexpr python::Function tril_function = {"tril", tril_parameters, tril_body,
     "a shape_mismatch error."
 };
 
-constexpr python::Parameter tril__parameters[] = {
-    {"x", "Tensor"},
-    {"diagonal", "int"},
-};
 PyObject* tril__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const int diagonal = arguments.value<int>(1);
@@ -414,7 +389,7 @@ PyObject* tril__body(python::Arguments& arguments) {
     return shard::tril_(x, diagonal, site);
   });
 }
-constexpr python::Function tril__function = {"tril_", tril__parameters, tril__body,
+constexpr python::Function tril__function = {"tril_", tril_parameters, tril__body,
     "In place. x with the elements of its last two dims that lie above a diagonal set to\n"
     "0, every dtype; diagonal counts from the main one, positive upwards. Fewer than two\n"
     "dims are a shape_mismatch error."
@@ -437,10 +412,6 @@ constexpr python::Function triu_function = {"triu", triu_parameters, triu_body,
     "a shape_mismatch error."
 };
 
-constexpr python::Parameter triu__parameters[] = {
-    {"x", "Tensor"},
-    {"diagonal", "int"},
-};
 PyObject* triu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const int diagonal = arguments.value<int>(1);
@@ -448,7 +419,7 @@ PyObject* triu__body(python::Arguments& arguments) {
     return shard::triu_(x, diagonal, site);
   });
 }
-constexpr python::Function triu__function = {"triu_", triu__parameters, triu__body,
+constexpr python::Function triu__function = {"triu_", triu_parameters, triu__body,
     "In place. x with the elements of its last two dims that lie below a diagonal set to\n"
     "0, every dtype; diagonal counts from the main one, positive upwards. Fewer than two\n"
     "dims are a shape_mismatch error."
@@ -531,12 +502,6 @@ constexpr python::Function scatter_function = {"scatter", scatter_parameters, sc
     "outside dim 0 is an out_of_range error."
 };
 
-constexpr python::Parameter scatter__parameters[] = {
-    {"x", "Tensor"},
-    {"index", "Tensor"},
-    {"updates", "Tensor"},
-    {"overwrite", "bool", "True"},
-};
 PyObject* scatter__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& index = arguments.tensor(1);
@@ -546,7 +511,7 @@ PyObject* scatter__body(python::Arguments& arguments) {
     return shard::scatter_(x, index, updates, overwrite, site);
   });
 }
-constexpr python::Function scatter__function = {"scatter_", scatter__parameters, scatter__body,
+constexpr python::Function scatter__function = {"scatter_", scatter_parameters, scatter__body,
     "In place. A copy of x whose rows, along dim 0, at index (int32 or int64, [n] or [n,\n"
     "1]) are those of updates [n, ...], the last of equal ones; without overwrite the\n"
     "sums of all of them. Each rank writes those of its rows, so dim 0 may be sharded. An\n"

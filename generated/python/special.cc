@@ -17,14 +17,11 @@ constexpr python::Function lgamma_function = {"lgamma", lgamma_parameters, lgamm
     "log(|gamma(x)|), element by element, for float dtypes; infinite at 0, -1, -2, ..."
 };
 
-constexpr python::Parameter lgamma__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* lgamma__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::lgamma_(x, site); });
 }
-constexpr python::Function lgamma__function = {"lgamma_", lgamma__parameters, lgamma__body,
+constexpr python::Function lgamma__function = {"lgamma_", lgamma_parameters, lgamma__body,
     "In place. log(|gamma(x)|), element by element, for float dtypes; infinite at 0, -1,\n"
     "-2, ..."
 };
@@ -40,14 +37,11 @@ constexpr python::Function gammaln_function = {"gammaln", gammaln_parameters, ga
     "log(|gamma(x)|), element by element, for float dtypes. The same as lgamma."
 };
 
-constexpr python::Parameter gammaln__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* gammaln__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::gammaln_(x, site); });
 }
-constexpr python::Function gammaln__function = {"gammaln_", gammaln__parameters, gammaln__body,
+constexpr python::Function gammaln__function = {"gammaln_", gammaln_parameters, gammaln__body,
     "In place. log(|gamma(x)|), element by element, for float dtypes. The same as lgamma."
 };
 
@@ -63,14 +57,11 @@ constexpr python::Function digamma_function = {"digamma", digamma_parameters, di
     "-2, ... and infinite at 0."
 };
 
-constexpr python::Parameter digamma__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* digamma__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::digamma_(x, site); });
 }
-constexpr python::Function digamma__function = {"digamma_", digamma__parameters, digamma__body,
+constexpr python::Function digamma__function = {"digamma_", digamma_parameters, digamma__body,
     "In place. The derivative of log(gamma(x)), element by element, for float dtypes; NaN\n"
     "at -1, -2, ... and infinite at 0."
 };
@@ -91,10 +82,6 @@ constexpr python::Function polygamma_function = {"polygamma", polygamma_paramete
     "negative n is an invalid_argument error."
 };
 
-constexpr python::Parameter polygamma__parameters[] = {
-    {"x", "Tensor"},
-    {"n", "int"},
-};
 PyObject* polygamma__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const int n = arguments.value<int>(1);
@@ -103,7 +90,7 @@ PyObject* polygamma__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function polygamma__function =
-    {"polygamma_", polygamma__parameters, polygamma__body,
+    {"polygamma_", polygamma_parameters, polygamma__body,
     "In place. The derivative of digamma of order n at x, element by element, for float\n"
     "dtypes; a negative n is an invalid_argument error."
 };
@@ -120,14 +107,11 @@ constexpr python::Function erfinv_function = {"erfinv", erfinv_parameters, erfin
     "of [-1, 1]."
 };
 
-constexpr python::Parameter erfinv__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* erfinv__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erfinv_(x, site); });
 }
-constexpr python::Function erfinv__function = {"erfinv_", erfinv__parameters, erfinv__body,
+constexpr python::Function erfinv__function = {"erfinv_", erfinv_parameters, erfinv__body,
     "In place. The inverse of the error function, element by element, for float dtypes;\n"
     "NaN outside of [-1, 1]."
 };
@@ -144,14 +128,11 @@ constexpr python::Function i0_function = {"i0", i0_parameters, i0_body,
     "float dtypes."
 };
 
-constexpr python::Parameter i0__parameters[] = {
-    {"x", "Tensor"},
-};
 PyObject* i0__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i0_(x, site); });
 }
-constexpr python::Function i0__function = {"i0_", i0__parameters, i0__body,
+constexpr python::Function i0__function = {"i0_", i0_parameters, i0__body,
     "In place. The modified Bessel function of the first kind of order 0, element by\n"
     "element, for float dtypes."
 };

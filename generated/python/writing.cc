@@ -33,12 +33,6 @@ constexpr python::Function index_put_function = {"index_put", index_put_paramete
     "part of x, so all dims of x may be sharded."
 };
 
-constexpr python::Parameter index_put__parameters[] = {
-    {"x", "Tensor"},
-    {"indices", "Sequence[Tensor]"},
-    {"value", "Tensor"},
-    {"accumulate", "bool", "False"},
-};
 PyObject* index_put__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const std::vector<Tensor> indices = arguments.tensors(1);
@@ -49,7 +43,7 @@ PyObject* index_put__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function index_put__function =
-    {"index_put_", index_put__parameters, index_put__body,
+    {"index_put_", index_put_parameters, index_put__body,
     "In place. x with value written at indices, which select in the first dims of x:\n"
     "positions (int32 or int64) select in one dim, a mask (bool) in as many dims as it\n"
     "has, whose sizes it has, where it is true, in row-major order. All broadcast to one\n"
@@ -96,17 +90,6 @@ constexpr python::Function set_value_function = {"set_value", set_value_paramete
     "ignored. Every dtype. Each rank writes its part of x, so all dims may be sharded."
 };
 
-constexpr python::Parameter set_value__parameters[] = {
-    {"x", "Tensor"},
-    {"starts", "int | Sequence[int]"},
-    {"ends", "int | Sequence[int]"},
-    {"steps", "int | Sequence[int]"},
-    {"axes", "int | Sequence[int]"},
-    {"decrease_axes", "int | Sequence[int]"},
-    {"none_axes", "int | Sequence[int]"},
-    {"shape", "int | Sequence[int]"},
-    {"values", "Sequence[float]"},
-};
 PyObject* set_value__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const IntArray starts = arguments.value<IntArray>(1);
@@ -123,7 +106,7 @@ PyObject* set_value__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function set_value__function =
-    {"set_value_", set_value__parameters, set_value__body,
+    {"set_value_", set_value_parameters, set_value__body,
     "In place. x with numbers written into its slice by axes, starts, ends and steps,\n"
     "which are those of strided_slice. values has the numbers of a tensor of that shape,\n"
     "which broadcasts to the slice: without the dims decrease_axes, whose slices have at\n"
@@ -162,16 +145,6 @@ constexpr python::Function set_value_with_tensor_function =
     "dtype_mismatch)."
 };
 
-constexpr python::Parameter set_value_with_tensor__parameters[] = {
-    {"x", "Tensor"},
-    {"values", "Tensor"},
-    {"starts", "int | Sequence[int]"},
-    {"ends", "int | Sequence[int]"},
-    {"steps", "int | Sequence[int]"},
-    {"axes", "int | Sequence[int]"},
-    {"decrease_axes", "int | Sequence[int]"},
-    {"none_axes", "int | Sequence[int]"},
-};
 PyObject* set_value_with_tensor__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& values = arguments.tensor(1);
@@ -187,7 +160,7 @@ PyObject* set_value_with_tensor__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function set_value_with_tensor__function =
-    {"set_value_with_tensor_", set_value_with_tensor__parameters, set_value_with_tensor__body,
+    {"set_value_with_tensor_", set_value_with_tensor_parameters, set_value_with_tensor__body,
     "In place. set_value with the elements of a tensor values of the dtype of x (else\n"
     "dtype_mismatch)."
 };
@@ -217,13 +190,6 @@ constexpr python::Function fill_diagonal_tensor_function =
     "its dtype; every dtype. Equal dims are an invalid_argument error."
 };
 
-constexpr python::Parameter fill_diagonal_tensor__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-    {"offset", "int", "0"},
-    {"dim1", "int", "0"},
-    {"dim2", "int", "1"},
-};
 PyObject* fill_diagonal_tensor__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
@@ -235,7 +201,7 @@ PyObject* fill_diagonal_tensor__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fill_diagonal_tensor__function =
-    {"fill_diagonal_tensor_", fill_diagonal_tensor__parameters, fill_diagonal_tensor__body,
+    {"fill_diagonal_tensor_", fill_diagonal_tensor_parameters, fill_diagonal_tensor__body,
     "In place. x with y on the diagonals of dim1 and dim2: on the elements whose index\n"
     "along dim2 is that along dim1 plus offset. y has the dims of diagonal(x, offset,\n"
     "dim1, dim2), the other dims of x and then the length of the diagonal (else\n"

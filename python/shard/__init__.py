@@ -1,5 +1,6 @@
 """Distributed tensors: ops, gradients and captured programs on meshes of ranks."""
 
+from ._core import __version__
 from ._core import *  # noqa: F403: the ops, which the tool binds
 from .autograd import *  # noqa: F403
 from .dry_reports import *  # noqa: F403

@@ -37,6 +37,7 @@ class dtype(enum.Enum):
     @property
     def is_floating(self) -> _bool: ...
 
+__version__: str
 _dtype = dtype
 float32: dtype
 float64: dtype

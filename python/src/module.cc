@@ -5,6 +5,7 @@ NB_MODULE(_core, module) {
   using namespace shard::python;
   // Tensors may live until the process ends: in globals of other modules, in cycles with hooks.
   nanobind::set_leak_warnings(false);
+  module.attr("__version__") = SHARD_VERSION;
   register_errors(module);
   register_tensor(module);
   register_arrays(module);

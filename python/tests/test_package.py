@@ -107,7 +107,16 @@ print("end")
     assert run(sys.executable, "-c", script) == "end\n"
 
 
-def test_import_is_quick_and_needs_no_numpy():
+def test_the_version_is_that_of_the_distribution():
+    metadata = pytest.importorskip("importlib.metadata")
+    try:
+        version = metadata.version("shard")
+    except metadata.PackageNotFoundError:
+        pytest.skip("the package is not installed")
+    assert shard.__version__ == version
+
+
+def test_import_needs_neither_numpy_nor_matplotlib():
     script = "import sys, shard; print('numpy' in sys.modules, 'matplotlib' in sys.modules)"
     assert run(sys.executable, "-c", script) == "False False\n"
 

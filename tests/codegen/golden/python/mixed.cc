@@ -19,16 +19,12 @@ constexpr python::Function add_function = {"add", add_parameters, add_body,
     "The op add of mixed.yaml."
 };
 
-constexpr python::Parameter add__parameters[] = {
-    {"x", "Tensor"},
-    {"y", "Tensor"},
-};
 PyObject* add__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add_(x, y, site); });
 }
-constexpr python::Function add__function = {"add_", add__parameters, add__body,
+constexpr python::Function add__function = {"add_", add_parameters, add__body,
     "In place. The op add of mixed.yaml."
 };
 
@@ -45,10 +41,6 @@ constexpr python::Function cast_function = {"cast", cast_parameters, cast_body,
     "The op cast of mixed.yaml."
 };
 
-constexpr python::Parameter cast__parameters[] = {
-    {"x", "Tensor"},
-    {"dtype", "dtype | str | None", "None"},
-};
 PyObject* cast__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const std::optional<DType> dtype = arguments.value<std::optional<DType>>(1, std::nullopt);
@@ -56,7 +48,7 @@ PyObject* cast__body(python::Arguments& arguments) {
     return shard::cast_(x, dtype, site);
   });
 }
-constexpr python::Function cast__function = {"cast_", cast__parameters, cast__body,
+constexpr python::Function cast__function = {"cast_", cast_parameters, cast__body,
     "In place. The op cast of mixed.yaml."
 };
 
@@ -73,10 +65,6 @@ constexpr python::Function reshape_function = {"reshape", reshape_parameters, re
     "The op reshape of mixed.yaml."
 };
 
-constexpr python::Parameter reshape__parameters[] = {
-    {"x", "Tensor"},
-    {"shape", "int | Sequence[int]"},
-};
 PyObject* reshape__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const IntArray shape = arguments.value<IntArray>(1);
@@ -84,7 +72,7 @@ PyObject* reshape__body(python::Arguments& arguments) {
     return shard::reshape_(x, shape, site);
   });
 }
-constexpr python::Function reshape__function = {"reshape_", reshape__parameters, reshape__body,
+constexpr python::Function reshape__function = {"reshape_", reshape_parameters, reshape__body,
     "In place. The op reshape of mixed.yaml."
 };
 
@@ -102,10 +90,6 @@ constexpr python::Function reshape_with_shape_function =
     "The op reshape_with_shape of mixed.yaml."
 };
 
-constexpr python::Parameter reshape_with_shape__parameters[] = {
-    {"x", "Tensor"},
-    {"shape", "int | Sequence[int]"},
-};
 PyObject* reshape_with_shape__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const IntArray shape = arguments.value<IntArray>(1);
@@ -114,7 +98,7 @@ PyObject* reshape_with_shape__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function reshape_with_shape__function =
-    {"reshape_with_shape_", reshape_with_shape__parameters, reshape_with_shape__body,
+    {"reshape_with_shape_", reshape_with_shape_parameters, reshape_with_shape__body,
     "In place. The op reshape_with_shape of mixed.yaml."
 };
 
@@ -165,12 +149,6 @@ constexpr python::Function dropout_function = {"dropout", dropout_parameters, dr
     "The op dropout of mixed.yaml."
 };
 
-constexpr python::Parameter dropout__parameters[] = {
-    {"x", "Tensor"},
-    {"seed_tensor", "Tensor | None", "None"},
-    {"p", "float", "0.5"},
-    {"mode", "str", "'upscale_in_train'"},
-};
 PyObject* dropout__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& seed_tensor = arguments.optional_tensor(1);
@@ -180,7 +158,7 @@ PyObject* dropout__body(python::Arguments& arguments) {
     return shard::dropout_(x, seed_tensor, p, mode, site);
   });
 }
-constexpr python::Function dropout__function = {"dropout_", dropout__parameters, dropout__body,
+constexpr python::Function dropout__function = {"dropout_", dropout_parameters, dropout__body,
     "In place. The op dropout of mixed.yaml."
 };
 
@@ -323,11 +301,6 @@ constexpr python::Function recorded_by_its_composite_function = {"recorded_by_it
     "The op recorded_by_its_composite of mixed.yaml."
 };
 
-constexpr python::Parameter recorded_by_its_composite__parameters[] = {
-    {"x", "Tensor"},
-    {"axis", "int"},
-    {"slope", "float"},
-};
 PyObject* recorded_by_its_composite__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const int axis = arguments.value<int>(1);
@@ -337,7 +310,7 @@ PyObject* recorded_by_its_composite__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function recorded_by_its_composite__function = {"recorded_by_its_composite_",
-    recorded_by_its_composite__parameters, recorded_by_its_composite__body,
+    recorded_by_its_composite_parameters, recorded_by_its_composite__body,
     "In place. The op recorded_by_its_composite of mixed.yaml."
 };
 
