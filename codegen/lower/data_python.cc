@@ -103,14 +103,15 @@ Json python_locals(const PythonFunction& function, const std::string& arguments)
     std::string type, value;
     if (arg.tensor) {
       std::tie(type, value) = tensor_local(function, arg.index, position);
+      value = arguments + "." + value;
     } else {
       const Attr& attr = op.signature.attrs[arg.index];
       const std::string plain = attr_value_type(op, attr);
       const std::string initial = i >= optional ? ", " + *default_argument(op, attr) : "";
       type = "const " + plain;
-      value = rt("python::value", plain) + "(" + position + initial + ")";
+      value = fmt::format("{}({}, {}{})", rt("python::value", plain), arguments, position, initial);
     }
-    locals.push_back({{"type", type}, {"local", name_of(op.signature, arg).text}, {"value", arguments + "." + value}});
+    locals.push_back({{"type", type}, {"local", name_of(op.signature, arg).text}, {"value", value}});
   }
   return locals;
 }

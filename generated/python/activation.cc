@@ -12,7 +12,7 @@ constexpr python::Parameter leaky_relu_parameters[] = {
 };
 PyObject* leaky_relu_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float negative_slope = arguments.value<float>(1, 0.02f);
+  const float negative_slope = python::value<float>(arguments, 1, 0.02f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::leaky_relu(x, negative_slope, site);
   });
@@ -24,7 +24,7 @@ constexpr python::Function leaky_relu_function =
 
 PyObject* leaky_relu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const float negative_slope = arguments.value<float>(1, 0.02f);
+  const float negative_slope = python::value<float>(arguments, 1, 0.02f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::leaky_relu_(x, negative_slope, site);
   });
@@ -41,7 +41,7 @@ constexpr python::Parameter elu_parameters[] = {
 };
 PyObject* elu_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float alpha = arguments.value<float>(1, 1.0f);
+  const float alpha = python::value<float>(arguments, 1, 1.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::elu(x, alpha, site);
   });
@@ -52,7 +52,7 @@ constexpr python::Function elu_function = {"elu", elu_parameters, elu_body,
 
 PyObject* elu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const float alpha = arguments.value<float>(1, 1.0f);
+  const float alpha = python::value<float>(arguments, 1, 1.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::elu_(x, alpha, site);
   });
@@ -68,7 +68,7 @@ constexpr python::Parameter celu_parameters[] = {
 };
 PyObject* celu_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float alpha = arguments.value<float>(1, 1.0);
+  const float alpha = python::value<float>(arguments, 1, 1.0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::celu(x, alpha, site);
   });
@@ -85,8 +85,8 @@ constexpr python::Parameter selu_parameters[] = {
 };
 PyObject* selu_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float scale = arguments.value<float>(1, 1.0507009873554805);
-  const float alpha = arguments.value<float>(2, 1.6732632423543772);
+  const float scale = python::value<float>(arguments, 1, 1.0507009873554805);
+  const float alpha = python::value<float>(arguments, 2, 1.6732632423543772);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::selu(x, scale, alpha, site);
   });
@@ -114,8 +114,8 @@ constexpr python::Parameter hardtanh_parameters[] = {
 };
 PyObject* hardtanh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float t_min = arguments.value<float>(1, 0);
-  const float t_max = arguments.value<float>(2, 24);
+  const float t_min = python::value<float>(arguments, 1, 0);
+  const float t_max = python::value<float>(arguments, 2, 24);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::hardtanh(x, t_min, t_max, site);
   });
@@ -126,8 +126,8 @@ constexpr python::Function hardtanh_function = {"hardtanh", hardtanh_parameters,
 
 PyObject* hardtanh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const float t_min = arguments.value<float>(1, 0);
-  const float t_max = arguments.value<float>(2, 24);
+  const float t_min = python::value<float>(arguments, 1, 0);
+  const float t_max = python::value<float>(arguments, 2, 24);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::hardtanh_(x, t_min, t_max, site);
   });
@@ -144,8 +144,8 @@ constexpr python::Parameter hardsigmoid_parameters[] = {
 };
 PyObject* hardsigmoid_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float slope = arguments.value<float>(1, 0.2);
-  const float offset = arguments.value<float>(2, 0.5);
+  const float slope = python::value<float>(arguments, 1, 0.2);
+  const float offset = python::value<float>(arguments, 2, 0.5);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::hardsigmoid(x, slope, offset, site);
   });
@@ -172,7 +172,7 @@ constexpr python::Parameter hardshrink_parameters[] = {
 };
 PyObject* hardshrink_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float threshold = arguments.value<float>(1, 0.5);
+  const float threshold = python::value<float>(arguments, 1, 0.5);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::hardshrink(x, threshold, site);
   });
@@ -189,7 +189,7 @@ constexpr python::Parameter softshrink_parameters[] = {
 };
 PyObject* softshrink_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float threshold = arguments.value<float>(1, 0.5);
+  const float threshold = python::value<float>(arguments, 1, 0.5);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::softshrink(x, threshold, site);
   });
@@ -207,7 +207,7 @@ constexpr python::Parameter thresholded_relu_parameters[] = {
 };
 PyObject* thresholded_relu_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float threshold = arguments.value<float>(1, 1.0);
+  const float threshold = python::value<float>(arguments, 1, 1.0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::thresholded_relu(x, threshold, site);
   });
@@ -219,7 +219,7 @@ constexpr python::Function thresholded_relu_function =
 
 PyObject* thresholded_relu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const float threshold = arguments.value<float>(1, 1.0);
+  const float threshold = python::value<float>(arguments, 1, 1.0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::thresholded_relu_(x, threshold, site);
   });
@@ -237,8 +237,8 @@ constexpr python::Parameter softplus_parameters[] = {
 };
 PyObject* softplus_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float beta = arguments.value<float>(1, 1.0);
-  const float threshold = arguments.value<float>(2, 20.0f);
+  const float beta = python::value<float>(arguments, 1, 1.0);
+  const float threshold = python::value<float>(arguments, 2, 20.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::softplus(x, beta, threshold, site);
   });
@@ -279,7 +279,7 @@ constexpr python::Parameter mish_parameters[] = {
 };
 PyObject* mish_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float lambda = arguments.value<float>(1);
+  const float lambda = python::value<float>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::mish(x, lambda, site);
   });
@@ -321,8 +321,8 @@ constexpr python::Parameter stanh_parameters[] = {
 };
 PyObject* stanh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float scale_a = arguments.value<float>(1, 0.67f);
-  const float scale_b = arguments.value<float>(2, 1.7159f);
+  const float scale_a = python::value<float>(arguments, 1, 0.67f);
+  const float scale_b = python::value<float>(arguments, 2, 1.7159f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::stanh(x, scale_a, scale_b, site);
   });
@@ -340,8 +340,8 @@ constexpr python::Parameter prelu_parameters[] = {
 PyObject* prelu_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& alpha = arguments.tensor(1);
-  const std::string data_format = arguments.value<std::string>(2, "NCHW");
-  const std::string mode = arguments.value<std::string>(3, "all");
+  const std::string data_format = python::value<std::string>(arguments, 2, "NCHW");
+  const std::string mode = python::value<std::string>(arguments, 3, "all");
   return arguments.call([&]() -> decltype(auto) {
     return shard::prelu(x, alpha, data_format, mode);
   });

@@ -31,14 +31,14 @@ PyObject* flash_attn_unpadded_body(python::Arguments& arguments) {
   const Tensor& cu_seqlens_k = arguments.tensor(4);
   const Tensor& fixed_seed_offset = arguments.optional_tensor(5);
   const Tensor& attn_mask = arguments.optional_tensor(6);
-  const int64_t max_seqlen_q = arguments.value<int64_t>(7);
-  const int64_t max_seqlen_k = arguments.value<int64_t>(8);
-  const float scale = arguments.value<float>(9);
-  const float dropout = arguments.value<float>(10, 0.0);
-  const bool causal = arguments.value<bool>(11, false);
-  const bool return_softmax = arguments.value<bool>(12, false);
-  const bool is_test = arguments.value<bool>(13, false);
-  const std::string rng_name = arguments.value<std::string>(14, "");
+  const int64_t max_seqlen_q = python::value<int64_t>(arguments, 7);
+  const int64_t max_seqlen_k = python::value<int64_t>(arguments, 8);
+  const float scale = python::value<float>(arguments, 9);
+  const float dropout = python::value<float>(arguments, 10, 0.0);
+  const bool causal = python::value<bool>(arguments, 11, false);
+  const bool return_softmax = python::value<bool>(arguments, 12, false);
+  const bool is_test = python::value<bool>(arguments, 13, false);
+  const std::string rng_name = python::value<std::string>(arguments, 14, "");
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::flash_attn_unpadded(q, k, v, cu_seqlens_q, cu_seqlens_k, fixed_seed_offset,
         attn_mask, max_seqlen_q, max_seqlen_k, scale, dropout, causal, return_softmax, is_test,
@@ -91,12 +91,12 @@ PyObject* memory_efficient_attention_body(python::Arguments& arguments) {
   const Tensor& cu_seqlens_k = arguments.optional_tensor(5);
   const Tensor& causal_diagonal = arguments.optional_tensor(6);
   const Tensor& seqlen_k = arguments.optional_tensor(7);
-  const Scalar max_seqlen_q = arguments.::shard::value<Scalar>(8);
-  const Scalar max_seqlen_k = arguments.::shard::value<Scalar>(9);
-  const bool causal = arguments.::shard::value<bool>(10);
-  const double dropout_p = arguments.::shard::value<double>(11);
-  const float scale = arguments.::shard::value<float>(12);
-  const bool is_test = arguments.::shard::value<bool>(13);
+  const Scalar max_seqlen_q = python::value<Scalar>(arguments, 8);
+  const Scalar max_seqlen_k = python::value<Scalar>(arguments, 9);
+  const bool causal = python::value<bool>(arguments, 10);
+  const double dropout_p = python::value<double>(arguments, 11);
+  const float scale = python::value<float>(arguments, 12);
+  const bool is_test = python::value<bool>(arguments, 13);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::memory_efficient_attention(query, key, value, bias, cu_seqlens_q, cu_seqlens_k,
         causal_diagonal, seqlen_k, max_seqlen_q, max_seqlen_k, causal, dropout_p, scale, is_test,

@@ -19,12 +19,12 @@ constexpr python::Parameter conv2d_parameters[] = {
 PyObject* conv2d_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
   const Tensor& filter = arguments.tensor(1);
-  const IntArray strides = arguments.value<IntArray>(2, {1, 1});
-  const IntArray paddings = arguments.value<IntArray>(3, {0, 0});
-  const std::string padding_algorithm = arguments.value<std::string>(4, "EXPLICIT");
-  const IntArray dilations = arguments.value<IntArray>(5, {1, 1});
-  const int groups = arguments.value<int>(6, 1);
-  const std::string data_format = arguments.value<std::string>(7, "NCHW");
+  const IntArray strides = python::value<IntArray>(arguments, 2, {1, 1});
+  const IntArray paddings = python::value<IntArray>(arguments, 3, {0, 0});
+  const std::string padding_algorithm = python::value<std::string>(arguments, 4, "EXPLICIT");
+  const IntArray dilations = python::value<IntArray>(arguments, 5, {1, 1});
+  const int groups = python::value<int>(arguments, 6, 1);
+  const std::string data_format = python::value<std::string>(arguments, 7, "NCHW");
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::conv2d(input, filter, strides, paddings, padding_algorithm, dilations, groups,
         data_format, site);
@@ -53,12 +53,12 @@ constexpr python::Parameter depthwise_conv2d_parameters[] = {
 PyObject* depthwise_conv2d_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
   const Tensor& filter = arguments.tensor(1);
-  const IntArray strides = arguments.value<IntArray>(2, {1, 1});
-  const IntArray paddings = arguments.value<IntArray>(3, {0, 0});
-  const std::string padding_algorithm = arguments.value<std::string>(4, "EXPLICIT");
-  const int groups = arguments.value<int>(5, 1);
-  const IntArray dilations = arguments.value<IntArray>(6, {1, 1});
-  const std::string data_format = arguments.value<std::string>(7, "NCHW");
+  const IntArray strides = python::value<IntArray>(arguments, 2, {1, 1});
+  const IntArray paddings = python::value<IntArray>(arguments, 3, {0, 0});
+  const std::string padding_algorithm = python::value<std::string>(arguments, 4, "EXPLICIT");
+  const int groups = python::value<int>(arguments, 5, 1);
+  const IntArray dilations = python::value<IntArray>(arguments, 6, {1, 1});
+  const std::string data_format = python::value<std::string>(arguments, 7, "NCHW");
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::depthwise_conv2d(input, filter, strides, paddings, padding_algorithm, groups,
         dilations, data_format, site);
@@ -83,12 +83,12 @@ constexpr python::Parameter conv3d_parameters[] = {
 PyObject* conv3d_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
   const Tensor& filter = arguments.tensor(1);
-  const IntArray strides = arguments.value<IntArray>(2, {1, 1, 1});
-  const IntArray paddings = arguments.value<IntArray>(3, {0, 0, 0});
-  const std::string padding_algorithm = arguments.value<std::string>(4, "EXPLICIT");
-  const int groups = arguments.value<int>(5, 1);
-  const IntArray dilations = arguments.value<IntArray>(6, {1, 1, 1});
-  const std::string data_format = arguments.value<std::string>(7, "NCDHW");
+  const IntArray strides = python::value<IntArray>(arguments, 2, {1, 1, 1});
+  const IntArray paddings = python::value<IntArray>(arguments, 3, {0, 0, 0});
+  const std::string padding_algorithm = python::value<std::string>(arguments, 4, "EXPLICIT");
+  const int groups = python::value<int>(arguments, 5, 1);
+  const IntArray dilations = python::value<IntArray>(arguments, 6, {1, 1, 1});
+  const std::string data_format = python::value<std::string>(arguments, 7, "NCDHW");
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::conv3d(input, filter, strides, paddings, padding_algorithm, groups, dilations,
         data_format, site);
@@ -114,14 +114,14 @@ constexpr python::Parameter conv2d_transpose_parameters[] = {
 PyObject* conv2d_transpose_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& filter = arguments.tensor(1);
-  const IntArray strides = arguments.value<IntArray>(2, {1, 1});
-  const IntArray paddings = arguments.value<IntArray>(3, {0, 0});
-  const IntArray output_padding = arguments.value<IntArray>(4, {});
-  const IntArray output_size = arguments.value<IntArray>(5, {});
-  const std::string padding_algorithm = arguments.value<std::string>(6, "EXPLICIT");
-  const int groups = arguments.value<int>(7, 1);
-  const IntArray dilations = arguments.value<IntArray>(8, {1, 1});
-  const std::string data_format = arguments.value<std::string>(9, "NCHW");
+  const IntArray strides = python::value<IntArray>(arguments, 2, {1, 1});
+  const IntArray paddings = python::value<IntArray>(arguments, 3, {0, 0});
+  const IntArray output_padding = python::value<IntArray>(arguments, 4, {});
+  const IntArray output_size = python::value<IntArray>(arguments, 5, {});
+  const std::string padding_algorithm = python::value<std::string>(arguments, 6, "EXPLICIT");
+  const int groups = python::value<int>(arguments, 7, 1);
+  const IntArray dilations = python::value<IntArray>(arguments, 8, {1, 1});
+  const std::string data_format = python::value<std::string>(arguments, 9, "NCHW");
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::conv2d_transpose(x, filter, strides, paddings, output_padding, output_size,
         padding_algorithm, groups, dilations, data_format, site);
@@ -153,14 +153,14 @@ constexpr python::Parameter depthwise_conv2d_transpose_parameters[] = {
 PyObject* depthwise_conv2d_transpose_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& filter = arguments.tensor(1);
-  const IntArray strides = arguments.value<IntArray>(2, {1, 1});
-  const IntArray paddings = arguments.value<IntArray>(3, {0, 0});
-  const IntArray output_padding = arguments.value<IntArray>(4, {});
-  const IntArray output_size = arguments.value<IntArray>(5, {});
-  const std::string padding_algorithm = arguments.value<std::string>(6, "EXPLICIT");
-  const int groups = arguments.value<int>(7, 1);
-  const IntArray dilations = arguments.value<IntArray>(8, {1, 1});
-  const std::string data_format = arguments.value<std::string>(9, "NCHW");
+  const IntArray strides = python::value<IntArray>(arguments, 2, {1, 1});
+  const IntArray paddings = python::value<IntArray>(arguments, 3, {0, 0});
+  const IntArray output_padding = python::value<IntArray>(arguments, 4, {});
+  const IntArray output_size = python::value<IntArray>(arguments, 5, {});
+  const std::string padding_algorithm = python::value<std::string>(arguments, 6, "EXPLICIT");
+  const int groups = python::value<int>(arguments, 7, 1);
+  const IntArray dilations = python::value<IntArray>(arguments, 8, {1, 1});
+  const std::string data_format = python::value<std::string>(arguments, 9, "NCHW");
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::depthwise_conv2d_transpose(x, filter, strides, paddings, output_padding,
         output_size, padding_algorithm, groups, dilations, data_format, site);
@@ -186,14 +186,14 @@ constexpr python::Parameter conv3d_transpose_parameters[] = {
 PyObject* conv3d_transpose_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& filter = arguments.tensor(1);
-  const IntArray strides = arguments.value<IntArray>(2, {1, 1, 1});
-  const IntArray paddings = arguments.value<IntArray>(3, {0, 0, 0});
-  const IntArray output_padding = arguments.value<IntArray>(4, {});
-  const IntArray output_size = arguments.value<IntArray>(5, {});
-  const std::string padding_algorithm = arguments.value<std::string>(6, "EXPLICIT");
-  const int groups = arguments.value<int>(7, 1);
-  const IntArray dilations = arguments.value<IntArray>(8, {1, 1, 1});
-  const std::string data_format = arguments.value<std::string>(9, "NCHW");
+  const IntArray strides = python::value<IntArray>(arguments, 2, {1, 1, 1});
+  const IntArray paddings = python::value<IntArray>(arguments, 3, {0, 0, 0});
+  const IntArray output_padding = python::value<IntArray>(arguments, 4, {});
+  const IntArray output_size = python::value<IntArray>(arguments, 5, {});
+  const std::string padding_algorithm = python::value<std::string>(arguments, 6, "EXPLICIT");
+  const int groups = python::value<int>(arguments, 7, 1);
+  const IntArray dilations = python::value<IntArray>(arguments, 8, {1, 1, 1});
+  const std::string data_format = python::value<std::string>(arguments, 9, "NCHW");
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::conv3d_transpose(x, filter, strides, paddings, output_padding, output_size,
         padding_algorithm, groups, dilations, data_format, site);
@@ -222,17 +222,17 @@ constexpr python::Parameter pool2d_parameters[] = {
 };
 PyObject* pool2d_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray kernel_size = arguments.value<IntArray>(1);
-  const IntArray strides = arguments.value<IntArray>(2, {1, 1});
-  const IntArray paddings = arguments.value<IntArray>(3, {0, 0});
-  const bool ceil_mode = arguments.value<bool>(4, false);
-  const bool exclusive = arguments.value<bool>(5, true);
-  const std::string data_format = arguments.value<std::string>(6, "NCHW");
-  const std::string pooling_type = arguments.value<std::string>(7, "");
-  const bool global_pooling = arguments.value<bool>(8, false);
-  const bool adaptive = arguments.value<bool>(9, false);
-  const std::string padding_algorithm = arguments.value<std::string>(10, "EXPLICIT");
-  const bool use_cudnn = arguments.value<bool>(11, false);
+  const IntArray kernel_size = python::value<IntArray>(arguments, 1);
+  const IntArray strides = python::value<IntArray>(arguments, 2, {1, 1});
+  const IntArray paddings = python::value<IntArray>(arguments, 3, {0, 0});
+  const bool ceil_mode = python::value<bool>(arguments, 4, false);
+  const bool exclusive = python::value<bool>(arguments, 5, true);
+  const std::string data_format = python::value<std::string>(arguments, 6, "NCHW");
+  const std::string pooling_type = python::value<std::string>(arguments, 7, "");
+  const bool global_pooling = python::value<bool>(arguments, 8, false);
+  const bool adaptive = python::value<bool>(arguments, 9, false);
+  const std::string padding_algorithm = python::value<std::string>(arguments, 10, "EXPLICIT");
+  const bool use_cudnn = python::value<bool>(arguments, 11, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::pool2d(x, kernel_size, strides, paddings, ceil_mode, exclusive, data_format,
         pooling_type, global_pooling, adaptive, padding_algorithm, use_cudnn, site);
@@ -265,17 +265,17 @@ constexpr python::Parameter pool3d_parameters[] = {
 };
 PyObject* pool3d_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray kernel_size = arguments.value<IntArray>(1);
-  const IntArray strides = arguments.value<IntArray>(2, {1, 1, 1});
-  const IntArray paddings = arguments.value<IntArray>(3, {0, 0, 0});
-  const bool ceil_mode = arguments.value<bool>(4, false);
-  const bool exclusive = arguments.value<bool>(5, true);
-  const std::string data_format = arguments.value<std::string>(6, "NCDHW");
-  const std::string pooling_type = arguments.value<std::string>(7, "");
-  const bool global_pooling = arguments.value<bool>(8, false);
-  const bool adaptive = arguments.value<bool>(9, false);
-  const std::string padding_algorithm = arguments.value<std::string>(10, "EXPLICIT");
-  const bool use_cudnn = arguments.value<bool>(11, false);
+  const IntArray kernel_size = python::value<IntArray>(arguments, 1);
+  const IntArray strides = python::value<IntArray>(arguments, 2, {1, 1, 1});
+  const IntArray paddings = python::value<IntArray>(arguments, 3, {0, 0, 0});
+  const bool ceil_mode = python::value<bool>(arguments, 4, false);
+  const bool exclusive = python::value<bool>(arguments, 5, true);
+  const std::string data_format = python::value<std::string>(arguments, 6, "NCDHW");
+  const std::string pooling_type = python::value<std::string>(arguments, 7, "");
+  const bool global_pooling = python::value<bool>(arguments, 8, false);
+  const bool adaptive = python::value<bool>(arguments, 9, false);
+  const std::string padding_algorithm = python::value<std::string>(arguments, 10, "EXPLICIT");
+  const bool use_cudnn = python::value<bool>(arguments, 11, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::pool3d(x, kernel_size, strides, paddings, ceil_mode, exclusive, data_format,
         pooling_type, global_pooling, adaptive, padding_algorithm, use_cudnn, site);
@@ -296,11 +296,11 @@ constexpr python::Parameter max_pool2d_with_index_parameters[] = {
 };
 PyObject* max_pool2d_with_index_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray kernel_size = arguments.value<IntArray>(1);
-  const IntArray strides = arguments.value<IntArray>(2, {1, 1});
-  const IntArray paddings = arguments.value<IntArray>(3, {0, 0});
-  const bool global_pooling = arguments.value<bool>(4, false);
-  const bool adaptive = arguments.value<bool>(5, false);
+  const IntArray kernel_size = python::value<IntArray>(arguments, 1);
+  const IntArray strides = python::value<IntArray>(arguments, 2, {1, 1});
+  const IntArray paddings = python::value<IntArray>(arguments, 3, {0, 0});
+  const bool global_pooling = python::value<bool>(arguments, 4, false);
+  const bool adaptive = python::value<bool>(arguments, 5, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::max_pool2d_with_index(x, kernel_size, strides, paddings, global_pooling, adaptive,
         site);
@@ -323,11 +323,11 @@ constexpr python::Parameter max_pool3d_with_index_parameters[] = {
 };
 PyObject* max_pool3d_with_index_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray kernel_size = arguments.value<IntArray>(1);
-  const IntArray strides = arguments.value<IntArray>(2, {1, 1, 1});
-  const IntArray paddings = arguments.value<IntArray>(3, {0, 0, 0});
-  const bool global_pooling = arguments.value<bool>(4, false);
-  const bool adaptive = arguments.value<bool>(5, false);
+  const IntArray kernel_size = python::value<IntArray>(arguments, 1);
+  const IntArray strides = python::value<IntArray>(arguments, 2, {1, 1, 1});
+  const IntArray paddings = python::value<IntArray>(arguments, 3, {0, 0, 0});
+  const bool global_pooling = python::value<bool>(arguments, 4, false);
+  const bool adaptive = python::value<bool>(arguments, 5, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::max_pool3d_with_index(x, kernel_size, strides, paddings, global_pooling, adaptive,
         site);

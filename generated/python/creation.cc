@@ -14,10 +14,10 @@ constexpr python::Parameter full_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* full_body(python::Arguments& arguments) {
-  const IntArray shape = arguments.::shard::value<IntArray>(0);
-  const Scalar value = arguments.::shard::value<Scalar>(1);
-  const DType dtype = arguments.::shard::value<DType>(2, DType::float32);
-  const Device place = arguments.::shard::value<Device>(3, default_device());
+  const IntArray shape = python::value<IntArray>(arguments, 0);
+  const Scalar value = python::value<Scalar>(arguments, 1);
+  const DType dtype = python::value<DType>(arguments, 2, DType::float32);
+  const Device place = python::value<Device>(arguments, 3, default_device());
   const DistSpec* const layout = arguments.layout(4, 0);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::full(shape, value, layout, dtype, place)
@@ -35,7 +35,7 @@ constexpr python::Parameter full_like_parameters[] = {
 };
 PyObject* full_like_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const Scalar value = arguments.::shard::value<Scalar>(1);
+  const Scalar value = python::value<Scalar>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::full_like(x, value); });
 }
 constexpr python::Function full_like_function = {"full_like", full_like_parameters, full_like_body,
@@ -49,9 +49,9 @@ constexpr python::Parameter zeros_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* zeros_body(python::Arguments& arguments) {
-  const IntArray shape = arguments.value<IntArray>(0);
-  const DType dtype = arguments.value<DType>(1, DType::float32);
-  const Device place = arguments.value<Device>(2, default_device());
+  const IntArray shape = python::value<IntArray>(arguments, 0);
+  const DType dtype = python::value<DType>(arguments, 1, DType::float32);
+  const Device place = python::value<Device>(arguments, 2, default_device());
   const DistSpec* const layout = arguments.layout(3, 0);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::zeros(shape, layout, dtype, place)
@@ -70,9 +70,9 @@ constexpr python::Parameter ones_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* ones_body(python::Arguments& arguments) {
-  const IntArray shape = arguments.value<IntArray>(0);
-  const DType dtype = arguments.value<DType>(1, DType::float32);
-  const Device place = arguments.value<Device>(2, default_device());
+  const IntArray shape = python::value<IntArray>(arguments, 0);
+  const DType dtype = python::value<DType>(arguments, 1, DType::float32);
+  const Device place = python::value<Device>(arguments, 2, default_device());
   const DistSpec* const layout = arguments.layout(3, 0);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::ones(shape, layout, dtype, place)
@@ -93,11 +93,11 @@ constexpr python::Parameter arange_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* arange_body(python::Arguments& arguments) {
-  const Scalar start = arguments.value<Scalar>(0);
-  const Scalar end = arguments.value<Scalar>(1);
-  const Scalar step = arguments.value<Scalar>(2, 1);
-  const DType dtype = arguments.value<DType>(3, DType::int64);
-  const Device place = arguments.value<Device>(4, default_device());
+  const Scalar start = python::value<Scalar>(arguments, 0);
+  const Scalar end = python::value<Scalar>(arguments, 1);
+  const Scalar step = python::value<Scalar>(arguments, 2, 1);
+  const DType dtype = python::value<DType>(arguments, 3, DType::int64);
+  const Device place = python::value<Device>(arguments, 4, default_device());
   const DistSpec* const layout = arguments.layout(5, -1);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::arange(start, end, layout, step, dtype, place)
@@ -118,11 +118,11 @@ constexpr python::Parameter linspace_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* linspace_body(python::Arguments& arguments) {
-  const Scalar start = arguments.value<Scalar>(0);
-  const Scalar stop = arguments.value<Scalar>(1);
-  const int64_t number = arguments.value<int64_t>(2);
-  const DType dtype = arguments.value<DType>(3, DType::float32);
-  const Device place = arguments.value<Device>(4, default_device());
+  const Scalar start = python::value<Scalar>(arguments, 0);
+  const Scalar stop = python::value<Scalar>(arguments, 1);
+  const int64_t number = python::value<int64_t>(arguments, 2);
+  const DType dtype = python::value<DType>(arguments, 3, DType::float32);
+  const Device place = python::value<Device>(arguments, 4, default_device());
   const DistSpec* const layout = arguments.layout(5, -1);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::linspace(start, stop, number, layout, dtype, place)
@@ -145,12 +145,12 @@ constexpr python::Parameter logspace_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* logspace_body(python::Arguments& arguments) {
-  const Scalar start = arguments.value<Scalar>(0);
-  const Scalar stop = arguments.value<Scalar>(1);
-  const int64_t num = arguments.value<int64_t>(2);
-  const Scalar base = arguments.value<Scalar>(3, 10);
-  const DType dtype = arguments.value<DType>(4, DType::float32);
-  const Device place = arguments.value<Device>(5, default_device());
+  const Scalar start = python::value<Scalar>(arguments, 0);
+  const Scalar stop = python::value<Scalar>(arguments, 1);
+  const int64_t num = python::value<int64_t>(arguments, 2);
+  const Scalar base = python::value<Scalar>(arguments, 3, 10);
+  const DType dtype = python::value<DType>(arguments, 4, DType::float32);
+  const Device place = python::value<Device>(arguments, 5, default_device());
   const DistSpec* const layout = arguments.layout(6, -1);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::logspace(start, stop, num, layout, base, dtype, place)
@@ -171,10 +171,10 @@ constexpr python::Parameter eye_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* eye_body(python::Arguments& arguments) {
-  const Scalar num_rows = arguments.value<Scalar>(0);
-  const Scalar num_columns = arguments.value<Scalar>(1, -1);
-  const DType dtype = arguments.value<DType>(2, DType::float32);
-  const Device place = arguments.value<Device>(3, default_device());
+  const Scalar num_rows = python::value<Scalar>(arguments, 0);
+  const Scalar num_columns = python::value<Scalar>(arguments, 1, -1);
+  const DType dtype = python::value<DType>(arguments, 2, DType::float32);
+  const Device place = python::value<Device>(arguments, 3, default_device());
   const DistSpec* const layout = arguments.layout(4, -1);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::eye(num_rows, layout, num_columns, dtype, place)
@@ -193,9 +193,9 @@ constexpr python::Parameter empty_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* empty_body(python::Arguments& arguments) {
-  const IntArray shape = arguments.value<IntArray>(0);
-  const DType dtype = arguments.value<DType>(1, DType::float32);
-  const Device place = arguments.value<Device>(2, default_device());
+  const IntArray shape = python::value<IntArray>(arguments, 0);
+  const DType dtype = python::value<DType>(arguments, 1, DType::float32);
+  const Device place = python::value<Device>(arguments, 2, default_device());
   const DistSpec* const layout = arguments.layout(3, 0);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::empty(shape, layout, dtype, place)

@@ -45,10 +45,10 @@ constexpr python::Parameter unique_parameters[] = {
 };
 PyObject* unique_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const bool return_index = arguments.value<bool>(1, false);
-  const bool return_inverse = arguments.value<bool>(2, false);
-  const bool return_counts = arguments.value<bool>(3, false);
-  const DType dtype = arguments.value<DType>(4, DType::int64);
+  const bool return_index = python::value<bool>(arguments, 1, false);
+  const bool return_inverse = python::value<bool>(arguments, 2, false);
+  const bool return_counts = python::value<bool>(arguments, 3, false);
+  const DType dtype = python::value<DType>(arguments, 4, DType::int64);
   return arguments.call([&]() -> decltype(auto) {
     return shard::unique(x, return_index, return_inverse, return_counts, dtype);
   });
@@ -69,10 +69,10 @@ constexpr python::Parameter unique_consecutive_parameters[] = {
 };
 PyObject* unique_consecutive_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const bool return_inverse = arguments.value<bool>(1, false);
-  const bool return_counts = arguments.value<bool>(2, false);
-  const IntArray axis = arguments.value<IntArray>(3, {});
-  const DType dtype = arguments.value<DType>(4, DType::int64);
+  const bool return_inverse = python::value<bool>(arguments, 1, false);
+  const bool return_counts = python::value<bool>(arguments, 2, false);
+  const IntArray axis = python::value<IntArray>(arguments, 3, {});
+  const DType dtype = python::value<DType>(arguments, 4, DType::int64);
   return arguments.call([&]() -> decltype(auto) {
     return shard::unique_consecutive(x, return_inverse, return_counts, axis, dtype);
   });
@@ -95,9 +95,9 @@ constexpr python::Parameter unique_consecutive_rows_parameters[] = {
 };
 PyObject* unique_consecutive_rows_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const bool return_inverse = arguments.value<bool>(1, false);
-  const bool return_counts = arguments.value<bool>(2, false);
-  const DType dtype = arguments.value<DType>(3, DType::int64);
+  const bool return_inverse = python::value<bool>(arguments, 1, false);
+  const bool return_counts = python::value<bool>(arguments, 2, false);
+  const DType dtype = python::value<DType>(arguments, 3, DType::int64);
   return arguments.call([&]() -> decltype(auto) {
     return shard::unique_consecutive_rows(x, return_inverse, return_counts, dtype);
   });
@@ -116,7 +116,7 @@ constexpr python::Parameter bincount_parameters[] = {
 PyObject* bincount_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& weights = arguments.optional_tensor(1);
-  const Scalar minlength = arguments.value<Scalar>(2, 0);
+  const Scalar minlength = python::value<Scalar>(arguments, 2, 0);
   return arguments.call([&]() -> decltype(auto) { return shard::bincount(x, weights, minlength); });
 }
 constexpr python::Function bincount_function = {"bincount", bincount_parameters, bincount_body,

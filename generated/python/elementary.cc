@@ -320,7 +320,7 @@ constexpr python::Parameter logit_parameters[] = {
 };
 PyObject* logit_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float eps = arguments.value<float>(1, 1e-06f);
+  const float eps = python::value<float>(arguments, 1, 1e-06f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::logit(x, eps, site);
   });
@@ -332,7 +332,7 @@ constexpr python::Function logit_function = {"logit", logit_parameters, logit_bo
 
 PyObject* logit__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const float eps = arguments.value<float>(1, 1e-06f);
+  const float eps = python::value<float>(arguments, 1, 1e-06f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::logit_(x, eps, site);
   });

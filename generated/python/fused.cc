@@ -18,9 +18,9 @@ PyObject* fused_gemm_epilogue_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& y = arguments.tensor(1);
   const Tensor& bias = arguments.tensor(2);
-  const bool trans_x = arguments.value<bool>(3);
-  const bool trans_y = arguments.value<bool>(4);
-  const std::string activation = arguments.value<std::string>(5);
+  const bool trans_x = python::value<bool>(arguments, 3);
+  const bool trans_y = python::value<bool>(arguments, 4);
+  const std::string activation = python::value<std::string>(arguments, 5);
   return arguments.call([&]() -> decltype(auto) {
     return shard::fused_gemm_epilogue(x, y, bias, trans_x, trans_y, activation);
   });
@@ -50,12 +50,12 @@ PyObject* fused_bias_act_body(python::Arguments& arguments) {
   const Tensor& dequant_scales = arguments.optional_tensor(2);
   const Tensor& shift = arguments.optional_tensor(3);
   const Tensor& smooth = arguments.optional_tensor(4);
-  const std::string act_method = arguments.value<std::string>(5, "gelu");
-  const std::string compute_dtype = arguments.value<std::string>(6, "default");
-  const float quant_scale = arguments.value<float>(7, -1);
-  const int quant_round_type = arguments.value<int>(8, 1);
-  const float quant_max_bound = arguments.value<float>(9, 127.0);
-  const float quant_min_bound = arguments.value<float>(10, -127.0);
+  const std::string act_method = python::value<std::string>(arguments, 5, "gelu");
+  const std::string compute_dtype = python::value<std::string>(arguments, 6, "default");
+  const float quant_scale = python::value<float>(arguments, 7, -1);
+  const int quant_round_type = python::value<int>(arguments, 8, 1);
+  const float quant_max_bound = python::value<float>(arguments, 9, 127.0);
+  const float quant_min_bound = python::value<float>(arguments, 10, -127.0);
   return arguments.call([&]() -> decltype(auto) {
     return shard::fused_bias_act(x, bias, dequant_scales, shift, smooth, act_method, compute_dtype,
         quant_scale, quant_round_type, quant_max_bound, quant_min_bound);
@@ -83,11 +83,11 @@ PyObject* fused_dropout_add_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& y = arguments.tensor(1);
   const Tensor& seed_tensor = arguments.optional_tensor(2);
-  const Scalar p = arguments.value<Scalar>(3, 0.5f);
-  const bool is_test = arguments.value<bool>(4, false);
-  const std::string mode = arguments.value<std::string>(5, "upscale_in_train");
-  const int seed = arguments.value<int>(6, 0);
-  const bool fix_seed = arguments.value<bool>(7, false);
+  const Scalar p = python::value<Scalar>(arguments, 3, 0.5f);
+  const bool is_test = python::value<bool>(arguments, 4, false);
+  const std::string mode = python::value<std::string>(arguments, 5, "upscale_in_train");
+  const int seed = python::value<int>(arguments, 6, 0);
+  const bool fix_seed = python::value<bool>(arguments, 7, false);
   return arguments.call([&]() -> decltype(auto) {
     return shard::fused_dropout_add(x, y, seed_tensor, p, is_test, mode, seed, fix_seed);
   });
@@ -147,13 +147,13 @@ PyObject* fused_bias_residual_layernorm_body(python::Arguments& arguments) {
   const Tensor& residual = arguments.optional_tensor(2);
   const Tensor& norm_weight = arguments.optional_tensor(3);
   const Tensor& norm_bias = arguments.optional_tensor(4);
-  const float epsilon = arguments.value<float>(5);
-  const float residual_alpha = arguments.value<float>(6);
-  const int begin_norm_axis = arguments.value<int>(7);
-  const float quant_scale = arguments.value<float>(8);
-  const int quant_round_type = arguments.value<int>(9);
-  const float quant_max_bound = arguments.value<float>(10);
-  const float quant_min_bound = arguments.value<float>(11);
+  const float epsilon = python::value<float>(arguments, 5);
+  const float residual_alpha = python::value<float>(arguments, 6);
+  const int begin_norm_axis = python::value<int>(arguments, 7);
+  const float quant_scale = python::value<float>(arguments, 8);
+  const int quant_round_type = python::value<int>(arguments, 9);
+  const float quant_max_bound = python::value<float>(arguments, 10);
+  const float quant_min_bound = python::value<float>(arguments, 11);
   return arguments.call([&]() -> decltype(auto) {
     return shard::fused_bias_residual_layernorm(x, bias, residual, norm_weight, norm_bias, epsilon,
         residual_alpha, begin_norm_axis, quant_scale, quant_round_type, quant_max_bound,

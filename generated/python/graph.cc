@@ -17,8 +17,8 @@ PyObject* send_u_recv_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& src_index = arguments.tensor(1);
   const Tensor& dst_index = arguments.tensor(2);
-  const std::string reduce_op = arguments.value<std::string>(3, "SUM");
-  const IntArray out_size = arguments.value<IntArray>(4, {0});
+  const std::string reduce_op = python::value<std::string>(arguments, 3, "SUM");
+  const IntArray out_size = python::value<IntArray>(arguments, 4, {0});
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::send_u_recv(x, src_index, dst_index, reduce_op, out_size, site);
   });
@@ -51,9 +51,9 @@ PyObject* send_ue_recv_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   const Tensor& src_index = arguments.tensor(2);
   const Tensor& dst_index = arguments.tensor(3);
-  const std::string message_op = arguments.value<std::string>(4, "ADD");
-  const std::string reduce_op = arguments.value<std::string>(5, "SUM");
-  const IntArray out_size = arguments.value<IntArray>(6, {0});
+  const std::string message_op = python::value<std::string>(arguments, 4, "ADD");
+  const std::string reduce_op = python::value<std::string>(arguments, 5, "SUM");
+  const IntArray out_size = python::value<IntArray>(arguments, 6, {0});
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::send_ue_recv(x, y, src_index, dst_index, message_op, reduce_op, out_size, site);
   });
@@ -78,7 +78,7 @@ PyObject* send_uv_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   const Tensor& src_index = arguments.tensor(2);
   const Tensor& dst_index = arguments.tensor(3);
-  const std::string message_op = arguments.value<std::string>(4, "ADD");
+  const std::string message_op = python::value<std::string>(arguments, 4, "ADD");
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::send_uv(x, y, src_index, dst_index, message_op, site);
   });
@@ -98,7 +98,7 @@ constexpr python::Parameter segment_pool_parameters[] = {
 PyObject* segment_pool_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& segment_ids = arguments.tensor(1);
-  const std::string pooltype = arguments.value<std::string>(2, "SUM");
+  const std::string pooltype = python::value<std::string>(arguments, 2, "SUM");
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::segment_pool(x, segment_ids, pooltype, site);
   });

@@ -25,14 +25,14 @@ PyObject* linear_interp_body(python::Arguments& arguments) {
   const Tensor& out_size = arguments.optional_tensor(1);
   const std::vector<Tensor> size_tensor = arguments.optional_tensors(2);
   const Tensor& scale_tensor = arguments.optional_tensor(3);
-  const std::string data_format = arguments.value<std::string>(4, "NCHW");
-  const int out_d = arguments.value<int>(5, 0);
-  const int out_h = arguments.value<int>(6, 0);
-  const int out_w = arguments.value<int>(7, 0);
-  const std::vector<float> scale = arguments.value<std::vector<float>>(8, {});
-  const std::string interp_method = arguments.value<std::string>(9, "linear");
-  const bool align_corners = arguments.value<bool>(10, true);
-  const int align_mode = arguments.value<int>(11, 1);
+  const std::string data_format = python::value<std::string>(arguments, 4, "NCHW");
+  const int out_d = python::value<int>(arguments, 5, 0);
+  const int out_h = python::value<int>(arguments, 6, 0);
+  const int out_w = python::value<int>(arguments, 7, 0);
+  const std::vector<float> scale = python::value<std::vector<float>>(arguments, 8, {});
+  const std::string interp_method = python::value<std::string>(arguments, 9, "linear");
+  const bool align_corners = python::value<bool>(arguments, 10, true);
+  const int align_mode = python::value<int>(arguments, 11, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::linear_interp(x, out_size, size_tensor, scale_tensor, data_format, out_d, out_h,
         out_w, scale, interp_method, align_corners, align_mode, site);
@@ -63,14 +63,14 @@ PyObject* bilinear_interp_body(python::Arguments& arguments) {
   const Tensor& out_size = arguments.optional_tensor(1);
   const std::vector<Tensor> size_tensor = arguments.optional_tensors(2);
   const Tensor& scale_tensor = arguments.optional_tensor(3);
-  const std::string data_format = arguments.value<std::string>(4, "NCHW");
-  const int out_d = arguments.value<int>(5, 0);
-  const int out_h = arguments.value<int>(6, 0);
-  const int out_w = arguments.value<int>(7, 0);
-  const std::vector<float> scale = arguments.value<std::vector<float>>(8, {});
-  const std::string interp_method = arguments.value<std::string>(9, "bilinear");
-  const bool align_corners = arguments.value<bool>(10, true);
-  const int align_mode = arguments.value<int>(11, 1);
+  const std::string data_format = python::value<std::string>(arguments, 4, "NCHW");
+  const int out_d = python::value<int>(arguments, 5, 0);
+  const int out_h = python::value<int>(arguments, 6, 0);
+  const int out_w = python::value<int>(arguments, 7, 0);
+  const std::vector<float> scale = python::value<std::vector<float>>(arguments, 8, {});
+  const std::string interp_method = python::value<std::string>(arguments, 9, "bilinear");
+  const bool align_corners = python::value<bool>(arguments, 10, true);
+  const int align_mode = python::value<int>(arguments, 11, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::bilinear_interp(x, out_size, size_tensor, scale_tensor, data_format, out_d, out_h,
         out_w, scale, interp_method, align_corners, align_mode, site);
@@ -110,14 +110,14 @@ PyObject* trilinear_interp_body(python::Arguments& arguments) {
   const Tensor& out_size = arguments.optional_tensor(1);
   const std::vector<Tensor> size_tensor = arguments.optional_tensors(2);
   const Tensor& scale_tensor = arguments.optional_tensor(3);
-  const std::string data_format = arguments.value<std::string>(4, "NCHW");
-  const int out_d = arguments.value<int>(5, 0);
-  const int out_h = arguments.value<int>(6, 0);
-  const int out_w = arguments.value<int>(7, 0);
-  const std::vector<float> scale = arguments.value<std::vector<float>>(8, {});
-  const std::string interp_method = arguments.value<std::string>(9, "trilinear");
-  const bool align_corners = arguments.value<bool>(10, true);
-  const int align_mode = arguments.value<int>(11, 1);
+  const std::string data_format = python::value<std::string>(arguments, 4, "NCHW");
+  const int out_d = python::value<int>(arguments, 5, 0);
+  const int out_h = python::value<int>(arguments, 6, 0);
+  const int out_w = python::value<int>(arguments, 7, 0);
+  const std::vector<float> scale = python::value<std::vector<float>>(arguments, 8, {});
+  const std::string interp_method = python::value<std::string>(arguments, 9, "trilinear");
+  const bool align_corners = python::value<bool>(arguments, 10, true);
+  const int align_mode = python::value<int>(arguments, 11, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::trilinear_interp(x, out_size, size_tensor, scale_tensor, data_format, out_d,
         out_h, out_w, scale, interp_method, align_corners, align_mode, site);
@@ -148,14 +148,14 @@ PyObject* bicubic_interp_body(python::Arguments& arguments) {
   const Tensor& out_size = arguments.optional_tensor(1);
   const std::vector<Tensor> size_tensor = arguments.optional_tensors(2);
   const Tensor& scale_tensor = arguments.optional_tensor(3);
-  const std::string data_format = arguments.value<std::string>(4, "NCHW");
-  const int out_d = arguments.value<int>(5, 0);
-  const int out_h = arguments.value<int>(6, 0);
-  const int out_w = arguments.value<int>(7, 0);
-  const std::vector<float> scale = arguments.value<std::vector<float>>(8, {});
-  const std::string interp_method = arguments.value<std::string>(9, "bicubic");
-  const bool align_corners = arguments.value<bool>(10, true);
-  const int align_mode = arguments.value<int>(11, 1);
+  const std::string data_format = python::value<std::string>(arguments, 4, "NCHW");
+  const int out_d = python::value<int>(arguments, 5, 0);
+  const int out_h = python::value<int>(arguments, 6, 0);
+  const int out_w = python::value<int>(arguments, 7, 0);
+  const std::vector<float> scale = python::value<std::vector<float>>(arguments, 8, {});
+  const std::string interp_method = python::value<std::string>(arguments, 9, "bicubic");
+  const bool align_corners = python::value<bool>(arguments, 10, true);
+  const int align_mode = python::value<int>(arguments, 11, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::bicubic_interp(x, out_size, size_tensor, scale_tensor, data_format, out_d, out_h,
         out_w, scale, interp_method, align_corners, align_mode, site);
@@ -186,14 +186,14 @@ PyObject* nearest_interp_body(python::Arguments& arguments) {
   const Tensor& out_size = arguments.optional_tensor(1);
   const std::vector<Tensor> size_tensor = arguments.optional_tensors(2);
   const Tensor& scale_tensor = arguments.optional_tensor(3);
-  const std::string data_format = arguments.value<std::string>(4, "NCHW");
-  const int out_d = arguments.value<int>(5, 0);
-  const int out_h = arguments.value<int>(6, 0);
-  const int out_w = arguments.value<int>(7, 0);
-  const std::vector<float> scale = arguments.value<std::vector<float>>(8, {});
-  const std::string interp_method = arguments.value<std::string>(9, "nearest");
-  const bool align_corners = arguments.value<bool>(10, true);
-  const int align_mode = arguments.value<int>(11, 1);
+  const std::string data_format = python::value<std::string>(arguments, 4, "NCHW");
+  const int out_d = python::value<int>(arguments, 5, 0);
+  const int out_h = python::value<int>(arguments, 6, 0);
+  const int out_w = python::value<int>(arguments, 7, 0);
+  const std::vector<float> scale = python::value<std::vector<float>>(arguments, 8, {});
+  const std::string interp_method = python::value<std::string>(arguments, 9, "nearest");
+  const bool align_corners = python::value<bool>(arguments, 10, true);
+  const int align_mode = python::value<int>(arguments, 11, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::nearest_interp(x, out_size, size_tensor, scale_tensor, data_format, out_d, out_h,
         out_w, scale, interp_method, align_corners, align_mode, site);

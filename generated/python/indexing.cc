@@ -12,7 +12,7 @@ constexpr python::Parameter flip_parameters[] = {
 };
 PyObject* flip_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1);
+  const IntArray axis = python::value<IntArray>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::flip(x, axis); });
 }
 constexpr python::Function flip_function = {"flip", flip_parameters, flip_body,
@@ -27,7 +27,7 @@ constexpr python::Parameter reverse_parameters[] = {
 };
 PyObject* reverse_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1);
+  const IntArray axis = python::value<IntArray>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::reverse(x, axis); });
 }
 constexpr python::Function reverse_function = {"reverse", reverse_parameters, reverse_body,
@@ -41,8 +41,8 @@ constexpr python::Parameter roll_parameters[] = {
 };
 PyObject* roll_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray shifts = arguments.value<IntArray>(1, {});
-  const IntArray axis = arguments.value<IntArray>(2, {});
+  const IntArray shifts = python::value<IntArray>(arguments, 1, {});
+  const IntArray axis = python::value<IntArray>(arguments, 2, {});
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::roll(x, shifts, axis, site);
   });
@@ -61,8 +61,8 @@ constexpr python::Parameter pad_parameters[] = {
 };
 PyObject* pad_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray paddings = arguments.value<IntArray>(1);
-  const Scalar pad_value = arguments.value<Scalar>(2);
+  const IntArray paddings = python::value<IntArray>(arguments, 1);
+  const Scalar pad_value = python::value<Scalar>(arguments, 2);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::pad(x, paddings, pad_value, site);
   });
@@ -82,10 +82,10 @@ constexpr python::Parameter pad3d_parameters[] = {
 };
 PyObject* pad3d_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray paddings = arguments.value<IntArray>(1);
-  const std::string mode = arguments.value<std::string>(2, "constant");
-  const float pad_value = arguments.value<float>(3, 0.0);
-  const std::string data_format = arguments.value<std::string>(4, "NCDHW");
+  const IntArray paddings = python::value<IntArray>(arguments, 1);
+  const std::string mode = python::value<std::string>(arguments, 2, "constant");
+  const float pad_value = python::value<float>(arguments, 3, 0.0);
+  const std::string data_format = python::value<std::string>(arguments, 4, "NCDHW");
   return arguments.call([&]() -> decltype(auto) {
     return shard::pad3d(x, paddings, mode, pad_value, data_format);
   });
@@ -145,7 +145,7 @@ constexpr python::Parameter index_select_parameters[] = {
 PyObject* index_select_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& index = arguments.tensor(1);
-  const int axis = arguments.value<int>(2, 0);
+  const int axis = python::value<int>(arguments, 2, 0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::index_select(x, index, axis, site);
   });
@@ -165,7 +165,7 @@ PyObject* index_add_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& index = arguments.tensor(1);
   const Tensor& add_value = arguments.tensor(2);
-  const int axis = arguments.value<int>(3, 0);
+  const int axis = python::value<int>(arguments, 3, 0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::index_add(x, index, add_value, axis, site);
   });
@@ -181,7 +181,7 @@ PyObject* index_add__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& index = arguments.tensor(1);
   const Tensor& add_value = arguments.tensor(2);
-  const int axis = arguments.value<int>(3, 0);
+  const int axis = python::value<int>(arguments, 3, 0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::index_add_(x, index, add_value, axis, site);
   });
@@ -218,7 +218,7 @@ constexpr python::Parameter take_along_axis_parameters[] = {
 PyObject* take_along_axis_body(python::Arguments& arguments) {
   const Tensor& arr = arguments.tensor(0);
   const Tensor& indices = arguments.tensor(1);
-  const int axis = arguments.value<int>(2);
+  const int axis = python::value<int>(arguments, 2);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::take_along_axis(arr, indices, axis, site);
   });
@@ -242,9 +242,9 @@ PyObject* put_along_axis_body(python::Arguments& arguments) {
   const Tensor& arr = arguments.tensor(0);
   const Tensor& indices = arguments.tensor(1);
   const Tensor& values = arguments.tensor(2);
-  const int axis = arguments.value<int>(3);
-  const std::string reduce = arguments.value<std::string>(4, "assign");
-  const bool include_self = arguments.value<bool>(5, true);
+  const int axis = python::value<int>(arguments, 3);
+  const std::string reduce = python::value<std::string>(arguments, 4, "assign");
+  const bool include_self = python::value<bool>(arguments, 5, true);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::put_along_axis(arr, indices, values, axis, reduce, include_self, site);
   });
@@ -265,9 +265,9 @@ PyObject* put_along_axis__body(python::Arguments& arguments) {
   Tensor& arr = arguments.target(0);
   const Tensor& indices = arguments.tensor(1);
   const Tensor& values = arguments.tensor(2);
-  const int axis = arguments.value<int>(3);
-  const std::string reduce = arguments.value<std::string>(4, "assign");
-  const bool include_self = arguments.value<bool>(5, true);
+  const int axis = python::value<int>(arguments, 3);
+  const std::string reduce = python::value<std::string>(arguments, 4, "assign");
+  const bool include_self = python::value<bool>(arguments, 5, true);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::put_along_axis_(arr, indices, values, axis, reduce, include_self, site);
   });
@@ -291,8 +291,8 @@ constexpr python::Parameter repeat_interleave_parameters[] = {
 };
 PyObject* repeat_interleave_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int repeats = arguments.value<int>(1);
-  const int axis = arguments.value<int>(2);
+  const int repeats = python::value<int>(arguments, 1);
+  const int axis = python::value<int>(arguments, 2);
   return arguments.call([&]() -> decltype(auto) {
     return shard::repeat_interleave(x, repeats, axis);
   });
@@ -310,8 +310,8 @@ constexpr python::Parameter unstack_parameters[] = {
 };
 PyObject* unstack_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int axis = arguments.value<int>(1, 0);
-  const int num = arguments.value<int>(2, 0);
+  const int axis = python::value<int>(arguments, 1, 0);
+  const int num = python::value<int>(arguments, 2, 0);
   return arguments.call([&]() -> decltype(auto) { return shard::unstack(x, axis, num); });
 }
 constexpr python::Function unstack_function = {"unstack", unstack_parameters, unstack_body,
@@ -352,9 +352,9 @@ constexpr python::Parameter diagonal_parameters[] = {
 };
 PyObject* diagonal_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int offset = arguments.value<int>(1, 0);
-  const int axis1 = arguments.value<int>(2, 0);
-  const int axis2 = arguments.value<int>(3, 1);
+  const int offset = python::value<int>(arguments, 1, 0);
+  const int axis1 = python::value<int>(arguments, 2, 0);
+  const int axis2 = python::value<int>(arguments, 3, 1);
   return arguments.call([&]() -> decltype(auto) {
     return shard::diagonal(x, offset, axis1, axis2);
   });
@@ -372,8 +372,8 @@ constexpr python::Parameter diag_parameters[] = {
 };
 PyObject* diag_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int offset = arguments.value<int>(1, 0);
-  const float padding_value = arguments.value<float>(2, 0.0);
+  const int offset = python::value<int>(arguments, 1, 0);
+  const float padding_value = python::value<float>(arguments, 2, 0.0);
   return arguments.call([&]() -> decltype(auto) { return shard::diag(x, offset, padding_value); });
 }
 constexpr python::Function diag_function = {"diag", diag_parameters, diag_body,
@@ -390,9 +390,9 @@ constexpr python::Parameter diag_embed_parameters[] = {
 };
 PyObject* diag_embed_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
-  const int offset = arguments.value<int>(1, 0);
-  const int dim1 = arguments.value<int>(2, -2);
-  const int dim2 = arguments.value<int>(3, -1);
+  const int offset = python::value<int>(arguments, 1, 0);
+  const int dim1 = python::value<int>(arguments, 2, -2);
+  const int dim2 = python::value<int>(arguments, 3, -1);
   return arguments.call([&]() -> decltype(auto) {
     return shard::diag_embed(input, offset, dim1, dim2);
   });
@@ -412,9 +412,9 @@ constexpr python::Parameter trace_parameters[] = {
 };
 PyObject* trace_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int offset = arguments.value<int>(1, 0);
-  const int axis1 = arguments.value<int>(2, 0);
-  const int axis2 = arguments.value<int>(3, 1);
+  const int offset = python::value<int>(arguments, 1, 0);
+  const int axis1 = python::value<int>(arguments, 2, 0);
+  const int axis2 = python::value<int>(arguments, 3, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::trace(x, offset, axis1, axis2); });
 }
 constexpr python::Function trace_function = {"trace", trace_parameters, trace_body,
@@ -430,11 +430,11 @@ constexpr python::Parameter tril_indices_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* tril_indices_body(python::Arguments& arguments) {
-  const int rows = arguments.value<int>(0);
-  const int cols = arguments.value<int>(1);
-  const int offset = arguments.value<int>(2);
-  const DType dtype = arguments.value<DType>(3);
-  const Device place = arguments.value<Device>(4, kCpu);
+  const int rows = python::value<int>(arguments, 0);
+  const int cols = python::value<int>(arguments, 1);
+  const int offset = python::value<int>(arguments, 2);
+  const DType dtype = python::value<DType>(arguments, 3);
+  const Device place = python::value<Device>(arguments, 4, kCpu);
   const DistSpec* const layout = arguments.layout(5, -1);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::tril_indices(rows, cols, offset, dtype, layout, place)
@@ -457,11 +457,11 @@ constexpr python::Parameter triu_indices_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* triu_indices_body(python::Arguments& arguments) {
-  const int row = arguments.value<int>(0);
-  const int col = arguments.value<int>(1);
-  const int offset = arguments.value<int>(2);
-  const DType dtype = arguments.value<DType>(3);
-  const Device place = arguments.value<Device>(4, kCpu);
+  const int row = python::value<int>(arguments, 0);
+  const int col = python::value<int>(arguments, 1);
+  const int offset = python::value<int>(arguments, 2);
+  const DType dtype = python::value<DType>(arguments, 3);
+  const Device place = python::value<Device>(arguments, 4, kCpu);
   const DistSpec* const layout = arguments.layout(5, -1);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::triu_indices(row, col, offset, dtype, layout, place)
@@ -482,8 +482,8 @@ constexpr python::Parameter pixel_shuffle_parameters[] = {
 };
 PyObject* pixel_shuffle_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int upscale_factor = arguments.value<int>(1, 1);
-  const std::string data_format = arguments.value<std::string>(2, "NCHW");
+  const int upscale_factor = python::value<int>(arguments, 1, 1);
+  const std::string data_format = python::value<std::string>(arguments, 2, "NCHW");
   return arguments.call([&]() -> decltype(auto) {
     return shard::pixel_shuffle(x, upscale_factor, data_format);
   });
@@ -503,8 +503,8 @@ constexpr python::Parameter pixel_unshuffle_parameters[] = {
 };
 PyObject* pixel_unshuffle_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int downscale_factor = arguments.value<int>(1, 1);
-  const std::string data_format = arguments.value<std::string>(2, "NCHW");
+  const int downscale_factor = python::value<int>(arguments, 1, 1);
+  const std::string data_format = python::value<std::string>(arguments, 2, "NCHW");
   return arguments.call([&]() -> decltype(auto) {
     return shard::pixel_unshuffle(x, downscale_factor, data_format);
   });
@@ -522,8 +522,8 @@ constexpr python::Parameter channel_shuffle_parameters[] = {
 };
 PyObject* channel_shuffle_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int groups = arguments.value<int>(1);
-  const std::string data_format = arguments.value<std::string>(2, "NCHW");
+  const int groups = python::value<int>(arguments, 1);
+  const std::string data_format = python::value<std::string>(arguments, 2, "NCHW");
   return arguments.call([&]() -> decltype(auto) {
     return shard::channel_shuffle(x, groups, data_format);
   });
@@ -543,10 +543,10 @@ constexpr python::Parameter unfold_parameters[] = {
 };
 PyObject* unfold_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray kernel_sizes = arguments.value<IntArray>(1);
-  const IntArray strides = arguments.value<IntArray>(2);
-  const IntArray paddings = arguments.value<IntArray>(3);
-  const IntArray dilations = arguments.value<IntArray>(4);
+  const IntArray kernel_sizes = python::value<IntArray>(arguments, 1);
+  const IntArray strides = python::value<IntArray>(arguments, 2);
+  const IntArray paddings = python::value<IntArray>(arguments, 3);
+  const IntArray dilations = python::value<IntArray>(arguments, 4);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::unfold(x, kernel_sizes, strides, paddings, dilations, site);
   });
@@ -569,11 +569,11 @@ constexpr python::Parameter fold_parameters[] = {
 };
 PyObject* fold_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray output_sizes = arguments.value<IntArray>(1);
-  const IntArray kernel_sizes = arguments.value<IntArray>(2);
-  const IntArray strides = arguments.value<IntArray>(3);
-  const IntArray paddings = arguments.value<IntArray>(4);
-  const IntArray dilations = arguments.value<IntArray>(5);
+  const IntArray output_sizes = python::value<IntArray>(arguments, 1);
+  const IntArray kernel_sizes = python::value<IntArray>(arguments, 2);
+  const IntArray strides = python::value<IntArray>(arguments, 3);
+  const IntArray paddings = python::value<IntArray>(arguments, 4);
+  const IntArray dilations = python::value<IntArray>(arguments, 5);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::fold(x, output_sizes, kernel_sizes, strides, paddings, dilations, site);
   });
@@ -592,8 +592,8 @@ constexpr python::Parameter crop_parameters[] = {
 };
 PyObject* crop_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray shape = arguments.value<IntArray>(1, {});
-  const IntArray offsets = arguments.value<IntArray>(2, {});
+  const IntArray shape = python::value<IntArray>(arguments, 1, {});
+  const IntArray offsets = python::value<IntArray>(arguments, 2, {});
   return arguments.call([&]() -> decltype(auto) { return shard::crop(x, shape, offsets); });
 }
 constexpr python::Function crop_function = {"crop", crop_parameters, crop_body,
@@ -608,7 +608,7 @@ constexpr python::Parameter fill_parameters[] = {
 };
 PyObject* fill_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const Scalar value = arguments.::shard::value<Scalar>(1, 0);
+  const Scalar value = python::value<Scalar>(arguments, 1, 0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::fill(x, value, site);
   });
@@ -619,7 +619,7 @@ constexpr python::Function fill_function = {"fill", fill_parameters, fill_body,
 
 PyObject* fill__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const Scalar value = arguments.::shard::value<Scalar>(1, 0);
+  const Scalar value = python::value<Scalar>(arguments, 1, 0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::fill_(x, value, site);
   });
@@ -636,9 +636,9 @@ constexpr python::Parameter fill_diagonal_parameters[] = {
 };
 PyObject* fill_diagonal_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float value = arguments.::shard::value<float>(1, 0);
-  const int offset = arguments.::shard::value<int>(2, 0);
-  const bool wrap = arguments.::shard::value<bool>(3, false);
+  const float value = python::value<float>(arguments, 1, 0);
+  const int offset = python::value<int>(arguments, 2, 0);
+  const bool wrap = python::value<bool>(arguments, 3, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::fill_diagonal(x, value, offset, wrap, site);
   });
@@ -653,9 +653,9 @@ constexpr python::Function fill_diagonal_function =
 
 PyObject* fill_diagonal__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const float value = arguments.::shard::value<float>(1, 0);
-  const int offset = arguments.::shard::value<int>(2, 0);
-  const bool wrap = arguments.::shard::value<bool>(3, false);
+  const float value = python::value<float>(arguments, 1, 0);
+  const int offset = python::value<int>(arguments, 2, 0);
+  const bool wrap = python::value<bool>(arguments, 3, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::fill_diagonal_(x, value, offset, wrap, site);
   });
@@ -689,10 +689,10 @@ constexpr python::Parameter shard_index_parameters[] = {
 };
 PyObject* shard_index_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
-  const int index_num = arguments.value<int>(1);
-  const int nshards = arguments.value<int>(2);
-  const int shard_id = arguments.value<int>(3);
-  const int ignore_value = arguments.value<int>(4, -1);
+  const int index_num = python::value<int>(arguments, 1);
+  const int nshards = python::value<int>(arguments, 2);
+  const int shard_id = python::value<int>(arguments, 3);
+  const int ignore_value = python::value<int>(arguments, 4, -1);
   return arguments.call([&]() -> decltype(auto) {
     return shard::shard_index(input, index_num, nshards, shard_id, ignore_value);
   });
@@ -713,9 +713,9 @@ constexpr python::Parameter temporal_shift_parameters[] = {
 };
 PyObject* temporal_shift_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int seg_num = arguments.value<int>(1);
-  const float shift_ratio = arguments.value<float>(2, 0.25f);
-  const std::string data_format = arguments.value<std::string>(3, "NCHW");
+  const int seg_num = python::value<int>(arguments, 1);
+  const float shift_ratio = python::value<float>(arguments, 2, 0.25f);
+  const std::string data_format = python::value<std::string>(arguments, 3, "NCHW");
   return arguments.call([&]() -> decltype(auto) {
     return shard::temporal_shift(x, seg_num, shift_ratio, data_format);
   });
@@ -735,7 +735,7 @@ constexpr python::Parameter view_shape_parameters[] = {
 };
 PyObject* view_shape_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
-  const IntArray dims = arguments.value<IntArray>(1, {});
+  const IntArray dims = python::value<IntArray>(arguments, 1, {});
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::view_shape(input, dims, site);
   });
@@ -751,7 +751,7 @@ constexpr python::Parameter view_dtype_parameters[] = {
 };
 PyObject* view_dtype_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
-  const DType dtype = arguments.value<DType>(1);
+  const DType dtype = python::value<DType>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::view_dtype(input, dtype, site);
   });
@@ -768,7 +768,7 @@ constexpr python::Function view_dtype_function =
 
 PyObject* view_dtype__body(python::Arguments& arguments) {
   Tensor& input = arguments.target(0);
-  const DType dtype = arguments.value<DType>(1);
+  const DType dtype = python::value<DType>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::view_dtype_(input, dtype, site);
   });
@@ -790,8 +790,8 @@ constexpr python::Parameter maxout_parameters[] = {
 };
 PyObject* maxout_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int groups = arguments.value<int>(1);
-  const int axis = arguments.value<int>(2, 1);
+  const int groups = python::value<int>(arguments, 1);
+  const int axis = python::value<int>(arguments, 2, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::maxout(x, groups, axis); });
 }
 constexpr python::Function maxout_function = {"maxout", maxout_parameters, maxout_body,

@@ -57,7 +57,7 @@ constexpr python::Parameter dist_op_parameters[] = {
 PyObject* dist_op_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& y = arguments.tensor(1);
-  const float p = arguments.value<float>(2, 2.0);
+  const float p = python::value<float>(arguments, 2, 2.0);
   return arguments.call([&]() -> decltype(auto) { return shard::dist_op(x, y, p); });
 }
 constexpr python::Function dist_op_function = {"dist", dist_op_parameters, dist_op_body,
@@ -78,8 +78,8 @@ PyObject* addmm_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
   const Tensor& x = arguments.tensor(1);
   const Tensor& y = arguments.tensor(2);
-  const float beta = arguments.value<float>(3, 1.0);
-  const float alpha = arguments.value<float>(4, 1.0);
+  const float beta = python::value<float>(arguments, 3, 1.0);
+  const float alpha = python::value<float>(arguments, 4, 1.0);
   return arguments.call([&]() -> decltype(auto) { return shard::addmm(input, x, y, beta, alpha); });
 }
 constexpr python::Function addmm_function = {"addmm", addmm_parameters, addmm_body,
@@ -95,7 +95,7 @@ constexpr python::Parameter cross_parameters[] = {
 PyObject* cross_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& y = arguments.tensor(1);
-  const int axis = arguments.value<int>(2, 9);
+  const int axis = python::value<int>(arguments, 2, 9);
   return arguments.call([&]() -> decltype(auto) { return shard::cross(x, y, axis); });
 }
 constexpr python::Function cross_function = {"cross", cross_parameters, cross_body,
@@ -138,7 +138,7 @@ constexpr python::Parameter cholesky_parameters[] = {
 };
 PyObject* cholesky_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const bool upper = arguments.value<bool>(1, false);
+  const bool upper = python::value<bool>(arguments, 1, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::cholesky(x, upper, site);
   });
@@ -159,9 +159,9 @@ constexpr python::Parameter triangular_solve_parameters[] = {
 PyObject* triangular_solve_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& y = arguments.tensor(1);
-  const bool upper = arguments.value<bool>(2, true);
-  const bool transpose = arguments.value<bool>(3, false);
-  const bool unitriangular = arguments.value<bool>(4, false);
+  const bool upper = python::value<bool>(arguments, 2, true);
+  const bool transpose = python::value<bool>(arguments, 3, false);
+  const bool unitriangular = python::value<bool>(arguments, 4, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::triangular_solve(x, y, upper, transpose, unitriangular, site);
   });
@@ -182,7 +182,7 @@ constexpr python::Parameter cholesky_solve_parameters[] = {
 PyObject* cholesky_solve_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& y = arguments.tensor(1);
-  const bool upper = arguments.value<bool>(2, false);
+  const bool upper = python::value<bool>(arguments, 2, false);
   return arguments.call([&]() -> decltype(auto) { return shard::cholesky_solve(x, y, upper); });
 }
 constexpr python::Function cholesky_solve_function =
@@ -250,7 +250,7 @@ constexpr python::Parameter eigh_parameters[] = {
 };
 PyObject* eigh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const std::string UPLO = arguments.value<std::string>(1, "L");
+  const std::string UPLO = python::value<std::string>(arguments, 1, "L");
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::eigh(x, UPLO, site);
   });
@@ -270,8 +270,8 @@ constexpr python::Parameter eigvalsh_parameters[] = {
 };
 PyObject* eigvalsh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const std::string uplo = arguments.value<std::string>(1, "L");
-  const bool is_test = arguments.value<bool>(2, false);
+  const std::string uplo = python::value<std::string>(arguments, 1, "L");
+  const bool is_test = python::value<bool>(arguments, 2, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::eigvalsh(x, uplo, is_test, site);
   });
@@ -286,7 +286,7 @@ constexpr python::Parameter svd_parameters[] = {
 };
 PyObject* svd_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const bool full_matrices = arguments.value<bool>(1, false);
+  const bool full_matrices = python::value<bool>(arguments, 1, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::svd(x, full_matrices, site);
   });
@@ -305,7 +305,7 @@ constexpr python::Parameter qr_parameters[] = {
 };
 PyObject* qr_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const std::string mode = arguments.value<std::string>(1, "reduced");
+  const std::string mode = python::value<std::string>(arguments, 1, "reduced");
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::qr(x, mode, site); });
 }
 constexpr python::Function qr_function = {"qr", qr_parameters, qr_body,
@@ -323,7 +323,7 @@ constexpr python::Parameter lu_parameters[] = {
 };
 PyObject* lu_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const bool pivot = arguments.value<bool>(1, true);
+  const bool pivot = python::value<bool>(arguments, 1, true);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::lu(x, pivot, site); });
 }
 constexpr python::Function lu_function = {"lu", lu_parameters, lu_body,
@@ -338,7 +338,7 @@ constexpr python::Function lu_function = {"lu", lu_parameters, lu_body,
 
 PyObject* lu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const bool pivot = arguments.value<bool>(1, true);
+  const bool pivot = python::value<bool>(arguments, 1, true);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::lu_(x, pivot, site);
   });
@@ -362,8 +362,8 @@ constexpr python::Parameter lu_unpack_parameters[] = {
 PyObject* lu_unpack_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& y = arguments.tensor(1);
-  const bool unpack_ludata = arguments.value<bool>(2, true);
-  const bool unpack_pivots = arguments.value<bool>(3, true);
+  const bool unpack_ludata = python::value<bool>(arguments, 2, true);
+  const bool unpack_pivots = python::value<bool>(arguments, 3, true);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::lu_unpack(x, y, unpack_ludata, unpack_pivots, site);
   });
@@ -384,8 +384,8 @@ constexpr python::Parameter lstsq_parameters[] = {
 PyObject* lstsq_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& y = arguments.tensor(1);
-  const Scalar rcond = arguments.value<Scalar>(2, 0.0f);
-  const std::string driver = arguments.value<std::string>(3, "gels");
+  const Scalar rcond = python::value<Scalar>(arguments, 2, 0.0f);
+  const std::string driver = python::value<std::string>(arguments, 3, "gels");
   return arguments.call([&]() -> decltype(auto) { return shard::lstsq(x, y, rcond, driver); });
 }
 constexpr python::Function lstsq_function = {"lstsq", lstsq_parameters, lstsq_body,
@@ -409,7 +409,7 @@ constexpr python::Parameter matrix_power_parameters[] = {
 };
 PyObject* matrix_power_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int n = arguments.value<int>(1);
+  const int n = python::value<int>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::matrix_power(x, n); });
 }
 constexpr python::Function matrix_power_function =
@@ -427,9 +427,9 @@ constexpr python::Parameter matrix_rank_parameters[] = {
 };
 PyObject* matrix_rank_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float tol = arguments.value<float>(1);
-  const bool use_default_tol = arguments.value<bool>(2, true);
-  const bool hermitian = arguments.value<bool>(3, false);
+  const float tol = python::value<float>(arguments, 1);
+  const bool use_default_tol = python::value<bool>(arguments, 2, true);
+  const bool hermitian = python::value<bool>(arguments, 3, false);
   return arguments.call([&]() -> decltype(auto) {
     return shard::matrix_rank(x, tol, use_default_tol, hermitian);
   });

@@ -447,9 +447,9 @@ constexpr python::Parameter isclose_parameters[] = {
 PyObject* isclose_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& y = arguments.tensor(1);
-  const Scalar rtol = arguments.value<Scalar>(2, 1e-05);
-  const Scalar atol = arguments.value<Scalar>(3, 1e-08);
-  const bool equal_nan = arguments.value<bool>(4, false);
+  const Scalar rtol = python::value<Scalar>(arguments, 2, 1e-05);
+  const Scalar atol = python::value<Scalar>(arguments, 3, 1e-08);
+  const bool equal_nan = python::value<bool>(arguments, 4, false);
   return arguments.call([&]() -> decltype(auto) {
     return shard::isclose(x, y, rtol, atol, equal_nan);
   });
@@ -471,9 +471,9 @@ constexpr python::Parameter allclose_parameters[] = {
 PyObject* allclose_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& y = arguments.tensor(1);
-  const Scalar rtol = arguments.value<Scalar>(2, 1e-05);
-  const Scalar atol = arguments.value<Scalar>(3, 1e-08);
-  const bool equal_nan = arguments.value<bool>(4, false);
+  const Scalar rtol = python::value<Scalar>(arguments, 2, 1e-05);
+  const Scalar atol = python::value<Scalar>(arguments, 3, 1e-08);
+  const bool equal_nan = python::value<bool>(arguments, 4, false);
   return arguments.call([&]() -> decltype(auto) {
     return shard::allclose(x, y, rtol, atol, equal_nan);
   });
@@ -492,7 +492,7 @@ constexpr python::Parameter bitwise_left_shift_parameters[] = {
 PyObject* bitwise_left_shift_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& y = arguments.tensor(1);
-  const bool is_arithmetic = arguments.value<bool>(2, true);
+  const bool is_arithmetic = python::value<bool>(arguments, 2, true);
   return arguments.call([&]() -> decltype(auto) {
     return shard::bitwise_left_shift(x, y, is_arithmetic);
   });
@@ -507,7 +507,7 @@ constexpr python::Function bitwise_left_shift_function =
 PyObject* bitwise_left_shift__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
-  const bool is_arithmetic = arguments.value<bool>(2, true);
+  const bool is_arithmetic = python::value<bool>(arguments, 2, true);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::bitwise_left_shift_(x, y, is_arithmetic, site);
   });
@@ -528,7 +528,7 @@ constexpr python::Parameter bitwise_right_shift_parameters[] = {
 PyObject* bitwise_right_shift_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& y = arguments.tensor(1);
-  const bool is_arithmetic = arguments.value<bool>(2, true);
+  const bool is_arithmetic = python::value<bool>(arguments, 2, true);
   return arguments.call([&]() -> decltype(auto) {
     return shard::bitwise_right_shift(x, y, is_arithmetic);
   });
@@ -544,7 +544,7 @@ constexpr python::Function bitwise_right_shift_function =
 PyObject* bitwise_right_shift__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
-  const bool is_arithmetic = arguments.value<bool>(2, true);
+  const bool is_arithmetic = python::value<bool>(arguments, 2, true);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::bitwise_right_shift_(x, y, is_arithmetic, site);
   });

@@ -44,7 +44,7 @@ constexpr python::Parameter log_loss_parameters[] = {
 PyObject* log_loss_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
   const Tensor& label = arguments.tensor(1);
-  const float epsilon = arguments.value<float>(2);
+  const float epsilon = python::value<float>(arguments, 2);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::log_loss(input, label, epsilon, site);
   });
@@ -62,7 +62,7 @@ constexpr python::Parameter huber_loss_parameters[] = {
 PyObject* huber_loss_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
   const Tensor& label = arguments.tensor(1);
-  const float delta = arguments.value<float>(2);
+  const float delta = python::value<float>(arguments, 2);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::huber_loss(input, label, delta, site);
   });
@@ -84,8 +84,8 @@ PyObject* sigmoid_cross_entropy_with_logits_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& label = arguments.tensor(1);
   const Tensor& pos_weight = arguments.optional_tensor(2);
-  const bool normalize = arguments.value<bool>(3, false);
-  const int ignore_index = arguments.value<int>(4, -100);
+  const bool normalize = python::value<bool>(arguments, 3, false);
+  const int ignore_index = python::value<int>(arguments, 4, -100);
   return arguments.call([&]() -> decltype(auto) {
     return shard::sigmoid_cross_entropy_with_logits(x, label, pos_weight, normalize, ignore_index);
   });
@@ -107,8 +107,8 @@ constexpr python::Parameter kldiv_loss_parameters[] = {
 PyObject* kldiv_loss_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& label = arguments.tensor(1);
-  const std::string reduction = arguments.value<std::string>(2, "mean");
-  const bool log_target = arguments.value<bool>(3, false);
+  const std::string reduction = python::value<std::string>(arguments, 2, "mean");
+  const bool log_target = python::value<bool>(arguments, 3, false);
   return arguments.call([&]() -> decltype(auto) {
     return shard::kldiv_loss(x, label, reduction, log_target);
   });
@@ -132,8 +132,8 @@ PyObject* nll_loss_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
   const Tensor& label = arguments.tensor(1);
   const Tensor& weight = arguments.optional_tensor(2);
-  const int64_t ignore_index = arguments.value<int64_t>(3, -100);
-  const std::string reduction = arguments.value<std::string>(4, "mean");
+  const int64_t ignore_index = python::value<int64_t>(arguments, 3, -100);
+  const std::string reduction = python::value<std::string>(arguments, 4, "mean");
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::nll_loss(input, label, weight, ignore_index, reduction, site);
   });
@@ -162,14 +162,14 @@ constexpr python::Parameter margin_cross_entropy_parameters[] = {
 PyObject* margin_cross_entropy_body(python::Arguments& arguments) {
   const Tensor& logits = arguments.tensor(0);
   const Tensor& label = arguments.tensor(1);
-  const bool return_softmax = arguments.value<bool>(2, false);
-  const int ring_id = arguments.value<int>(3, 0);
-  const int rank = arguments.value<int>(4, 0);
-  const int nranks = arguments.value<int>(5, 1);
-  const float margin1 = arguments.value<float>(6, 1.0f);
-  const float margin2 = arguments.value<float>(7, 0.5f);
-  const float margin3 = arguments.value<float>(8, 0.0f);
-  const float scale = arguments.value<float>(9, 64.0f);
+  const bool return_softmax = python::value<bool>(arguments, 2, false);
+  const int ring_id = python::value<int>(arguments, 3, 0);
+  const int rank = python::value<int>(arguments, 4, 0);
+  const int nranks = python::value<int>(arguments, 5, 1);
+  const float margin1 = python::value<float>(arguments, 6, 1.0f);
+  const float margin2 = python::value<float>(arguments, 7, 0.5f);
+  const float margin3 = python::value<float>(arguments, 8, 0.0f);
+  const float scale = python::value<float>(arguments, 9, 64.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::margin_cross_entropy(logits, label, return_softmax, ring_id, rank, nranks,
         margin1, margin2, margin3, scale, site);
@@ -224,14 +224,14 @@ PyObject* margin_cross_entropy_grad_body(python::Arguments& arguments) {
   const Tensor& label = arguments.tensor(1);
   const Tensor& softmax = arguments.tensor(2);
   const Tensor& loss_grad = arguments.tensor(3);
-  const bool return_softmax = arguments.value<bool>(4);
-  const int ring_id = arguments.value<int>(5);
-  const int rank = arguments.value<int>(6);
-  const int nranks = arguments.value<int>(7);
-  const float margin1 = arguments.value<float>(8);
-  const float margin2 = arguments.value<float>(9);
-  const float margin3 = arguments.value<float>(10);
-  const float scale = arguments.value<float>(11);
+  const bool return_softmax = python::value<bool>(arguments, 4);
+  const int ring_id = python::value<int>(arguments, 5);
+  const int rank = python::value<int>(arguments, 6);
+  const int nranks = python::value<int>(arguments, 7);
+  const float margin1 = python::value<float>(arguments, 8);
+  const float margin2 = python::value<float>(arguments, 9);
+  const float margin3 = python::value<float>(arguments, 10);
+  const float scale = python::value<float>(arguments, 11);
   return arguments.call([&]() -> decltype(auto) {
     return shard::margin_cross_entropy_grad(logits, label, softmax, loss_grad, return_softmax,
         ring_id, rank, nranks, margin1, margin2, margin3, scale);
@@ -249,14 +249,14 @@ PyObject* margin_cross_entropy_grad__body(python::Arguments& arguments) {
   const Tensor& label = arguments.tensor(1);
   Tensor& softmax = arguments.target(2);
   const Tensor& loss_grad = arguments.tensor(3);
-  const bool return_softmax = arguments.value<bool>(4);
-  const int ring_id = arguments.value<int>(5);
-  const int rank = arguments.value<int>(6);
-  const int nranks = arguments.value<int>(7);
-  const float margin1 = arguments.value<float>(8);
-  const float margin2 = arguments.value<float>(9);
-  const float margin3 = arguments.value<float>(10);
-  const float scale = arguments.value<float>(11);
+  const bool return_softmax = python::value<bool>(arguments, 4);
+  const int ring_id = python::value<int>(arguments, 5);
+  const int rank = python::value<int>(arguments, 6);
+  const int nranks = python::value<int>(arguments, 7);
+  const float margin1 = python::value<float>(arguments, 8);
+  const float margin2 = python::value<float>(arguments, 9);
+  const float margin3 = python::value<float>(arguments, 10);
+  const float scale = python::value<float>(arguments, 11);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::margin_cross_entropy_grad_(logits, label, softmax, loss_grad, return_softmax,
         ring_id, rank, nranks, margin1, margin2, margin3, scale, site);
@@ -285,9 +285,9 @@ PyObject* auc_body(python::Arguments& arguments) {
   const Tensor& stat_pos = arguments.tensor(2);
   const Tensor& stat_neg = arguments.tensor(3);
   const Tensor& ins_tag_weight = arguments.optional_tensor(4);
-  const std::string curve = arguments.value<std::string>(5, "ROC");
-  const int num_thresholds = arguments.value<int>(6, 4095);
-  const int slide_steps = arguments.value<int>(7, 1);
+  const std::string curve = python::value<std::string>(arguments, 5, "ROC");
+  const int num_thresholds = python::value<int>(arguments, 6, 4095);
+  const int slide_steps = python::value<int>(arguments, 7, 1);
   return arguments.call([&]() -> decltype(auto) {
     return shard::auc(x, label, stat_pos, stat_neg, ins_tag_weight, curve, num_thresholds,
         slide_steps);

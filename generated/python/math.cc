@@ -204,7 +204,7 @@ constexpr python::Parameter cast_parameters[] = {
 };
 PyObject* cast_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const DType dtype = arguments.value<DType>(1);
+  const DType dtype = python::value<DType>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::cast(x, dtype, site);
   });
@@ -217,7 +217,7 @@ constexpr python::Function cast_function = {"cast", cast_parameters, cast_body,
 
 PyObject* cast__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const DType dtype = arguments.value<DType>(1);
+  const DType dtype = python::value<DType>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::cast_(x, dtype, site);
   });
@@ -236,9 +236,9 @@ constexpr python::Parameter scale_parameters[] = {
 };
 PyObject* scale_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const Scalar scale = arguments.value<Scalar>(1, 1.0);
-  const Scalar bias = arguments.value<Scalar>(2, 0.0);
-  const bool bias_after_scale = arguments.value<bool>(3, true);
+  const Scalar scale = python::value<Scalar>(arguments, 1, 1.0);
+  const Scalar bias = python::value<Scalar>(arguments, 2, 0.0);
+  const bool bias_after_scale = python::value<bool>(arguments, 3, true);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::scale(x, scale, bias, bias_after_scale, site);
   });
@@ -250,9 +250,9 @@ constexpr python::Function scale_function = {"scale", scale_parameters, scale_bo
 
 PyObject* scale__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const Scalar scale = arguments.value<Scalar>(1, 1.0);
-  const Scalar bias = arguments.value<Scalar>(2, 0.0);
-  const bool bias_after_scale = arguments.value<bool>(3, true);
+  const Scalar scale = python::value<Scalar>(arguments, 1, 1.0);
+  const Scalar bias = python::value<Scalar>(arguments, 2, 0.0);
+  const bool bias_after_scale = python::value<bool>(arguments, 3, true);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::scale_(x, scale, bias, bias_after_scale, site);
   });
@@ -270,8 +270,8 @@ constexpr python::Parameter clip_parameters[] = {
 };
 PyObject* clip_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const Scalar min = arguments.value<Scalar>(1);
-  const Scalar max = arguments.value<Scalar>(2);
+  const Scalar min = python::value<Scalar>(arguments, 1);
+  const Scalar max = python::value<Scalar>(arguments, 2);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::clip(x, min, max, site);
   });
@@ -283,8 +283,8 @@ constexpr python::Function clip_function = {"clip", clip_parameters, clip_body,
 
 PyObject* clip__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const Scalar min = arguments.value<Scalar>(1);
-  const Scalar max = arguments.value<Scalar>(2);
+  const Scalar min = python::value<Scalar>(arguments, 1);
+  const Scalar max = python::value<Scalar>(arguments, 2);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::clip_(x, min, max, site);
   });
@@ -300,7 +300,7 @@ constexpr python::Parameter pow_parameters[] = {
 };
 PyObject* pow_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const Scalar y = arguments.value<Scalar>(1, 1.0f);
+  const Scalar y = python::value<Scalar>(arguments, 1, 1.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::pow(x, y, site); });
 }
 constexpr python::Function pow_function = {"pow", pow_parameters, pow_body,
@@ -310,7 +310,7 @@ constexpr python::Function pow_function = {"pow", pow_parameters, pow_body,
 
 PyObject* pow__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const Scalar y = arguments.value<Scalar>(1, 1.0f);
+  const Scalar y = python::value<Scalar>(arguments, 1, 1.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::pow_(x, y, site); });
 }
 constexpr python::Function pow__function = {"pow_", pow_parameters, pow__body,
@@ -444,7 +444,7 @@ constexpr python::Parameter gelu_parameters[] = {
 };
 PyObject* gelu_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const bool approximate = arguments.value<bool>(1, false);
+  const bool approximate = python::value<bool>(arguments, 1, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::gelu(x, approximate, site);
   });
@@ -456,7 +456,7 @@ constexpr python::Function gelu_function = {"gelu", gelu_parameters, gelu_body,
 
 PyObject* gelu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const bool approximate = arguments.value<bool>(1, false);
+  const bool approximate = python::value<bool>(arguments, 1, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::gelu_(x, approximate, site);
   });
@@ -824,7 +824,7 @@ constexpr python::Parameter increment_parameters[] = {
 };
 PyObject* increment_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float value = arguments.::shard::value<float>(1, 1.0);
+  const float value = python::value<float>(arguments, 1, 1.0);
   return arguments.call([&]() -> decltype(auto) { return shard::increment(x, value); });
 }
 constexpr python::Function increment_function = {"increment", increment_parameters, increment_body,
@@ -834,7 +834,7 @@ constexpr python::Function increment_function = {"increment", increment_paramete
 
 PyObject* increment__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const float value = arguments.::shard::value<float>(1, 1.0);
+  const float value = python::value<float>(arguments, 1, 1.0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::increment_(x, value, site);
   });
@@ -885,8 +885,8 @@ constexpr python::Parameter matmul_parameters[] = {
 PyObject* matmul_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& y = arguments.tensor(1);
-  const bool transpose_x = arguments.value<bool>(2, false);
-  const bool transpose_y = arguments.value<bool>(3, false);
+  const bool transpose_x = python::value<bool>(arguments, 2, false);
+  const bool transpose_y = python::value<bool>(arguments, 3, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::matmul(x, y, transpose_x, transpose_y, site);
   });
@@ -907,10 +907,10 @@ constexpr python::Parameter cumsum_parameters[] = {
 };
 PyObject* cumsum_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const Scalar axis = arguments.value<Scalar>(1, -1);
-  const bool flatten = arguments.value<bool>(2, false);
-  const bool exclusive = arguments.value<bool>(3, false);
-  const bool reverse = arguments.value<bool>(4, false);
+  const Scalar axis = python::value<Scalar>(arguments, 1, -1);
+  const bool flatten = python::value<bool>(arguments, 2, false);
+  const bool exclusive = python::value<bool>(arguments, 3, false);
+  const bool reverse = python::value<bool>(arguments, 4, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::cumsum(x, axis, flatten, exclusive, reverse, site);
   });
@@ -923,10 +923,10 @@ constexpr python::Function cumsum_function = {"cumsum", cumsum_parameters, cumsu
 
 PyObject* cumsum__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const Scalar axis = arguments.value<Scalar>(1, -1);
-  const bool flatten = arguments.value<bool>(2, false);
-  const bool exclusive = arguments.value<bool>(3, false);
-  const bool reverse = arguments.value<bool>(4, false);
+  const Scalar axis = python::value<Scalar>(arguments, 1, -1);
+  const bool flatten = python::value<bool>(arguments, 2, false);
+  const bool exclusive = python::value<bool>(arguments, 3, false);
+  const bool reverse = python::value<bool>(arguments, 4, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::cumsum_(x, axis, flatten, exclusive, reverse, site);
   });

@@ -12,7 +12,7 @@ constexpr python::Parameter softmax_parameters[] = {
 };
 PyObject* softmax_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int axis = arguments.value<int>(1, -1);
+  const int axis = python::value<int>(arguments, 1, -1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::softmax(x, axis, site);
   });
@@ -23,7 +23,7 @@ constexpr python::Function softmax_function = {"softmax", softmax_parameters, so
 
 PyObject* softmax__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const int axis = arguments.value<int>(1, -1);
+  const int axis = python::value<int>(arguments, 1, -1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::softmax_(x, axis, site);
   });
@@ -39,7 +39,7 @@ constexpr python::Parameter log_softmax_parameters[] = {
 };
 PyObject* log_softmax_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int axis = arguments.value<int>(1, -1);
+  const int axis = python::value<int>(arguments, 1, -1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::log_softmax(x, axis, site);
   });
@@ -58,7 +58,7 @@ constexpr python::Parameter embedding_parameters[] = {
 PyObject* embedding_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& weight = arguments.tensor(1);
-  const int64_t padding_idx = arguments.value<int64_t>(2, -1);
+  const int64_t padding_idx = python::value<int64_t>(arguments, 2, -1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::embedding(x, weight, padding_idx, site);
   });
@@ -80,8 +80,8 @@ PyObject* layer_norm_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& scale = arguments.optional_tensor(1);
   const Tensor& bias = arguments.optional_tensor(2);
-  const float epsilon = arguments.value<float>(3, 1e-05);
-  const int begin_norm_axis = arguments.value<int>(4, 1);
+  const float epsilon = python::value<float>(arguments, 3, 1e-05);
+  const int begin_norm_axis = python::value<int>(arguments, 4, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::layer_norm(x, scale, bias, epsilon, begin_norm_axis, site);
   });
@@ -101,7 +101,7 @@ constexpr python::Parameter rms_norm_parameters[] = {
 PyObject* rms_norm_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& scale = arguments.tensor(1);
-  const float epsilon = arguments.value<float>(2, 1e-06f);
+  const float epsilon = python::value<float>(arguments, 2, 1e-06f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::rms_norm(x, scale, epsilon, site);
   });
@@ -131,12 +131,12 @@ PyObject* batch_norm_body(python::Arguments& arguments) {
   const Tensor& variance = arguments.tensor(2);
   const Tensor& scale = arguments.optional_tensor(3);
   const Tensor& bias = arguments.optional_tensor(4);
-  const bool is_test = arguments.value<bool>(5, false);
-  const float momentum = arguments.value<float>(6, 0.9f);
-  const float epsilon = arguments.value<float>(7, 1e-05f);
-  const std::string data_format = arguments.value<std::string>(8, "NCHW");
-  const bool use_global_stats = arguments.value<bool>(9, false);
-  const bool trainable_statistics = arguments.value<bool>(10, false);
+  const bool is_test = python::value<bool>(arguments, 5, false);
+  const float momentum = python::value<float>(arguments, 6, 0.9f);
+  const float epsilon = python::value<float>(arguments, 7, 1e-05f);
+  const std::string data_format = python::value<std::string>(arguments, 8, "NCHW");
+  const bool use_global_stats = python::value<bool>(arguments, 9, false);
+  const bool trainable_statistics = python::value<bool>(arguments, 10, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::batch_norm(x, mean, variance, scale, bias, is_test, momentum, epsilon,
         data_format, use_global_stats, trainable_statistics, site);
@@ -170,12 +170,12 @@ PyObject* sync_batch_norm__body(python::Arguments& arguments) {
   const Tensor& variance = arguments.tensor(2);
   const Tensor& scale = arguments.optional_tensor(3);
   const Tensor& bias = arguments.optional_tensor(4);
-  const bool is_test = arguments.value<bool>(5);
-  const float momentum = arguments.value<float>(6);
-  const float epsilon = arguments.value<float>(7);
-  const std::string data_format = arguments.value<std::string>(8);
-  const bool use_global_stats = arguments.value<bool>(9);
-  const bool trainable_statistics = arguments.value<bool>(10);
+  const bool is_test = python::value<bool>(arguments, 5);
+  const float momentum = python::value<float>(arguments, 6);
+  const float epsilon = python::value<float>(arguments, 7);
+  const std::string data_format = python::value<std::string>(arguments, 8);
+  const bool use_global_stats = python::value<bool>(arguments, 9);
+  const bool trainable_statistics = python::value<bool>(arguments, 10);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::sync_batch_norm_(x, mean, variance, scale, bias, is_test, momentum, epsilon,
         data_format, use_global_stats, trainable_statistics, site);
@@ -199,9 +199,9 @@ PyObject* group_norm_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& scale = arguments.optional_tensor(1);
   const Tensor& bias = arguments.optional_tensor(2);
-  const float epsilon = arguments.value<float>(3, 1e-05);
-  const int groups = arguments.value<int>(4, -1);
-  const std::string data_format = arguments.value<std::string>(5, "NCHW");
+  const float epsilon = python::value<float>(arguments, 3, 1e-05);
+  const int groups = python::value<int>(arguments, 4, -1);
+  const std::string data_format = python::value<std::string>(arguments, 5, "NCHW");
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::group_norm(x, scale, bias, epsilon, groups, data_format, site);
   });
@@ -224,7 +224,7 @@ PyObject* instance_norm_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& scale = arguments.optional_tensor(1);
   const Tensor& bias = arguments.optional_tensor(2);
-  const float epsilon = arguments.value<float>(3, 1e-05);
+  const float epsilon = python::value<float>(arguments, 3, 1e-05);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::instance_norm(x, scale, bias, epsilon, site);
   });
@@ -249,11 +249,11 @@ constexpr python::Parameter dropout_parameters[] = {
 PyObject* dropout_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& seed_tensor = arguments.optional_tensor(1);
-  const Scalar p = arguments.value<Scalar>(2, 0.5f);
-  const bool is_test = arguments.value<bool>(3, false);
-  const std::string mode = arguments.value<std::string>(4, "upscale_in_train");
-  const int seed = arguments.value<int>(5, 0);
-  const bool fix_seed = arguments.value<bool>(6, false);
+  const Scalar p = python::value<Scalar>(arguments, 2, 0.5f);
+  const bool is_test = python::value<bool>(arguments, 3, false);
+  const std::string mode = python::value<std::string>(arguments, 4, "upscale_in_train");
+  const int seed = python::value<int>(arguments, 5, 0);
+  const bool fix_seed = python::value<bool>(arguments, 6, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::dropout(x, seed_tensor, p, is_test, mode, seed, fix_seed, site);
   });
@@ -273,7 +273,7 @@ constexpr python::Parameter label_smooth_parameters[] = {
 PyObject* label_smooth_body(python::Arguments& arguments) {
   const Tensor& label = arguments.tensor(0);
   const Tensor& prior_dist = arguments.optional_tensor(1);
-  const float epsilon = arguments.value<float>(2, 0.0f);
+  const float epsilon = python::value<float>(arguments, 2, 0.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::label_smooth(label, prior_dist, epsilon, site);
   });
@@ -297,11 +297,11 @@ constexpr python::Parameter cross_entropy_with_softmax_parameters[] = {
 PyObject* cross_entropy_with_softmax_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
   const Tensor& label = arguments.tensor(1);
-  const bool soft_label = arguments.value<bool>(2, false);
-  const bool use_softmax = arguments.value<bool>(3, true);
-  const bool numeric_stable_mode = arguments.value<bool>(4, true);
-  const int ignore_index = arguments.value<int>(5, -100);
-  const int axis = arguments.value<int>(6, -1);
+  const bool soft_label = python::value<bool>(arguments, 2, false);
+  const bool use_softmax = python::value<bool>(arguments, 3, true);
+  const bool numeric_stable_mode = python::value<bool>(arguments, 4, true);
+  const int ignore_index = python::value<int>(arguments, 5, -100);
+  const int axis = python::value<int>(arguments, 6, -1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::cross_entropy_with_softmax(input, label, soft_label, use_softmax,
         numeric_stable_mode, ignore_index, axis, site);
@@ -335,11 +335,11 @@ PyObject* flash_attn_body(python::Arguments& arguments) {
   const Tensor& v = arguments.tensor(2);
   const Tensor& fixed_seed_offset = arguments.optional_tensor(3);
   const Tensor& attn_mask = arguments.optional_tensor(4);
-  const float dropout = arguments.value<float>(5, 0.0);
-  const bool causal = arguments.value<bool>(6, false);
-  const bool return_softmax = arguments.value<bool>(7, false);
-  const bool is_test = arguments.value<bool>(8, false);
-  const std::string rng_name = arguments.value<std::string>(9, "");
+  const float dropout = python::value<float>(arguments, 5, 0.0);
+  const bool causal = python::value<bool>(arguments, 6, false);
+  const bool return_softmax = python::value<bool>(arguments, 7, false);
+  const bool is_test = python::value<bool>(arguments, 8, false);
+  const std::string rng_name = python::value<std::string>(arguments, 9, "");
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::flash_attn(q, k, v, fixed_seed_offset, attn_mask, dropout, causal, return_softmax,
         is_test, rng_name, site);
@@ -376,9 +376,9 @@ PyObject* fused_rotary_position_embedding_body(python::Arguments& arguments) {
   const Tensor& sin = arguments.optional_tensor(3);
   const Tensor& cos = arguments.optional_tensor(4);
   const Tensor& position_ids = arguments.optional_tensor(5);
-  const bool use_neox_rotary_style = arguments.value<bool>(6, true);
-  const bool time_major = arguments.value<bool>(7, false);
-  const float rotary_emb_base = arguments.value<float>(8, 10000.0);
+  const bool use_neox_rotary_style = python::value<bool>(arguments, 6, true);
+  const bool time_major = python::value<bool>(arguments, 7, false);
+  const float rotary_emb_base = python::value<float>(arguments, 8, 10000.0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::fused_rotary_position_embedding(q, k, v, sin, cos, position_ids,
         use_neox_rotary_style, time_major, rotary_emb_base, site);
@@ -403,9 +403,9 @@ PyObject* fused_rotary_position_embedding__body(python::Arguments& arguments) {
   const Tensor& sin = arguments.optional_tensor(3);
   const Tensor& cos = arguments.optional_tensor(4);
   const Tensor& position_ids = arguments.optional_tensor(5);
-  const bool use_neox_rotary_style = arguments.value<bool>(6, true);
-  const bool time_major = arguments.value<bool>(7, false);
-  const float rotary_emb_base = arguments.value<float>(8, 10000.0);
+  const bool use_neox_rotary_style = python::value<bool>(arguments, 6, true);
+  const bool time_major = python::value<bool>(arguments, 7, false);
+  const float rotary_emb_base = python::value<float>(arguments, 8, 10000.0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::fused_rotary_position_embedding_(q, k, v, sin, cos, position_ids,
         use_neox_rotary_style, time_major, rotary_emb_base, site);
@@ -436,8 +436,8 @@ PyObject* fused_linear_param_grad_add_body(python::Arguments& arguments) {
   const Tensor& dout = arguments.tensor(1);
   const Tensor& dweight = arguments.optional_tensor(2);
   const Tensor& dbias = arguments.optional_tensor(3);
-  const bool multi_precision = arguments.value<bool>(4, true);
-  const bool has_bias = arguments.value<bool>(5, true);
+  const bool multi_precision = python::value<bool>(arguments, 4, true);
+  const bool has_bias = python::value<bool>(arguments, 5, true);
   return arguments.call([&]() -> decltype(auto) {
     return shard::fused_linear_param_grad_add(x, dout, dweight, dbias, multi_precision, has_bias);
   });
@@ -463,9 +463,9 @@ PyObject* spectral_norm_body(python::Arguments& arguments) {
   const Tensor& weight = arguments.tensor(0);
   const Tensor& u = arguments.tensor(1);
   const Tensor& v = arguments.tensor(2);
-  const int dim = arguments.value<int>(3, 0);
-  const int power_iters = arguments.value<int>(4, 1);
-  const float eps = arguments.value<float>(5, 1e-12f);
+  const int dim = python::value<int>(arguments, 3, 0);
+  const int power_iters = python::value<int>(arguments, 4, 1);
+  const float eps = python::value<float>(arguments, 5, 1e-12f);
   return arguments.call([&]() -> decltype(auto) {
     return shard::spectral_norm(weight, u, v, dim, power_iters, eps);
   });
@@ -492,11 +492,11 @@ PyObject* cross_entropy_with_softmax_grad_body(python::Arguments& arguments) {
   const Tensor& label = arguments.tensor(0);
   const Tensor& softmax = arguments.tensor(1);
   const Tensor& loss_grad = arguments.tensor(2);
-  const bool soft_label = arguments.value<bool>(3, false);
-  const bool use_softmax = arguments.value<bool>(4, true);
-  const bool numeric_stable_mode = arguments.value<bool>(5, true);
-  const int ignore_index = arguments.value<int>(6, -100);
-  const int axis = arguments.value<int>(7, -1);
+  const bool soft_label = python::value<bool>(arguments, 3, false);
+  const bool use_softmax = python::value<bool>(arguments, 4, true);
+  const bool numeric_stable_mode = python::value<bool>(arguments, 5, true);
+  const int ignore_index = python::value<int>(arguments, 6, -100);
+  const int axis = python::value<int>(arguments, 7, -1);
   return arguments.call([&]() -> decltype(auto) {
     return shard::cross_entropy_with_softmax_grad(label, softmax, loss_grad, soft_label,
         use_softmax, numeric_stable_mode, ignore_index, axis);
@@ -514,11 +514,11 @@ PyObject* cross_entropy_with_softmax_grad__body(python::Arguments& arguments) {
   const Tensor& label = arguments.tensor(0);
   Tensor& softmax = arguments.target(1);
   const Tensor& loss_grad = arguments.tensor(2);
-  const bool soft_label = arguments.value<bool>(3, false);
-  const bool use_softmax = arguments.value<bool>(4, true);
-  const bool numeric_stable_mode = arguments.value<bool>(5, true);
-  const int ignore_index = arguments.value<int>(6, -100);
-  const int axis = arguments.value<int>(7, -1);
+  const bool soft_label = python::value<bool>(arguments, 3, false);
+  const bool use_softmax = python::value<bool>(arguments, 4, true);
+  const bool numeric_stable_mode = python::value<bool>(arguments, 5, true);
+  const int ignore_index = python::value<int>(arguments, 6, -100);
+  const int axis = python::value<int>(arguments, 7, -1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::cross_entropy_with_softmax_grad_(label, softmax, loss_grad, soft_label,
         use_softmax, numeric_stable_mode, ignore_index, axis, site);

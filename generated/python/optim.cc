@@ -18,7 +18,7 @@ PyObject* sgd__body(python::Arguments& arguments) {
   const Tensor& learning_rate = arguments.tensor(1);
   const Tensor& grad = arguments.tensor(2);
   Tensor& master_param = arguments.optional_target(3);
-  const bool multi_precision = arguments.value<bool>(4, false);
+  const bool multi_precision = python::value<bool>(arguments, 4, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::sgd_(param, learning_rate, grad, master_param, multi_precision, site);
   });
@@ -58,14 +58,14 @@ PyObject* adamw__body(python::Arguments& arguments) {
   Tensor& beta2_pow = arguments.target(6);
   Tensor& master_param = arguments.optional_target(7);
   const Tensor& skip_update = arguments.optional_tensor(8);
-  const Scalar beta1 = arguments.value<Scalar>(9, 0.9f);
-  const Scalar beta2 = arguments.value<Scalar>(10, 0.999f);
-  const Scalar epsilon = arguments.value<Scalar>(11, 1e-08f);
-  const float lr_ratio = arguments.value<float>(12, 1.0f);
-  const float coeff = arguments.value<float>(13, 0.01f);
-  const bool with_decay = arguments.value<bool>(14, false);
-  const bool multi_precision = arguments.value<bool>(15, false);
-  const bool use_global_beta_pow = arguments.value<bool>(16, false);
+  const Scalar beta1 = python::value<Scalar>(arguments, 9, 0.9f);
+  const Scalar beta2 = python::value<Scalar>(arguments, 10, 0.999f);
+  const Scalar epsilon = python::value<Scalar>(arguments, 11, 1e-08f);
+  const float lr_ratio = python::value<float>(arguments, 12, 1.0f);
+  const float coeff = python::value<float>(arguments, 13, 0.01f);
+  const bool with_decay = python::value<bool>(arguments, 14, false);
+  const bool multi_precision = python::value<bool>(arguments, 15, false);
+  const bool use_global_beta_pow = python::value<bool>(arguments, 16, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::adamw_(param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow,
         master_param, skip_update, beta1, beta2, epsilon, lr_ratio, coeff, with_decay,
@@ -108,13 +108,13 @@ PyObject* adam__body(python::Arguments& arguments) {
   Tensor& beta2_pow = arguments.target(6);
   Tensor& master_param = arguments.optional_target(7);
   const Tensor& skip_update = arguments.optional_tensor(8);
-  const Scalar beta1 = arguments.value<Scalar>(9, 0.9f);
-  const Scalar beta2 = arguments.value<Scalar>(10, 0.999f);
-  const Scalar epsilon = arguments.value<Scalar>(11, 1e-08f);
-  const bool lazy_mode = arguments.value<bool>(12, false);
-  const int64_t min_row_size_to_use_multithread = arguments.value<int64_t>(13, 1000);
-  const bool multi_precision = arguments.value<bool>(14, false);
-  const bool use_global_beta_pow = arguments.value<bool>(15, false);
+  const Scalar beta1 = python::value<Scalar>(arguments, 9, 0.9f);
+  const Scalar beta2 = python::value<Scalar>(arguments, 10, 0.999f);
+  const Scalar epsilon = python::value<Scalar>(arguments, 11, 1e-08f);
+  const bool lazy_mode = python::value<bool>(arguments, 12, false);
+  const int64_t min_row_size_to_use_multithread = python::value<int64_t>(arguments, 13, 1000);
+  const bool multi_precision = python::value<bool>(arguments, 14, false);
+  const bool use_global_beta_pow = python::value<bool>(arguments, 15, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::adam_(param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow,
         master_param, skip_update, beta1, beta2, epsilon, lazy_mode,
@@ -146,12 +146,12 @@ PyObject* momentum__body(python::Arguments& arguments) {
   Tensor& velocity = arguments.target(2);
   const Tensor& learning_rate = arguments.tensor(3);
   Tensor& master_param = arguments.optional_target(4);
-  const float mu = arguments.value<float>(5);
-  const bool use_nesterov = arguments.value<bool>(6, false);
-  const std::string regularization_method = arguments.value<std::string>(7, "");
-  const float regularization_coeff = arguments.value<float>(8, 0.0f);
-  const bool multi_precision = arguments.value<bool>(9, false);
-  const float rescale_grad = arguments.value<float>(10, 1.0f);
+  const float mu = python::value<float>(arguments, 5);
+  const bool use_nesterov = python::value<bool>(arguments, 6, false);
+  const std::string regularization_method = python::value<std::string>(arguments, 7, "");
+  const float regularization_coeff = python::value<float>(arguments, 8, 0.0f);
+  const bool multi_precision = python::value<bool>(arguments, 9, false);
+  const float rescale_grad = python::value<float>(arguments, 10, 1.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::momentum_(param, grad, velocity, learning_rate, master_param, mu, use_nesterov,
         regularization_method, regularization_coeff, multi_precision, rescale_grad, site);
@@ -189,11 +189,11 @@ PyObject* rmsprop__body(python::Arguments& arguments) {
   const Tensor& learning_rate = arguments.tensor(4);
   Tensor& mean_grad = arguments.optional_target(5);
   Tensor& master_param = arguments.optional_target(6);
-  const float epsilon = arguments.value<float>(7, 1e-10f);
-  const float decay = arguments.value<float>(8, 0.9f);
-  const float momentum = arguments.value<float>(9, 0.0f);
-  const bool centered = arguments.value<bool>(10, false);
-  const bool multi_precision = arguments.value<bool>(11, false);
+  const float epsilon = python::value<float>(arguments, 7, 1e-10f);
+  const float decay = python::value<float>(arguments, 8, 0.9f);
+  const float momentum = python::value<float>(arguments, 9, 0.0f);
+  const bool centered = python::value<bool>(arguments, 10, false);
+  const bool multi_precision = python::value<bool>(arguments, 11, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::rmsprop_(param, mean_square, grad, moment, learning_rate, mean_grad, master_param,
         epsilon, decay, momentum, centered, multi_precision, site);
@@ -223,8 +223,8 @@ PyObject* adagrad__body(python::Arguments& arguments) {
   Tensor& moment = arguments.target(2);
   const Tensor& learning_rate = arguments.tensor(3);
   Tensor& master_param = arguments.optional_target(4);
-  const float epsilon = arguments.value<float>(5, 1e-06f);
-  const bool multi_precision = arguments.value<bool>(6, false);
+  const float epsilon = python::value<float>(arguments, 5, 1e-06f);
+  const bool multi_precision = python::value<bool>(arguments, 6, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::adagrad_(param, grad, moment, learning_rate, master_param, epsilon,
         multi_precision, site);
@@ -254,9 +254,9 @@ PyObject* adadelta__body(python::Arguments& arguments) {
   Tensor& avg_squared_update = arguments.target(3);
   const Tensor& learning_rate = arguments.tensor(4);
   Tensor& master_param = arguments.optional_target(5);
-  const float rho = arguments.value<float>(6);
-  const float epsilon = arguments.value<float>(7);
-  const bool multi_precision = arguments.value<bool>(8);
+  const float rho = python::value<float>(arguments, 6);
+  const float epsilon = python::value<float>(arguments, 7);
+  const bool multi_precision = python::value<bool>(arguments, 8);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::adadelta_(param, grad, avg_squared_grad, avg_squared_update, learning_rate,
         master_param, rho, epsilon, multi_precision, site);
@@ -291,10 +291,10 @@ PyObject* adamax__body(python::Arguments& arguments) {
   Tensor& inf_norm = arguments.target(4);
   const Tensor& beta1_pow = arguments.tensor(5);
   Tensor& master_param = arguments.optional_target(6);
-  const float beta1 = arguments.value<float>(7, 0.9f);
-  const float beta2 = arguments.value<float>(8, 0.999f);
-  const float epsilon = arguments.value<float>(9, 1e-08f);
-  const bool multi_precision = arguments.value<bool>(10, false);
+  const float beta1 = python::value<float>(arguments, 7, 0.9f);
+  const float beta2 = python::value<float>(arguments, 8, 0.999f);
+  const float epsilon = python::value<float>(arguments, 9, 1e-08f);
+  const bool multi_precision = python::value<bool>(arguments, 10, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::adamax_(param, grad, learning_rate, moment, inf_norm, beta1_pow, master_param,
         beta1, beta2, epsilon, multi_precision, site);
@@ -327,7 +327,7 @@ PyObject* asgd__body(python::Arguments& arguments) {
   Tensor& y = arguments.target(4);
   const Tensor& n = arguments.tensor(5);
   Tensor& master_param = arguments.optional_target(6);
-  const bool multi_precision = arguments.value<bool>(7, false);
+  const bool multi_precision = python::value<bool>(arguments, 7, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::asgd_(param, grad, learning_rate, d, y, n, master_param, multi_precision, site);
   });
@@ -358,7 +358,7 @@ PyObject* rprop__body(python::Arguments& arguments) {
   Tensor& master_param = arguments.optional_target(4);
   const Tensor& learning_rate_range = arguments.tensor(5);
   const Tensor& etas = arguments.tensor(6);
-  const bool multi_precision = arguments.value<bool>(7, false);
+  const bool multi_precision = python::value<bool>(arguments, 7, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::rprop_(param, grad, prev, learning_rate, master_param, learning_rate_range, etas,
         multi_precision, site);
@@ -401,12 +401,12 @@ PyObject* lamb__body(python::Arguments& arguments) {
   Tensor& beta2_pow = arguments.target(6);
   Tensor& master_param = arguments.optional_target(7);
   const Tensor& skip_update = arguments.optional_tensor(8);
-  const float weight_decay = arguments.value<float>(9);
-  const float beta1 = arguments.value<float>(10, 0.9);
-  const float beta2 = arguments.value<float>(11, 0.999);
-  const float epsilon = arguments.value<float>(12, 1e-06f);
-  const bool always_adapt = arguments.value<bool>(13, false);
-  const bool multi_precision = arguments.value<bool>(14, false);
+  const float weight_decay = python::value<float>(arguments, 9);
+  const float beta1 = python::value<float>(arguments, 10, 0.9);
+  const float beta2 = python::value<float>(arguments, 11, 0.999);
+  const float epsilon = python::value<float>(arguments, 12, 1e-06f);
+  const bool always_adapt = python::value<bool>(arguments, 13, false);
+  const bool multi_precision = python::value<bool>(arguments, 14, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::lamb_(param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow,
         master_param, skip_update, weight_decay, beta1, beta2, epsilon, always_adapt,
@@ -427,7 +427,7 @@ constexpr python::Parameter clip_by_norm_parameters[] = {
 };
 PyObject* clip_by_norm_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float max_norm = arguments.value<float>(1);
+  const float max_norm = python::value<float>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::clip_by_norm(x, max_norm); });
 }
 constexpr python::Function clip_by_norm_function =
@@ -455,13 +455,14 @@ PyObject* merged_momentum__body(python::Arguments& arguments) {
   std::vector<Tensor>& velocity = arguments.targets(2);
   const std::vector<Tensor> learning_rate = arguments.tensors(3);
   std::vector<Tensor>& master_param = arguments.targets(4);
-  const float mu = arguments.value<float>(5);
-  const bool use_nesterov = arguments.value<bool>(6, false);
+  const float mu = python::value<float>(arguments, 5);
+  const bool use_nesterov = python::value<bool>(arguments, 6, false);
   const std::vector<std::string> regularization_method =
-      arguments.value<std::vector<std::string>>(7, {});
-  const std::vector<float> regularization_coeff = arguments.value<std::vector<float>>(8, {});
-  const bool multi_precision = arguments.value<bool>(9, false);
-  const float rescale_grad = arguments.value<float>(10, 1.0f);
+      python::value<std::vector<std::string>>(arguments, 7, {});
+  const std::vector<float> regularization_coeff =
+      python::value<std::vector<float>>(arguments, 8, {});
+  const bool multi_precision = python::value<bool>(arguments, 9, false);
+  const float rescale_grad = python::value<float>(arguments, 10, 1.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::merged_momentum_(param, grad, velocity, learning_rate, master_param, mu,
         use_nesterov, regularization_method, regularization_coeff, multi_precision, rescale_grad,
@@ -500,11 +501,11 @@ PyObject* merged_adam__body(python::Arguments& arguments) {
   std::vector<Tensor>& beta1_pow = arguments.targets(5);
   std::vector<Tensor>& beta2_pow = arguments.targets(6);
   std::vector<Tensor>& master_param = arguments.targets(7);
-  const Scalar beta1 = arguments.value<Scalar>(8, 0.9f);
-  const Scalar beta2 = arguments.value<Scalar>(9, 0.999f);
-  const Scalar epsilon = arguments.value<Scalar>(10, 1e-08f);
-  const bool multi_precision = arguments.value<bool>(11, false);
-  const bool use_global_beta_pow = arguments.value<bool>(12, false);
+  const Scalar beta1 = python::value<Scalar>(arguments, 8, 0.9f);
+  const Scalar beta2 = python::value<Scalar>(arguments, 9, 0.999f);
+  const Scalar epsilon = python::value<Scalar>(arguments, 10, 1e-08f);
+  const bool multi_precision = python::value<bool>(arguments, 11, false);
+  const bool use_global_beta_pow = python::value<bool>(arguments, 12, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::merged_adam_(param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow,
         master_param, beta1, beta2, epsilon, multi_precision, use_global_beta_pow, site);
@@ -553,11 +554,11 @@ PyObject* update_loss_scaling__body(python::Arguments& arguments) {
   Tensor& prev_loss_scaling = arguments.target(2);
   Tensor& in_good_steps = arguments.target(3);
   Tensor& in_bad_steps = arguments.target(4);
-  const int incr_every_n_steps = arguments.value<int>(5);
-  const int decr_every_n_nan_or_inf = arguments.value<int>(6);
-  const float incr_ratio = arguments.value<float>(7);
-  const float decr_ratio = arguments.value<float>(8);
-  const Scalar stop_update = arguments.value<Scalar>(9, false);
+  const int incr_every_n_steps = python::value<int>(arguments, 5);
+  const int decr_every_n_nan_or_inf = python::value<int>(arguments, 6);
+  const float incr_ratio = python::value<float>(arguments, 7);
+  const float decr_ratio = python::value<float>(arguments, 8);
+  const Scalar stop_update = python::value<Scalar>(arguments, 9, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::update_loss_scaling_(x, found_infinite, prev_loss_scaling, in_good_steps,
         in_bad_steps, incr_every_n_steps, decr_every_n_nan_or_inf, incr_ratio, decr_ratio,
@@ -595,9 +596,9 @@ PyObject* average_accumulates__body(python::Arguments& arguments) {
   Tensor& in_num_accumulates = arguments.target(4);
   Tensor& in_old_num_accumulates = arguments.target(5);
   Tensor& in_num_updates = arguments.target(6);
-  const float average_window = arguments.value<float>(7, 0);
-  const int64_t max_average_window = arguments.value<int64_t>(8, INT64_MAX);
-  const int64_t min_average_window = arguments.value<int64_t>(9, 10000);
+  const float average_window = python::value<float>(arguments, 7, 0);
+  const int64_t max_average_window = python::value<int64_t>(arguments, 8, INT64_MAX);
+  const int64_t min_average_window = python::value<int64_t>(arguments, 9, 10000);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::average_accumulates_(param, in_sum_1, in_sum_2, in_sum_3, in_num_accumulates,
         in_old_num_accumulates, in_num_updates, average_window, max_average_window,

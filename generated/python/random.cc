@@ -16,12 +16,12 @@ constexpr python::Parameter uniform_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* uniform_body(python::Arguments& arguments) {
-  const IntArray shape = arguments.value<IntArray>(0);
-  const DType dtype = arguments.value<DType>(1, DType::float32);
-  const Scalar min = arguments.value<Scalar>(2, -1.0);
-  const Scalar max = arguments.value<Scalar>(3, 1.0);
-  const int seed = arguments.value<int>(4, 0);
-  const Device place = arguments.value<Device>(5, default_device());
+  const IntArray shape = python::value<IntArray>(arguments, 0);
+  const DType dtype = python::value<DType>(arguments, 1, DType::float32);
+  const Scalar min = python::value<Scalar>(arguments, 2, -1.0);
+  const Scalar max = python::value<Scalar>(arguments, 3, 1.0);
+  const int seed = python::value<int>(arguments, 4, 0);
+  const Device place = python::value<Device>(arguments, 5, default_device());
   const DistSpec* const layout = arguments.layout(6, 0);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::uniform(shape, layout, dtype, min, max, seed, place)
@@ -43,12 +43,12 @@ constexpr python::Parameter gaussian_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* gaussian_body(python::Arguments& arguments) {
-  const IntArray shape = arguments.value<IntArray>(0);
-  const float mean = arguments.value<float>(1, 0.0f);
-  const float std = arguments.value<float>(2, 1.0f);
-  const int seed = arguments.value<int>(3, 0);
-  const DType dtype = arguments.value<DType>(4, DType::float32);
-  const Device place = arguments.value<Device>(5, default_device());
+  const IntArray shape = python::value<IntArray>(arguments, 0);
+  const float mean = python::value<float>(arguments, 1, 0.0f);
+  const float std = python::value<float>(arguments, 2, 1.0f);
+  const int seed = python::value<int>(arguments, 3, 0);
+  const DType dtype = python::value<DType>(arguments, 4, DType::float32);
+  const Device place = python::value<Device>(arguments, 5, default_device());
   const DistSpec* const layout = arguments.layout(6, 0);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::gaussian(shape, layout, mean, std, seed, dtype, place)
@@ -70,12 +70,12 @@ constexpr python::Parameter randint_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* randint_body(python::Arguments& arguments) {
-  const int low = arguments.value<int>(0);
-  const int high = arguments.value<int>(1);
-  const IntArray shape = arguments.value<IntArray>(2, {});
-  const DType dtype = arguments.value<DType>(3, DType::int64);
-  const int seed = arguments.value<int>(4, 0);
-  const Device place = arguments.value<Device>(5, default_device());
+  const int low = python::value<int>(arguments, 0);
+  const int high = python::value<int>(arguments, 1);
+  const IntArray shape = python::value<IntArray>(arguments, 2, {});
+  const DType dtype = python::value<DType>(arguments, 3, DType::int64);
+  const int seed = python::value<int>(arguments, 4, 0);
+  const Device place = python::value<Device>(arguments, 5, default_device());
   const DistSpec* const layout = arguments.layout(6, 2);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::randint(low, high, layout, shape, dtype, seed, place)
@@ -106,9 +106,9 @@ constexpr python::Parameter randperm_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* randperm_body(python::Arguments& arguments) {
-  const int n = arguments.value<int>(0);
-  const DType dtype = arguments.value<DType>(1, DType::int64);
-  const Device place = arguments.value<Device>(2, kCpu);
+  const int n = python::value<int>(arguments, 0);
+  const DType dtype = python::value<DType>(arguments, 1, DType::int64);
+  const Device place = python::value<Device>(arguments, 2, kCpu);
   const DistSpec* const layout = arguments.layout(3, -1);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::randperm(n, layout, dtype, place)
@@ -130,12 +130,12 @@ constexpr python::Parameter truncated_gaussian_random_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* truncated_gaussian_random_body(python::Arguments& arguments) {
-  const IntArray shape = arguments.value<IntArray>(0);
-  const float mean = arguments.value<float>(1, 0.0f);
-  const float std = arguments.value<float>(2, 1.0f);
-  const int seed = arguments.value<int>(3, 0);
-  const DType dtype = arguments.value<DType>(4, DType::float32);
-  const Device place = arguments.value<Device>(5, kCpu);
+  const IntArray shape = python::value<IntArray>(arguments, 0);
+  const float mean = python::value<float>(arguments, 1, 0.0f);
+  const float std = python::value<float>(arguments, 2, 1.0f);
+  const int seed = python::value<int>(arguments, 3, 0);
+  const DType dtype = python::value<DType>(arguments, 4, DType::float32);
+  const Device place = python::value<Device>(arguments, 5, kCpu);
   const DistSpec* const layout = arguments.layout(6, 0);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr
@@ -212,8 +212,8 @@ constexpr python::Parameter multinomial_parameters[] = {
 };
 PyObject* multinomial_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const Scalar num_samples = arguments.value<Scalar>(1, 1);
-  const bool replacement = arguments.value<bool>(2, false);
+  const Scalar num_samples = python::value<Scalar>(arguments, 1, 1);
+  const bool replacement = python::value<bool>(arguments, 2, false);
   return arguments.call([&]() -> decltype(auto) {
     return shard::multinomial(x, num_samples, replacement);
   });
@@ -237,7 +237,7 @@ PyObject* top_p_sampling_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& ps = arguments.tensor(1);
   const Tensor& threshold = arguments.optional_tensor(2);
-  const int seed = arguments.value<int>(3, -1);
+  const int seed = python::value<int>(arguments, 3, -1);
   return arguments.call([&]() -> decltype(auto) {
     return shard::top_p_sampling(x, ps, threshold, seed);
   });
@@ -268,12 +268,12 @@ constexpr python::Parameter uniform_inplace_parameters[] = {
 };
 PyObject* uniform_inplace_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float min = arguments.value<float>(1, -1.0f);
-  const float max = arguments.value<float>(2, 1.0f);
-  const int seed = arguments.value<int>(3, 0);
-  const int diag_num = arguments.value<int>(4, 0);
-  const int diag_step = arguments.value<int>(5, 0);
-  const float diag_val = arguments.value<float>(6, 1.0f);
+  const float min = python::value<float>(arguments, 1, -1.0f);
+  const float max = python::value<float>(arguments, 2, 1.0f);
+  const int seed = python::value<int>(arguments, 3, 0);
+  const int diag_num = python::value<int>(arguments, 4, 0);
+  const int diag_step = python::value<int>(arguments, 5, 0);
+  const float diag_val = python::value<float>(arguments, 6, 1.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::uniform_inplace(x, min, max, seed, diag_num, diag_step, diag_val, site);
   });
@@ -288,12 +288,12 @@ constexpr python::Function uniform_inplace_function =
 
 PyObject* uniform_inplace__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const float min = arguments.value<float>(1, -1.0f);
-  const float max = arguments.value<float>(2, 1.0f);
-  const int seed = arguments.value<int>(3, 0);
-  const int diag_num = arguments.value<int>(4, 0);
-  const int diag_step = arguments.value<int>(5, 0);
-  const float diag_val = arguments.value<float>(6, 1.0f);
+  const float min = python::value<float>(arguments, 1, -1.0f);
+  const float max = python::value<float>(arguments, 2, 1.0f);
+  const int seed = python::value<int>(arguments, 3, 0);
+  const int diag_num = python::value<int>(arguments, 4, 0);
+  const int diag_step = python::value<int>(arguments, 5, 0);
+  const float diag_val = python::value<float>(arguments, 6, 1.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::uniform_inplace_(x, min, max, seed, diag_num, diag_step, diag_val, site);
   });
@@ -314,9 +314,9 @@ constexpr python::Parameter gaussian_inplace_parameters[] = {
 };
 PyObject* gaussian_inplace_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float mean = arguments.value<float>(1, 0);
-  const float std = arguments.value<float>(2, 1.0);
-  const int seed = arguments.value<int>(3, 0);
+  const float mean = python::value<float>(arguments, 1, 0);
+  const float std = python::value<float>(arguments, 2, 1.0);
+  const int seed = python::value<int>(arguments, 3, 0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::gaussian_inplace(x, mean, std, seed, site);
   });
@@ -330,9 +330,9 @@ constexpr python::Function gaussian_inplace_function =
 
 PyObject* gaussian_inplace__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const float mean = arguments.value<float>(1, 0);
-  const float std = arguments.value<float>(2, 1.0);
-  const int seed = arguments.value<int>(3, 0);
+  const float mean = python::value<float>(arguments, 1, 0);
+  const float std = python::value<float>(arguments, 2, 1.0);
+  const int seed = python::value<int>(arguments, 3, 0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::gaussian_inplace_(x, mean, std, seed, site);
   });
@@ -350,7 +350,7 @@ constexpr python::Parameter exponential__parameters[] = {
 };
 PyObject* exponential__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const float lam = arguments.value<float>(1);
+  const float lam = python::value<float>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::exponential_(x, lam, site);
   });

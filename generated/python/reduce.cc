@@ -13,8 +13,8 @@ constexpr python::Parameter sum_parameters[] = {
 };
 PyObject* sum_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1, {});
-  const bool keepdim = arguments.value<bool>(2, false);
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
+  const bool keepdim = python::value<bool>(arguments, 2, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::sum(x, axis, keepdim, site);
   });
@@ -31,8 +31,8 @@ constexpr python::Parameter mean_parameters[] = {
 };
 PyObject* mean_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1, {});
-  const bool keepdim = arguments.value<bool>(2, false);
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
+  const bool keepdim = python::value<bool>(arguments, 2, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::mean(x, axis, keepdim, site);
   });
@@ -49,8 +49,8 @@ constexpr python::Parameter max_parameters[] = {
 };
 PyObject* max_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1, {});
-  const bool keepdim = arguments.value<bool>(2, false);
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
+  const bool keepdim = python::value<bool>(arguments, 2, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::max(x, axis, keepdim, site);
   });
@@ -69,8 +69,8 @@ constexpr python::Parameter min_parameters[] = {
 };
 PyObject* min_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1, {});
-  const bool keepdim = arguments.value<bool>(2, false);
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
+  const bool keepdim = python::value<bool>(arguments, 2, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::min(x, axis, keepdim, site);
   });
@@ -89,8 +89,8 @@ constexpr python::Parameter prod_parameters[] = {
 };
 PyObject* prod_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1, {});
-  const bool keepdim = arguments.value<bool>(2, false);
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
+  const bool keepdim = python::value<bool>(arguments, 2, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::prod(x, axis, keepdim, site);
   });
@@ -107,8 +107,8 @@ constexpr python::Parameter all_parameters[] = {
 };
 PyObject* all_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1, {});
-  const bool keepdim = arguments.value<bool>(2, false);
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
+  const bool keepdim = python::value<bool>(arguments, 2, false);
   return arguments.call([&]() -> decltype(auto) { return shard::all(x, axis, keepdim); });
 }
 constexpr python::Function all_function = {"all", all_parameters, all_body,
@@ -123,8 +123,8 @@ constexpr python::Parameter any_parameters[] = {
 };
 PyObject* any_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1, {});
-  const bool keepdim = arguments.value<bool>(2, false);
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
+  const bool keepdim = python::value<bool>(arguments, 2, false);
   return arguments.call([&]() -> decltype(auto) { return shard::any(x, axis, keepdim); });
 }
 constexpr python::Function any_function = {"any", any_parameters, any_body,
@@ -139,8 +139,8 @@ constexpr python::Parameter amax_parameters[] = {
 };
 PyObject* amax_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1, {});
-  const bool keepdim = arguments.value<bool>(2, false);
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
+  const bool keepdim = python::value<bool>(arguments, 2, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::amax(x, axis, keepdim, site);
   });
@@ -157,8 +157,8 @@ constexpr python::Parameter amin_parameters[] = {
 };
 PyObject* amin_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1, {});
-  const bool keepdim = arguments.value<bool>(2, false);
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
+  const bool keepdim = python::value<bool>(arguments, 2, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::amin(x, axis, keepdim, site);
   });
@@ -190,9 +190,9 @@ constexpr python::Parameter frobenius_norm_parameters[] = {
 };
 PyObject* frobenius_norm_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1);
-  const bool keep_dim = arguments.value<bool>(2);
-  const bool reduce_all = arguments.value<bool>(3);
+  const IntArray axis = python::value<IntArray>(arguments, 1);
+  const bool keep_dim = python::value<bool>(arguments, 2);
+  const bool reduce_all = python::value<bool>(arguments, 3);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::frobenius_norm(x, axis, keep_dim, reduce_all, site);
   });
@@ -225,10 +225,10 @@ constexpr python::Parameter argmax_parameters[] = {
 };
 PyObject* argmax_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const Scalar axis = arguments.value<Scalar>(1);
-  const bool keepdims = arguments.value<bool>(2, false);
-  const bool flatten = arguments.value<bool>(3, false);
-  const DType dtype = arguments.value<DType>(4, DType::int64);
+  const Scalar axis = python::value<Scalar>(arguments, 1);
+  const bool keepdims = python::value<bool>(arguments, 2, false);
+  const bool flatten = python::value<bool>(arguments, 3, false);
+  const DType dtype = python::value<DType>(arguments, 4, DType::int64);
   return arguments.call([&]() -> decltype(auto) {
     return shard::argmax(x, axis, keepdims, flatten, dtype);
   });
@@ -248,10 +248,10 @@ constexpr python::Parameter argmin_parameters[] = {
 };
 PyObject* argmin_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const Scalar axis = arguments.value<Scalar>(1);
-  const bool keepdims = arguments.value<bool>(2, false);
-  const bool flatten = arguments.value<bool>(3, false);
-  const DType dtype = arguments.value<DType>(4, DType::int64);
+  const Scalar axis = python::value<Scalar>(arguments, 1);
+  const bool keepdims = python::value<bool>(arguments, 2, false);
+  const bool flatten = python::value<bool>(arguments, 3, false);
+  const DType dtype = python::value<DType>(arguments, 4, DType::int64);
   return arguments.call([&]() -> decltype(auto) {
     return shard::argmin(x, axis, keepdims, flatten, dtype);
   });
@@ -268,7 +268,7 @@ constexpr python::Parameter cumprod_parameters[] = {
 };
 PyObject* cumprod_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int dim = arguments.value<int>(1);
+  const int dim = python::value<int>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::cumprod(x, dim, site);
   });
@@ -280,7 +280,7 @@ constexpr python::Function cumprod_function = {"cumprod", cumprod_parameters, cu
 
 PyObject* cumprod__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const int dim = arguments.value<int>(1);
+  const int dim = python::value<int>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::cumprod_(x, dim, site);
   });
@@ -297,8 +297,8 @@ constexpr python::Parameter cummax_parameters[] = {
 };
 PyObject* cummax_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int axis = arguments.value<int>(1, -1);
-  const DType dtype = arguments.value<DType>(2, DType::int64);
+  const int axis = python::value<int>(arguments, 1, -1);
+  const DType dtype = python::value<DType>(arguments, 2, DType::int64);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::cummax(x, axis, dtype, site);
   });
@@ -315,8 +315,8 @@ constexpr python::Parameter cummin_parameters[] = {
 };
 PyObject* cummin_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int axis = arguments.value<int>(1, -1);
-  const DType dtype = arguments.value<DType>(2, DType::int64);
+  const int axis = python::value<int>(arguments, 1, -1);
+  const DType dtype = python::value<DType>(arguments, 2, DType::int64);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::cummin(x, axis, dtype, site);
   });
@@ -335,10 +335,10 @@ constexpr python::Parameter logcumsumexp_parameters[] = {
 };
 PyObject* logcumsumexp_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int axis = arguments.value<int>(1, -1);
-  const bool flatten = arguments.value<bool>(2, false);
-  const bool exclusive = arguments.value<bool>(3, false);
-  const bool reverse = arguments.value<bool>(4, false);
+  const int axis = python::value<int>(arguments, 1, -1);
+  const bool flatten = python::value<bool>(arguments, 2, false);
+  const bool exclusive = python::value<bool>(arguments, 3, false);
+  const bool reverse = python::value<bool>(arguments, 4, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::logcumsumexp(x, axis, flatten, exclusive, reverse, site);
   });
@@ -359,9 +359,9 @@ constexpr python::Parameter logsumexp_parameters[] = {
 };
 PyObject* logsumexp_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1);
-  const bool keepdim = arguments.value<bool>(2);
-  const bool reduce_all = arguments.value<bool>(3);
+  const IntArray axis = python::value<IntArray>(arguments, 1);
+  const bool keepdim = python::value<bool>(arguments, 2);
+  const bool reduce_all = python::value<bool>(arguments, 3);
   return arguments.call([&]() -> decltype(auto) {
     return shard::logsumexp(x, axis, keepdim, reduce_all);
   });
@@ -380,9 +380,9 @@ constexpr python::Parameter nanmedian_parameters[] = {
 };
 PyObject* nanmedian_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1, {});
-  const bool keepdim = arguments.value<bool>(2, true);
-  const std::string mode = arguments.value<std::string>(3, "avg");
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
+  const bool keepdim = python::value<bool>(arguments, 2, true);
+  const std::string mode = python::value<std::string>(arguments, 3, "avg");
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::nanmedian(x, axis, keepdim, mode, site);
   });
@@ -408,11 +408,11 @@ constexpr python::Parameter p_norm_parameters[] = {
 };
 PyObject* p_norm_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float porder = arguments.value<float>(1, 2);
-  const int axis = arguments.value<int>(2, -1);
-  const float epsilon = arguments.value<float>(3, 1e-12f);
-  const bool keepdim = arguments.value<bool>(4, false);
-  const bool asvector = arguments.value<bool>(5, false);
+  const float porder = python::value<float>(arguments, 1, 2);
+  const int axis = python::value<int>(arguments, 2, -1);
+  const float epsilon = python::value<float>(arguments, 3, 1e-12f);
+  const bool keepdim = python::value<bool>(arguments, 4, false);
+  const bool asvector = python::value<bool>(arguments, 5, false);
   return arguments.call([&]() -> decltype(auto) {
     return shard::p_norm(x, porder, axis, epsilon, keepdim, asvector);
   });
@@ -432,9 +432,9 @@ constexpr python::Parameter norm_parameters[] = {
 };
 PyObject* norm_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int axis = arguments.value<int>(1);
-  const float epsilon = arguments.value<float>(2, 1e-10f);
-  const bool is_test = arguments.value<bool>(3, false);
+  const int axis = python::value<int>(arguments, 1);
+  const float epsilon = python::value<float>(arguments, 2, 1e-10f);
+  const bool is_test = python::value<bool>(arguments, 3, false);
   return arguments.call([&]() -> decltype(auto) { return shard::norm(x, axis, epsilon, is_test); });
 }
 constexpr python::Function norm_function = {"norm", norm_parameters, norm_body,

@@ -27,14 +27,14 @@ PyObject* rnn_body(python::Arguments& arguments) {
   const std::vector<Tensor> weight_list = arguments.tensors(2);
   const Tensor& sequence_length = arguments.optional_tensor(3);
   const Tensor& dropout_state_in = arguments.optional_tensor(4);
-  const float dropout_prob = arguments.value<float>(5, 0.0);
-  const bool is_bidirec = arguments.value<bool>(6, false);
-  const int input_size = arguments.value<int>(7, 10);
-  const int hidden_size = arguments.value<int>(8, 100);
-  const int num_layers = arguments.value<int>(9, 1);
-  const std::string mode = arguments.value<std::string>(10, "RNN_TANH");
-  const int seed = arguments.value<int>(11, 0);
-  const bool is_test = arguments.value<bool>(12, false);
+  const float dropout_prob = python::value<float>(arguments, 5, 0.0);
+  const bool is_bidirec = python::value<bool>(arguments, 6, false);
+  const int input_size = python::value<int>(arguments, 7, 10);
+  const int hidden_size = python::value<int>(arguments, 8, 100);
+  const int num_layers = python::value<int>(arguments, 9, 1);
+  const std::string mode = python::value<std::string>(arguments, 10, "RNN_TANH");
+  const int seed = python::value<int>(arguments, 11, 0);
+  const bool is_test = python::value<bool>(arguments, 12, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::rnn(x, pre_state, weight_list, sequence_length, dropout_state_in, dropout_prob,
         is_bidirec, input_size, hidden_size, num_layers, mode, seed, is_test, site);
@@ -67,8 +67,8 @@ PyObject* warpctc_body(python::Arguments& arguments) {
   const Tensor& label = arguments.tensor(1);
   const Tensor& logits_length = arguments.tensor(2);
   const Tensor& labels_length = arguments.tensor(3);
-  const int blank = arguments.value<int>(4, 0);
-  const bool norm_by_times = arguments.value<bool>(5, false);
+  const int blank = python::value<int>(arguments, 4, 0);
+  const bool norm_by_times = python::value<bool>(arguments, 5, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::warpctc(logits, label, logits_length, labels_length, blank, norm_by_times, site);
   });
@@ -93,7 +93,7 @@ PyObject* viterbi_decode_body(python::Arguments& arguments) {
   const Tensor& potentials = arguments.tensor(0);
   const Tensor& transition_params = arguments.tensor(1);
   const Tensor& lengths = arguments.tensor(2);
-  const bool include_bos_eos_tag = arguments.value<bool>(3, true);
+  const bool include_bos_eos_tag = python::value<bool>(arguments, 3, true);
   return arguments.call([&]() -> decltype(auto) {
     return shard::viterbi_decode(potentials, transition_params, lengths, include_bos_eos_tag);
   });

@@ -12,7 +12,7 @@ constexpr python::Parameter reshape_parameters[] = {
 };
 PyObject* reshape_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray shape = arguments.value<IntArray>(1);
+  const IntArray shape = python::value<IntArray>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::reshape(x, shape, site);
   });
@@ -25,7 +25,7 @@ constexpr python::Function reshape_function = {"reshape", reshape_parameters, re
 
 PyObject* reshape__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const IntArray shape = arguments.value<IntArray>(1);
+  const IntArray shape = python::value<IntArray>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::reshape_(x, shape, site);
   });
@@ -44,8 +44,8 @@ constexpr python::Parameter flatten_parameters[] = {
 };
 PyObject* flatten_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int start_axis = arguments.value<int>(1, 1);
-  const int stop_axis = arguments.value<int>(2, 1);
+  const int start_axis = python::value<int>(arguments, 1, 1);
+  const int stop_axis = python::value<int>(arguments, 2, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::flatten(x, start_axis, stop_axis, site);
   });
@@ -57,8 +57,8 @@ constexpr python::Function flatten_function = {"flatten", flatten_parameters, fl
 
 PyObject* flatten__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const int start_axis = arguments.value<int>(1, 1);
-  const int stop_axis = arguments.value<int>(2, 1);
+  const int start_axis = python::value<int>(arguments, 1, 1);
+  const int stop_axis = python::value<int>(arguments, 2, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::flatten_(x, start_axis, stop_axis, site);
   });
@@ -74,7 +74,7 @@ constexpr python::Parameter squeeze_parameters[] = {
 };
 PyObject* squeeze_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1, {});
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::squeeze(x, axis, site);
   });
@@ -86,7 +86,7 @@ constexpr python::Function squeeze_function = {"squeeze", squeeze_parameters, sq
 
 PyObject* squeeze__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const IntArray axis = arguments.value<IntArray>(1, {});
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::squeeze_(x, axis, site);
   });
@@ -102,7 +102,7 @@ constexpr python::Parameter unsqueeze_parameters[] = {
 };
 PyObject* unsqueeze_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axis = arguments.value<IntArray>(1, {});
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::unsqueeze(x, axis, site);
   });
@@ -114,7 +114,7 @@ constexpr python::Function unsqueeze_function = {"unsqueeze", unsqueeze_paramete
 
 PyObject* unsqueeze__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const IntArray axis = arguments.value<IntArray>(1, {});
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::unsqueeze_(x, axis, site);
   });
@@ -131,7 +131,7 @@ constexpr python::Parameter transpose_parameters[] = {
 };
 PyObject* transpose_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray perm = arguments.value<IntArray>(1);
+  const IntArray perm = python::value<IntArray>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::transpose(x, perm, site);
   });
@@ -143,7 +143,7 @@ constexpr python::Function transpose_function = {"transpose", transpose_paramete
 
 PyObject* transpose__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const IntArray perm = arguments.value<IntArray>(1);
+  const IntArray perm = python::value<IntArray>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::transpose_(x, perm, site);
   });
@@ -160,7 +160,7 @@ constexpr python::Parameter expand_parameters[] = {
 };
 PyObject* expand_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray shape = arguments.value<IntArray>(1, {});
+  const IntArray shape = python::value<IntArray>(arguments, 1, {});
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::expand(x, shape, site);
   });
@@ -176,7 +176,7 @@ constexpr python::Parameter tile_parameters[] = {
 };
 PyObject* tile_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray repeat_times = arguments.value<IntArray>(1, {});
+  const IntArray repeat_times = python::value<IntArray>(arguments, 1, {});
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::tile(x, repeat_times, site);
   });
@@ -195,7 +195,7 @@ constexpr python::Parameter expand_as_parameters[] = {
 PyObject* expand_as_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& y = arguments.optional_tensor(1);
-  const IntArray target_shape = arguments.value<IntArray>(2, {});
+  const IntArray target_shape = python::value<IntArray>(arguments, 2, {});
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::expand_as(x, y, target_shape, site);
   });
@@ -211,7 +211,7 @@ constexpr python::Parameter concat_parameters[] = {
 };
 PyObject* concat_body(python::Arguments& arguments) {
   const std::vector<Tensor> x = arguments.tensors(0);
-  const Scalar axis = arguments.value<Scalar>(1, 0);
+  const Scalar axis = python::value<Scalar>(arguments, 1, 0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::concat(x, axis, site);
   });
@@ -227,7 +227,7 @@ constexpr python::Parameter stack_parameters[] = {
 };
 PyObject* stack_body(python::Arguments& arguments) {
   const std::vector<Tensor> x = arguments.tensors(0);
-  const int axis = arguments.value<int>(1, 0);
+  const int axis = python::value<int>(arguments, 1, 0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::stack(x, axis, site);
   });
@@ -243,8 +243,8 @@ constexpr python::Parameter split_parameters[] = {
 };
 PyObject* split_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray sections = arguments.value<IntArray>(1);
-  const Scalar axis = arguments.value<Scalar>(2, 0);
+  const IntArray sections = python::value<IntArray>(arguments, 1);
+  const Scalar axis = python::value<Scalar>(arguments, 2, 0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::split(x, sections, axis, site);
   });
@@ -261,8 +261,8 @@ constexpr python::Parameter split_with_num_parameters[] = {
 };
 PyObject* split_with_num_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int num = arguments.value<int>(1);
-  const Scalar axis = arguments.value<Scalar>(2);
+  const int num = python::value<int>(arguments, 1);
+  const Scalar axis = python::value<Scalar>(arguments, 2);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::split_with_num(x, num, axis, site);
   });
@@ -279,7 +279,7 @@ constexpr python::Parameter unbind_parameters[] = {
 };
 PyObject* unbind_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
-  const int axis = arguments.value<int>(1, 0);
+  const int axis = python::value<int>(arguments, 1, 0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::unbind(input, axis, site);
   });
@@ -299,11 +299,11 @@ constexpr python::Parameter slice_parameters[] = {
 };
 PyObject* slice_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
-  const IntArray axes = arguments.value<IntArray>(1);
-  const IntArray starts = arguments.value<IntArray>(2);
-  const IntArray ends = arguments.value<IntArray>(3);
-  const IntArray infer_flags = arguments.value<IntArray>(4, {});
-  const IntArray decrease_axis = arguments.value<IntArray>(5, {});
+  const IntArray axes = python::value<IntArray>(arguments, 1);
+  const IntArray starts = python::value<IntArray>(arguments, 2);
+  const IntArray ends = python::value<IntArray>(arguments, 3);
+  const IntArray infer_flags = python::value<IntArray>(arguments, 4, {});
+  const IntArray decrease_axis = python::value<IntArray>(arguments, 5, {});
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::slice(input, axes, starts, ends, infer_flags, decrease_axis, site);
   });
@@ -324,10 +324,10 @@ constexpr python::Parameter strided_slice_parameters[] = {
 };
 PyObject* strided_slice_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray axes = arguments.value<IntArray>(1);
-  const IntArray starts = arguments.value<IntArray>(2);
-  const IntArray ends = arguments.value<IntArray>(3);
-  const IntArray strides = arguments.value<IntArray>(4);
+  const IntArray axes = python::value<IntArray>(arguments, 1);
+  const IntArray starts = python::value<IntArray>(arguments, 2);
+  const IntArray ends = python::value<IntArray>(arguments, 3);
+  const IntArray strides = python::value<IntArray>(arguments, 4);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::strided_slice(x, axes, starts, ends, strides, site);
   });
@@ -350,11 +350,11 @@ constexpr python::Parameter unslice_parameters[] = {
 };
 PyObject* unslice_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray shape = arguments.value<IntArray>(1);
-  const IntArray axes = arguments.value<IntArray>(2);
-  const IntArray starts = arguments.value<IntArray>(3);
-  const IntArray ends = arguments.value<IntArray>(4);
-  const IntArray strides = arguments.value<IntArray>(5);
+  const IntArray shape = python::value<IntArray>(arguments, 1);
+  const IntArray axes = python::value<IntArray>(arguments, 2);
+  const IntArray starts = python::value<IntArray>(arguments, 3);
+  const IntArray ends = python::value<IntArray>(arguments, 4);
+  const IntArray strides = python::value<IntArray>(arguments, 5);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::unslice(x, shape, axes, starts, ends, strides, site);
   });
@@ -371,7 +371,7 @@ constexpr python::Parameter tril_parameters[] = {
 };
 PyObject* tril_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int diagonal = arguments.value<int>(1);
+  const int diagonal = python::value<int>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::tril(x, diagonal, site);
   });
@@ -384,7 +384,7 @@ constexpr python::Function tril_function = {"tril", tril_parameters, tril_body,
 
 PyObject* tril__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const int diagonal = arguments.value<int>(1);
+  const int diagonal = python::value<int>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::tril_(x, diagonal, site);
   });
@@ -401,7 +401,7 @@ constexpr python::Parameter triu_parameters[] = {
 };
 PyObject* triu_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int diagonal = arguments.value<int>(1);
+  const int diagonal = python::value<int>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::triu(x, diagonal, site);
   });
@@ -414,7 +414,7 @@ constexpr python::Function triu_function = {"triu", triu_parameters, triu_body,
 
 PyObject* triu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const int diagonal = arguments.value<int>(1);
+  const int diagonal = python::value<int>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::triu_(x, diagonal, site);
   });
@@ -431,7 +431,7 @@ constexpr python::Parameter one_hot_parameters[] = {
 };
 PyObject* one_hot_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const Scalar num_classes = arguments.value<Scalar>(1);
+  const Scalar num_classes = python::value<Scalar>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::one_hot(x, num_classes); });
 }
 constexpr python::Function one_hot_function = {"one_hot", one_hot_parameters, one_hot_body,
@@ -447,7 +447,7 @@ constexpr python::Parameter gather_parameters[] = {
 PyObject* gather_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& index = arguments.tensor(1);
-  const Scalar axis = arguments.value<Scalar>(2, 0);
+  const Scalar axis = python::value<Scalar>(arguments, 2, 0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::gather(x, index, axis, site);
   });
@@ -467,8 +467,8 @@ constexpr python::Parameter index_sum_parameters[] = {
 PyObject* index_sum_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& index = arguments.tensor(1);
-  const int64_t size = arguments.value<int64_t>(2);
-  const int axis = arguments.value<int>(3, 0);
+  const int64_t size = python::value<int64_t>(arguments, 2);
+  const int axis = python::value<int>(arguments, 3, 0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::index_sum(x, index, size, axis, site);
   });
@@ -490,7 +490,7 @@ PyObject* scatter_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& index = arguments.tensor(1);
   const Tensor& updates = arguments.tensor(2);
-  const bool overwrite = arguments.value<bool>(3, true);
+  const bool overwrite = python::value<bool>(arguments, 3, true);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::scatter(x, index, updates, overwrite, site);
   });
@@ -506,7 +506,7 @@ PyObject* scatter__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& index = arguments.tensor(1);
   const Tensor& updates = arguments.tensor(2);
-  const bool overwrite = arguments.value<bool>(3, true);
+  const bool overwrite = python::value<bool>(arguments, 3, true);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::scatter_(x, index, updates, overwrite, site);
   });

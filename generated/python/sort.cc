@@ -15,10 +15,10 @@ constexpr python::Parameter topk_parameters[] = {
 };
 PyObject* topk_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const Scalar k = arguments.value<Scalar>(1, 1);
-  const int axis = arguments.value<int>(2, -1);
-  const bool largest = arguments.value<bool>(3, true);
-  const bool sorted = arguments.value<bool>(4, true);
+  const Scalar k = python::value<Scalar>(arguments, 1, 1);
+  const int axis = python::value<int>(arguments, 2, -1);
+  const bool largest = python::value<bool>(arguments, 3, true);
+  const bool sorted = python::value<bool>(arguments, 4, true);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::topk(x, k, axis, largest, sorted, site);
   });
@@ -38,9 +38,9 @@ constexpr python::Parameter argsort_parameters[] = {
 };
 PyObject* argsort_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int axis = arguments.value<int>(1, -1);
-  const bool descending = arguments.value<bool>(2, false);
-  const bool stable = arguments.value<bool>(3, false);
+  const int axis = python::value<int>(arguments, 1, -1);
+  const bool descending = python::value<bool>(arguments, 2, false);
+  const bool stable = python::value<bool>(arguments, 3, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::argsort(x, axis, descending, stable, site);
   });
@@ -59,9 +59,9 @@ constexpr python::Parameter kthvalue_parameters[] = {
 };
 PyObject* kthvalue_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int k = arguments.value<int>(1, 1);
-  const int axis = arguments.value<int>(2, -1);
-  const bool keepdim = arguments.value<bool>(3, false);
+  const int k = python::value<int>(arguments, 1, 1);
+  const int axis = python::value<int>(arguments, 2, -1);
+  const bool keepdim = python::value<bool>(arguments, 3, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::kthvalue(x, k, axis, keepdim, site);
   });
@@ -79,8 +79,8 @@ constexpr python::Parameter mode_parameters[] = {
 };
 PyObject* mode_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int axis = arguments.value<int>(1, -1);
-  const bool keepdim = arguments.value<bool>(2, false);
+  const int axis = python::value<int>(arguments, 1, -1);
+  const bool keepdim = python::value<bool>(arguments, 2, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::mode(x, axis, keepdim, site);
   });
@@ -101,8 +101,8 @@ constexpr python::Parameter searchsorted_parameters[] = {
 PyObject* searchsorted_body(python::Arguments& arguments) {
   const Tensor& sorted_sequence = arguments.tensor(0);
   const Tensor& values = arguments.tensor(1);
-  const bool out_int32 = arguments.value<bool>(2, false);
-  const bool right = arguments.value<bool>(3, false);
+  const bool out_int32 = python::value<bool>(arguments, 2, false);
+  const bool right = python::value<bool>(arguments, 3, false);
   return arguments.call([&]() -> decltype(auto) {
     return shard::searchsorted(sorted_sequence, values, out_int32, right);
   });
@@ -123,9 +123,9 @@ constexpr python::Parameter histogram_parameters[] = {
 };
 PyObject* histogram_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
-  const int64_t bins = arguments.value<int64_t>(1, 100);
-  const int min = arguments.value<int>(2, 0);
-  const int max = arguments.value<int>(3, 0);
+  const int64_t bins = python::value<int64_t>(arguments, 1, 100);
+  const int min = python::value<int>(arguments, 2, 0);
+  const int max = python::value<int>(arguments, 3, 0);
   return arguments.call([&]() -> decltype(auto) {
     return shard::histogram(input, bins, min, max);
   });

@@ -72,7 +72,7 @@ constexpr python::Parameter polygamma_parameters[] = {
 };
 PyObject* polygamma_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int n = arguments.value<int>(1);
+  const int n = python::value<int>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::polygamma(x, n, site);
   });
@@ -84,7 +84,7 @@ constexpr python::Function polygamma_function = {"polygamma", polygamma_paramete
 
 PyObject* polygamma__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const int n = arguments.value<int>(1);
+  const int n = python::value<int>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::polygamma_(x, n, site);
   });

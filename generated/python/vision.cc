@@ -13,8 +13,8 @@ constexpr python::Parameter affine_grid_parameters[] = {
 };
 PyObject* affine_grid_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
-  const IntArray output_shape = arguments.value<IntArray>(1, {});
-  const bool align_corners = arguments.value<bool>(2, true);
+  const IntArray output_shape = python::value<IntArray>(arguments, 1, {});
+  const bool align_corners = python::value<bool>(arguments, 2, true);
   return arguments.call([&]() -> decltype(auto) {
     return shard::affine_grid(input, output_shape, align_corners);
   });
@@ -38,9 +38,9 @@ constexpr python::Parameter grid_sample_parameters[] = {
 PyObject* grid_sample_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& grid = arguments.tensor(1);
-  const std::string mode = arguments.value<std::string>(2, "bilinear");
-  const std::string padding_mode = arguments.value<std::string>(3, "zeros");
-  const bool align_corners = arguments.value<bool>(4, true);
+  const std::string mode = python::value<std::string>(arguments, 2, "bilinear");
+  const std::string padding_mode = python::value<std::string>(arguments, 3, "zeros");
+  const bool align_corners = python::value<bool>(arguments, 4, true);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::grid_sample(x, grid, mode, padding_mode, align_corners, site);
   });
@@ -68,11 +68,11 @@ constexpr python::Parameter unpool_parameters[] = {
 PyObject* unpool_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& indices = arguments.tensor(1);
-  const IntArray ksize = arguments.value<IntArray>(2);
-  const IntArray strides = arguments.value<IntArray>(3);
-  const IntArray padding = arguments.value<IntArray>(4);
-  const IntArray output_size = arguments.value<IntArray>(5);
-  const std::string data_format = arguments.value<std::string>(6);
+  const IntArray ksize = python::value<IntArray>(arguments, 2);
+  const IntArray strides = python::value<IntArray>(arguments, 3);
+  const IntArray padding = python::value<IntArray>(arguments, 4);
+  const IntArray output_size = python::value<IntArray>(arguments, 5);
+  const std::string data_format = python::value<std::string>(arguments, 6);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::unpool(x, indices, ksize, strides, padding, output_size, data_format, site);
   });
@@ -100,11 +100,11 @@ PyObject* roi_align_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& boxes = arguments.tensor(1);
   const Tensor& boxes_num = arguments.tensor(2);
-  const int pooled_height = arguments.value<int>(3, 1);
-  const int pooled_width = arguments.value<int>(4, 1);
-  const float spatial_scale = arguments.value<float>(5, 1.0);
-  const int sampling_ratio = arguments.value<int>(6, -1);
-  const bool aligned = arguments.value<bool>(7, false);
+  const int pooled_height = python::value<int>(arguments, 3, 1);
+  const int pooled_width = python::value<int>(arguments, 4, 1);
+  const float spatial_scale = python::value<float>(arguments, 5, 1.0);
+  const int sampling_ratio = python::value<int>(arguments, 6, -1);
+  const bool aligned = python::value<bool>(arguments, 7, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::roi_align(x, boxes, boxes_num, pooled_height, pooled_width, spatial_scale,
         sampling_ratio, aligned, site);
@@ -134,9 +134,9 @@ PyObject* roi_pool_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& boxes = arguments.tensor(1);
   const Tensor& boxes_num = arguments.tensor(2);
-  const int pooled_height = arguments.value<int>(3, 1);
-  const int pooled_width = arguments.value<int>(4, 1);
-  const float spatial_scale = arguments.value<float>(5, 1.0);
+  const int pooled_height = python::value<int>(arguments, 3, 1);
+  const int pooled_width = python::value<int>(arguments, 4, 1);
+  const float spatial_scale = python::value<float>(arguments, 5, 1.0);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::roi_pool(x, boxes, boxes_num, pooled_height, pooled_width, spatial_scale, site);
   });
@@ -157,7 +157,7 @@ constexpr python::Parameter nms_parameters[] = {
 };
 PyObject* nms_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const float threshold = arguments.value<float>(1, 1.0f);
+  const float threshold = python::value<float>(arguments, 1, 1.0f);
   return arguments.call([&]() -> decltype(auto) { return shard::nms(x, threshold); });
 }
 constexpr python::Function nms_function = {"nms", nms_parameters, nms_body,
@@ -180,10 +180,10 @@ PyObject* box_coder_body(python::Arguments& arguments) {
   const Tensor& prior_box = arguments.tensor(0);
   const Tensor& prior_box_var = arguments.optional_tensor(1);
   const Tensor& target_box = arguments.tensor(2);
-  const std::string code_type = arguments.value<std::string>(3, "encode_center_size");
-  const bool box_normalized = arguments.value<bool>(4, true);
-  const int axis = arguments.value<int>(5, 0);
-  const std::vector<float> variance = arguments.value<std::vector<float>>(6, {});
+  const std::string code_type = python::value<std::string>(arguments, 3, "encode_center_size");
+  const bool box_normalized = python::value<bool>(arguments, 4, true);
+  const int axis = python::value<int>(arguments, 5, 0);
+  const std::vector<float> variance = python::value<std::vector<float>>(arguments, 6, {});
   return arguments.call([&]() -> decltype(auto) {
     return shard::box_coder(prior_box, prior_box_var, target_box, code_type, box_normalized, axis,
         variance);

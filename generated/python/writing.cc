@@ -16,7 +16,7 @@ PyObject* index_put_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const std::vector<Tensor> indices = arguments.tensors(1);
   const Tensor& value = arguments.tensor(2);
-  const bool accumulate = arguments.::shard::value<bool>(3, false);
+  const bool accumulate = python::value<bool>(arguments, 3, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::index_put(x, indices, value, accumulate, site);
   });
@@ -37,7 +37,7 @@ PyObject* index_put__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const std::vector<Tensor> indices = arguments.tensors(1);
   const Tensor& value = arguments.tensor(2);
-  const bool accumulate = arguments.::shard::value<bool>(3, false);
+  const bool accumulate = python::value<bool>(arguments, 3, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::index_put_(x, indices, value, accumulate, site);
   });
@@ -68,14 +68,14 @@ constexpr python::Parameter set_value_parameters[] = {
 };
 PyObject* set_value_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray starts = arguments.value<IntArray>(1);
-  const IntArray ends = arguments.value<IntArray>(2);
-  const IntArray steps = arguments.value<IntArray>(3);
-  const IntArray axes = arguments.value<IntArray>(4);
-  const IntArray decrease_axes = arguments.value<IntArray>(5);
-  const IntArray none_axes = arguments.value<IntArray>(6);
-  const IntArray shape = arguments.value<IntArray>(7);
-  const std::vector<Scalar> values = arguments.value<std::vector<Scalar>>(8);
+  const IntArray starts = python::value<IntArray>(arguments, 1);
+  const IntArray ends = python::value<IntArray>(arguments, 2);
+  const IntArray steps = python::value<IntArray>(arguments, 3);
+  const IntArray axes = python::value<IntArray>(arguments, 4);
+  const IntArray decrease_axes = python::value<IntArray>(arguments, 5);
+  const IntArray none_axes = python::value<IntArray>(arguments, 6);
+  const IntArray shape = python::value<IntArray>(arguments, 7);
+  const std::vector<Scalar> values = python::value<std::vector<Scalar>>(arguments, 8);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::set_value(x, starts, ends, steps, axes, decrease_axes, none_axes, shape, values,
         site);
@@ -92,14 +92,14 @@ constexpr python::Function set_value_function = {"set_value", set_value_paramete
 
 PyObject* set_value__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const IntArray starts = arguments.value<IntArray>(1);
-  const IntArray ends = arguments.value<IntArray>(2);
-  const IntArray steps = arguments.value<IntArray>(3);
-  const IntArray axes = arguments.value<IntArray>(4);
-  const IntArray decrease_axes = arguments.value<IntArray>(5);
-  const IntArray none_axes = arguments.value<IntArray>(6);
-  const IntArray shape = arguments.value<IntArray>(7);
-  const std::vector<Scalar> values = arguments.value<std::vector<Scalar>>(8);
+  const IntArray starts = python::value<IntArray>(arguments, 1);
+  const IntArray ends = python::value<IntArray>(arguments, 2);
+  const IntArray steps = python::value<IntArray>(arguments, 3);
+  const IntArray axes = python::value<IntArray>(arguments, 4);
+  const IntArray decrease_axes = python::value<IntArray>(arguments, 5);
+  const IntArray none_axes = python::value<IntArray>(arguments, 6);
+  const IntArray shape = python::value<IntArray>(arguments, 7);
+  const std::vector<Scalar> values = python::value<std::vector<Scalar>>(arguments, 8);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::set_value_(x, starts, ends, steps, axes, decrease_axes, none_axes, shape, values,
         site);
@@ -128,12 +128,12 @@ constexpr python::Parameter set_value_with_tensor_parameters[] = {
 PyObject* set_value_with_tensor_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& values = arguments.tensor(1);
-  const IntArray starts = arguments.value<IntArray>(2);
-  const IntArray ends = arguments.value<IntArray>(3);
-  const IntArray steps = arguments.value<IntArray>(4);
-  const IntArray axes = arguments.value<IntArray>(5);
-  const IntArray decrease_axes = arguments.value<IntArray>(6);
-  const IntArray none_axes = arguments.value<IntArray>(7);
+  const IntArray starts = python::value<IntArray>(arguments, 2);
+  const IntArray ends = python::value<IntArray>(arguments, 3);
+  const IntArray steps = python::value<IntArray>(arguments, 4);
+  const IntArray axes = python::value<IntArray>(arguments, 5);
+  const IntArray decrease_axes = python::value<IntArray>(arguments, 6);
+  const IntArray none_axes = python::value<IntArray>(arguments, 7);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::set_value_with_tensor(x, values, starts, ends, steps, axes, decrease_axes,
         none_axes, site);
@@ -148,12 +148,12 @@ constexpr python::Function set_value_with_tensor_function =
 PyObject* set_value_with_tensor__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& values = arguments.tensor(1);
-  const IntArray starts = arguments.value<IntArray>(2);
-  const IntArray ends = arguments.value<IntArray>(3);
-  const IntArray steps = arguments.value<IntArray>(4);
-  const IntArray axes = arguments.value<IntArray>(5);
-  const IntArray decrease_axes = arguments.value<IntArray>(6);
-  const IntArray none_axes = arguments.value<IntArray>(7);
+  const IntArray starts = python::value<IntArray>(arguments, 2);
+  const IntArray ends = python::value<IntArray>(arguments, 3);
+  const IntArray steps = python::value<IntArray>(arguments, 4);
+  const IntArray axes = python::value<IntArray>(arguments, 5);
+  const IntArray decrease_axes = python::value<IntArray>(arguments, 6);
+  const IntArray none_axes = python::value<IntArray>(arguments, 7);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::set_value_with_tensor_(x, values, starts, ends, steps, axes, decrease_axes,
         none_axes, site);
@@ -175,9 +175,9 @@ constexpr python::Parameter fill_diagonal_tensor_parameters[] = {
 PyObject* fill_diagonal_tensor_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& y = arguments.tensor(1);
-  const int64_t offset = arguments.value<int64_t>(2, 0);
-  const int dim1 = arguments.value<int>(3, 0);
-  const int dim2 = arguments.value<int>(4, 1);
+  const int64_t offset = python::value<int64_t>(arguments, 2, 0);
+  const int dim1 = python::value<int>(arguments, 3, 0);
+  const int dim2 = python::value<int>(arguments, 4, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::fill_diagonal_tensor(x, y, offset, dim1, dim2, site);
   });
@@ -193,9 +193,9 @@ constexpr python::Function fill_diagonal_tensor_function =
 PyObject* fill_diagonal_tensor__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& y = arguments.tensor(1);
-  const int64_t offset = arguments.value<int64_t>(2, 0);
-  const int dim1 = arguments.value<int>(3, 0);
-  const int dim2 = arguments.value<int>(4, 1);
+  const int64_t offset = python::value<int64_t>(arguments, 2, 0);
+  const int dim1 = python::value<int>(arguments, 3, 0);
+  const int dim2 = python::value<int>(arguments, 4, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::fill_diagonal_tensor_(x, y, offset, dim1, dim2, site);
   });

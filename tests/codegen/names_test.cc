@@ -82,10 +82,10 @@ std::string generate_and_compile(const TempFolder& folder, const std::string& fi
     WARN("skipped for bindings: python3-config is not installed");
     return generated.err;
   }
-  const Ran bindings = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" +
-                                 source_path("runtime") + " -I" + source_path("python/include") + " -I" +
-                                 folder.path("out") + " " + python.out.substr(0, python.out.find('\n')) + " " +
-                                 folder.path("out") + "/python/*.cc");
+  const Ran bindings =
+      run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" + source_path("runtime") +
+                " -I" + source_path("python/include") + " -I" + folder.path("out") + " " +
+                python.out.substr(0, python.out.find('\n')) + " " + folder.path("out") + "/python/*.cc");
   INFO(bindings.err.substr(0, 6000));
   CHECK(bindings.code == 0);
   return generated.err;

@@ -125,15 +125,12 @@ class Arguments {
   /// A list that is written in place. The Python list keeps its tensors.
   std::vector<Tensor>& targets(int i);
 
+  /// An attribute.
   template <class T>
   T value(int i) {
     T result{};
     read(i, result);
     return result;
-  }
-  template <class T>
-  T value(int i, const T& initial) {
-    return given_and_not_none(i) ? value<T>(i) : initial;
   }
   /// Null unless given. `shape`: the position of the argument whose length is the number of dims, or -1.
   const DistSpec* layout(int i, int shape);
@@ -252,6 +249,16 @@ class Arguments {
   std::vector<std::unique_ptr<List>> lists_;
   Tensor absent_;
 };
+
+/// An attribute, or its default where it is not passed or None.
+template <class T>
+T value(Arguments& arguments, int i) {
+  return arguments.value<T>(i);
+}
+template <class T>
+T value(Arguments& arguments, int i, const T& initial) {
+  return arguments.given_and_not_none(i) ? arguments.value<T>(i) : initial;
+}
 
 /// A function of a generated API.
 struct Function {

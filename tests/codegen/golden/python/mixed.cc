@@ -34,7 +34,8 @@ constexpr python::Parameter cast_parameters[] = {
 };
 PyObject* cast_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const std::optional<DType> dtype = arguments.value<std::optional<DType>>(1, std::nullopt);
+  const std::optional<DType> dtype =
+      python::value<std::optional<DType>>(arguments, 1, std::nullopt);
   return arguments.call([&]() -> decltype(auto) { return shard::cast(x, dtype); });
 }
 constexpr python::Function cast_function = {"cast", cast_parameters, cast_body,
@@ -43,7 +44,8 @@ constexpr python::Function cast_function = {"cast", cast_parameters, cast_body,
 
 PyObject* cast__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const std::optional<DType> dtype = arguments.value<std::optional<DType>>(1, std::nullopt);
+  const std::optional<DType> dtype =
+      python::value<std::optional<DType>>(arguments, 1, std::nullopt);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::cast_(x, dtype, site);
   });
@@ -58,7 +60,7 @@ constexpr python::Parameter reshape_parameters[] = {
 };
 PyObject* reshape_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray shape = arguments.value<IntArray>(1);
+  const IntArray shape = python::value<IntArray>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::reshape(x, shape); });
 }
 constexpr python::Function reshape_function = {"reshape", reshape_parameters, reshape_body,
@@ -67,7 +69,7 @@ constexpr python::Function reshape_function = {"reshape", reshape_parameters, re
 
 PyObject* reshape__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const IntArray shape = arguments.value<IntArray>(1);
+  const IntArray shape = python::value<IntArray>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::reshape_(x, shape, site);
   });
@@ -82,7 +84,7 @@ constexpr python::Parameter reshape_with_shape_parameters[] = {
 };
 PyObject* reshape_with_shape_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray shape = arguments.value<IntArray>(1);
+  const IntArray shape = python::value<IntArray>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::reshape_with_shape(x, shape); });
 }
 constexpr python::Function reshape_with_shape_function =
@@ -92,7 +94,7 @@ constexpr python::Function reshape_with_shape_function =
 
 PyObject* reshape_with_shape__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const IntArray shape = arguments.value<IntArray>(1);
+  const IntArray shape = python::value<IntArray>(arguments, 1);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::reshape_with_shape_(x, shape, site);
   });
@@ -108,7 +110,7 @@ constexpr python::Parameter concat_parameters[] = {
 };
 PyObject* concat_body(python::Arguments& arguments) {
   const std::vector<Tensor> x = arguments.tensors(0);
-  const Scalar axis = arguments.value<Scalar>(1, 0);
+  const Scalar axis = python::value<Scalar>(arguments, 1, 0);
   return arguments.call([&]() -> decltype(auto) { return shard::concat(x, axis); });
 }
 constexpr python::Function concat_function = {"concat", concat_parameters, concat_body,
@@ -122,8 +124,8 @@ constexpr python::Parameter split_parameters[] = {
 };
 PyObject* split_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const IntArray sections = arguments.value<IntArray>(1);
-  const Scalar axis = arguments.value<Scalar>(2, 0);
+  const IntArray sections = python::value<IntArray>(arguments, 1);
+  const Scalar axis = python::value<Scalar>(arguments, 2, 0);
   return arguments.call([&]() -> decltype(auto) { return shard::split(x, sections, axis); });
 }
 constexpr python::Function split_function = {"split", split_parameters, split_body,
@@ -139,8 +141,8 @@ constexpr python::Parameter dropout_parameters[] = {
 PyObject* dropout_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const Tensor& seed_tensor = arguments.optional_tensor(1);
-  const Scalar p = arguments.value<Scalar>(2, 0.5f);
-  const std::string mode = arguments.value<std::string>(3, "upscale_in_train");
+  const Scalar p = python::value<Scalar>(arguments, 2, 0.5f);
+  const std::string mode = python::value<std::string>(arguments, 3, "upscale_in_train");
   return arguments.call([&]() -> decltype(auto) {
     return shard::dropout(x, seed_tensor, p, mode);
   });
@@ -152,8 +154,8 @@ constexpr python::Function dropout_function = {"dropout", dropout_parameters, dr
 PyObject* dropout__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const Tensor& seed_tensor = arguments.optional_tensor(1);
-  const Scalar p = arguments.value<Scalar>(2, 0.5f);
-  const std::string mode = arguments.value<std::string>(3, "upscale_in_train");
+  const Scalar p = python::value<Scalar>(arguments, 2, 0.5f);
+  const std::string mode = python::value<std::string>(arguments, 3, "upscale_in_train");
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::dropout_(x, seed_tensor, p, mode, site);
   });
@@ -174,7 +176,7 @@ PyObject* batch_norm_body(python::Arguments& arguments) {
   const Tensor& mean = arguments.tensor(1);
   const Tensor& variance = arguments.tensor(2);
   const Tensor& scale = arguments.optional_tensor(3);
-  const float momentum = arguments.value<float>(4, 0.9f);
+  const float momentum = python::value<float>(arguments, 4, 0.9f);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::batch_norm(x, mean, variance, scale, momentum, site);
   });
@@ -196,7 +198,7 @@ PyObject* sgd__body(python::Arguments& arguments) {
   const Tensor& learning_rate = arguments.tensor(1);
   const Tensor& grad = arguments.tensor(2);
   Tensor& master_param = arguments.optional_target(3);
-  const bool multi_precision = arguments.value<bool>(4, false);
+  const bool multi_precision = python::value<bool>(arguments, 4, false);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::sgd_(param, learning_rate, grad, master_param, multi_precision, site);
   });
@@ -213,10 +215,10 @@ constexpr python::Parameter full_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* full_body(python::Arguments& arguments) {
-  const IntArray shape = arguments.::shard::value<IntArray>(0);
-  const Scalar value = arguments.::shard::value<Scalar>(1);
-  const DType dtype = arguments.::shard::value<DType>(2, DType::float32);
-  const Device place = arguments.::shard::value<Device>(3, kCpu);
+  const IntArray shape = python::value<IntArray>(arguments, 0);
+  const Scalar value = python::value<Scalar>(arguments, 1);
+  const DType dtype = python::value<DType>(arguments, 2, DType::float32);
+  const Device place = python::value<Device>(arguments, 3, kCpu);
   const DistSpec* const layout = arguments.layout(4, 0);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::full(shape, value, layout, dtype, place)
@@ -234,9 +236,9 @@ constexpr python::Parameter zeros_parameters[] = {
     {"layout", "Layout", "None"},
 };
 PyObject* zeros_body(python::Arguments& arguments) {
-  const IntArray shape = arguments.value<IntArray>(0);
-  const DType dtype = arguments.value<DType>(1, DType::float32);
-  const Device place = arguments.value<Device>(2, default_device());
+  const IntArray shape = python::value<IntArray>(arguments, 0);
+  const DType dtype = python::value<DType>(arguments, 1, DType::float32);
+  const Device place = python::value<Device>(arguments, 2, default_device());
   const DistSpec* const layout = arguments.layout(3, 0);
   return arguments.call([&]() -> decltype(auto) {
     return layout != nullptr ? shard::zeros(shape, layout, dtype, place)
@@ -258,8 +260,8 @@ PyObject* names_that_clash_body(python::Arguments& arguments) {
   const Tensor& out = arguments.tensor(0);
   const Tensor& call = arguments.tensor(1);
   const Tensor& kernel = arguments.tensor(2);
-  const int ctx = arguments.value<int>(3);
-  const int device = arguments.value<int>(4);
+  const int ctx = python::value<int>(arguments, 3);
+  const int device = python::value<int>(arguments, 4);
   return arguments.call([&]() -> decltype(auto) {
     return shard::names_that_clash(out, call, kernel, ctx, device);
   });
@@ -290,8 +292,8 @@ constexpr python::Parameter recorded_by_its_composite_parameters[] = {
 };
 PyObject* recorded_by_its_composite_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  const int axis = arguments.value<int>(1);
-  const float slope = arguments.value<float>(2);
+  const int axis = python::value<int>(arguments, 1);
+  const float slope = python::value<float>(arguments, 2);
   return arguments.call([&]() -> decltype(auto) {
     return shard::recorded_by_its_composite(x, axis, slope);
   });
@@ -303,8 +305,8 @@ constexpr python::Function recorded_by_its_composite_function = {"recorded_by_it
 
 PyObject* recorded_by_its_composite__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
-  const int axis = arguments.value<int>(1);
-  const float slope = arguments.value<float>(2);
+  const int axis = python::value<int>(arguments, 1);
+  const float slope = python::value<float>(arguments, 2);
   return arguments.call([&](CallSite site) -> decltype(auto) {
     return shard::recorded_by_its_composite_(x, axis, slope, site);
   });
