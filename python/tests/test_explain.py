@@ -39,6 +39,21 @@ def test_inside_of_a_rank_the_calls_are_listed():
     assert name == f"<Explanation: 2 calls, {total} bytes>"
 
 
+def test_reshards_that_the_program_asks_for_are_listed():
+    def program():
+        def moved(x):
+            return x.reshard(MESH, "-, tp").full_tensor()
+
+        report = shard.explain(moved, made("dp, tp"))
+        return [(call["op"], call["inputs"], call["outputs"], call["bytes"]) for call in report.calls]
+
+    # 8 x 8 floats: each rank sends its quarter to the other one of its column, then its half to the other one of its row.
+    assert shard.run(program, 4)[0] == [
+        ("reshard", "x [dp, tp]", "out [-, tp]", 4 * 64),
+        ("full_tensor", "x [-, tp]", "out [-, -]", 4 * 128),
+    ]
+
+
 def test_views_name_what_they_alias():
     def program():
         return shard.explain(lambda x: shard.reshape(x, [4, 2, 8]), made("dp, -")).calls
