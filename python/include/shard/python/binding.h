@@ -287,6 +287,7 @@ inline PyCFunction as_entry(FastCall call) { return reinterpret_cast<PyCFunction
 
 template <const Function& function, bool method>
 Binding bind() {
+  static_assert(function.parameters.size() <= kMaxParameters, "raise kMaxParameters: an op has more parameters");
   const FastCall entry = [](PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* names) {
     return run(function, nullptr, values, count, names);
   };
