@@ -35,29 +35,35 @@ std::string type_name(PyObject* object) {
   throw PythonError();
 }
 
+/// Ends a conversion that Python refused. Other errors than that, such as an interrupt, are passed on.
+void forget_refusal() {
+  if (PyErr_Occurred() == nullptr) return;
+  if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError) &&
+      !PyErr_ExceptionMatches(PyExc_OverflowError))
+    throw PythonError();
+  PyErr_Clear();
+}
+
 /// An integer, also one of another library (__index__), but no float. Nothing where the object is none, or is too large.
 std::optional<int64_t> integer_of(PyObject* object) {
   if (!PyLong_Check(object) && PyIndex_Check(object) == 0) return std::nullopt;
   PyObject* const number = PyNumber_Index(object);
   if (number == nullptr) {
-    PyErr_Clear();
+    forget_refusal();
     return std::nullopt;
   }
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
   Py_DECREF(number);
-  if (overflow != 0 || (value == -1 && PyErr_Occurred())) {
-    PyErr_Clear();
-    return std::nullopt;
-  }
+  if (overflow != 0) return std::nullopt;
   return value;
 }
 
 std::optional<double> real_of(PyObject* object) {
   if (PyUnicode_Check(object) || PyBytes_Check(object)) return std::nullopt;
   const double value = PyFloat_AsDouble(object);
-  if (value != -1.0 || !PyErr_Occurred()) return value;
-  PyErr_Clear();
+  if (value != -1.0 || PyErr_Occurred() == nullptr) return value;
+  forget_refusal();
   return std::nullopt;
 }
 
@@ -76,6 +82,12 @@ std::optional<bool> truth_of(PyObject* object) {
   const std::string type = type_name(object);
   if (type == "numpy.bool" || type == "numpy.bool_") return PyObject_IsTrue(object) == 1;
   return std::nullopt;
+}
+
+/// Whether a keyword names the parameter. Places of the YAML are also called "device".
+bool is_named(PyObject* keyword, const Parameter& parameter) {
+  if (PyUnicode_CompareWithASCIIString(keyword, parameter.name) == 0) return true;
+  return std::strcmp(parameter.name, "place") == 0 && PyUnicode_CompareWithASCIIString(keyword, "device") == 0;
 }
 
 }  // namespace
@@ -104,8 +116,7 @@ void Arguments::assign_names(PyObject* const* values, PyObject* names) {
   for (Py_ssize_t k = 0; k < count; ++k) {
     PyObject* const name = PyTuple_GetItem(names, k);
     size_t i = 0;
-    while (i < function_.parameters.size() && PyUnicode_CompareWithASCIIString(name, function_.parameters[i].name) != 0)
-      ++i;
+    while (i < function_.parameters.size() && !is_named(name, function_.parameters[i])) ++i;
     if (i == function_.parameters.size())
       fail_call(fmt::format("[{}] has no argument '{}': {}", function_.name, utf8(name), describe(function_)));
     if (values_[i] != nullptr)

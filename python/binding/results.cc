@@ -198,6 +198,9 @@ PyObject* make_module(const char* name, bool (*add)(PyObject* module, PyObject* 
       new PyModuleDef{PyModuleDef_HEAD_INIT, name, nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
   PyObject* const module = PyModule_Create(definition);
   if (module == nullptr) return nullptr;
+#ifdef Py_GIL_DISABLED
+  PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
+#endif
   try {
     setup();
     if (add(module, nullptr)) return module;

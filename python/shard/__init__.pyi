@@ -177,7 +177,8 @@ class Tensor(Methods):
     def tolist(self) -> Any:
         """The elements of a dense tensor as nested lists of numbers; the number of a tensor without dims."""
         ...
-    def to(self, *targets: Device | _dtype | str | Tensor | Any) -> Tensor:
+    def to(self, *targets: Device | _dtype | str | Tensor | Any, dtype: _dtype | str | None = None,
+           device: Device | str | None = None) -> Tensor:
         """x on another device, with another dtype, or both: x.to('cuda'), x.to(shard.float64), x.to('cpu', 'float32'), or
         as another tensor is: x.to(y). x itself where it is that already. Recorded for autograd. Errors: ArgumentError
         for names of neither, LayoutError for another device of a distributed tensor."""

@@ -185,7 +185,7 @@ constexpr const char* kNumpyDoc =
 }  // namespace
 
 nb::object numpy_of(nb::handle tensor, const char* function) {
-  const Tensor& x = *services->tensor(tensor.ptr());
+  const Tensor& x = tensor_in(tensor.ptr());
   const DenseTensor value = released([&] { return readable(x, function); });
   refuse_gradient(x, function);
   if (value.device() != kCpu) {
@@ -211,7 +211,7 @@ nb::object numpy_of(nb::handle tensor, const char* function) {
 }
 
 PyObject* represent(PyObject* object) noexcept {
-  const std::string text = text_of(*services->tensor(object));
+  const std::string text = text_of(tensor_in(object));
   return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
 }
 

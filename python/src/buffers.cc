@@ -140,7 +140,7 @@ DenseTensor copy_of(const Elements& elements) {
 int get_buffer(PyObject* object, Py_buffer* view, int flags) noexcept {
   view->obj = nullptr;
   try {
-    const Tensor& x = *services->tensor(object);
+    const Tensor& x = tensor_in(object);
     const DenseTensor value = released([&] { return readable(x, "buffer"); });
     const char* problem = x.requires_grad()        ? "requires a gradient; use detach()"
                           : value.device() != kCpu ? "is not in host memory; use cpu()"

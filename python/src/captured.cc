@@ -56,7 +56,13 @@ void register_functions_that_run(nb::module_& module) {
       .def("__init__", &construct, nb::arg("function"), nb::arg("scope").none(), nb::arg("options"))
       .def(
           "__init__",
-          [](CapturedFunction* self, const HeldProgram& loaded) { new (self) CapturedFunction(*loaded.trace); },
+          [](CapturedFunction* self, const HeldProgram& loaded) {
+            if (loaded.trace == nullptr)
+              fail(ErrorCode::invalid_argument,
+                   "[LoadedProgram] takes the program that trace() or load_program returns; this one was made of it "
+                   "(forward, backward, optimized)");
+            new (self) CapturedFunction(*loaded.trace);
+          },
           nb::arg("loaded"))
       .def("__call__",
            [](CapturedFunction& x, nb::handle inputs) {

@@ -22,9 +22,17 @@ Tensor to_device_of(const Tensor& x, Device device) {
 }
 
 /// x.to(...) with a device, a dtype, a tensor, or several of them.
-nb::object to(nb::handle self, nb::args targets) {
-  const Tensor& x = *services->tensor(self.ptr());
+nb::object to(nb::handle self, nb::args positional, nb::kwargs named) {
+  const Tensor& x = tensor_in(self.ptr());
   Tensor result = x;
+  nb::list targets;
+  for (const nb::handle target : positional) targets.append(target);
+  for (const auto& [name, target] : named) {
+    const std::string text = nb::cast<std::string>(name);
+    if (text != "dtype" && text != "device")
+      raise_type_error(fmt::format("to(): there is no argument '{}': there are dtype and device", text));
+    if (!target.is_none()) targets.append(target);
+  }
   for (const nb::handle target : targets) {
     if (const Tensor* const other = services->tensor(target.ptr())) {
       result = to_device_of(to_dtype(result, other->dtype()), other->device());
@@ -49,12 +57,12 @@ nb::object to(nb::handle self, nb::args targets) {
 }
 
 nb::object with_dtype(nb::handle self, DType dtype) {
-  const Tensor& x = *services->tensor(self.ptr());
+  const Tensor& x = tensor_in(self.ptr());
   return x.dtype() == dtype ? nb::borrow(self) : wrap(to_dtype(x, dtype));
 }
 
 nb::object on_device(nb::handle self, Device device) {
-  const Tensor& x = *services->tensor(self.ptr());
+  const Tensor& x = tensor_in(self.ptr());
   Tensor result = to_device_of(x, device);
   return result.impl() == x.impl() ? nb::borrow(self) : wrap(std::move(result));
 }
@@ -117,10 +125,11 @@ void register_dtypes(TensorClass& tensor) {
         name, [dtype = dtype](nb::handle self) { return with_dtype(self, dtype); },
         fmt::format("x as {}: converted as by cast, or x itself where that is its dtype.", to_string(dtype)).c_str());
   }
-  tensor.def("to", &to, nb::arg("targets"),
+  tensor.def("to", &to,
              "x on another device, with another dtype, or both: x.to('cuda'), x.to(shard.float64), x.to('cpu', "
-             "'float32'), or as\n"
-             "another tensor is: x.to(y). x itself where it is that already. Recorded for autograd. Errors: "
+             "'float32'),\n"
+             "x.to(dtype=shard.float64), or as another tensor is: x.to(y). x itself where it is that already. Recorded "
+             "for autograd. Errors: "
              "ArgumentError for\n"
              "names of neither, LayoutError for another device of a distributed tensor.");
   tensor.def(

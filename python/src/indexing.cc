@@ -400,7 +400,7 @@ void set_advanced(Tensor& x, Key key, const Value& value, CallSite site) {
 
 PyObject* get_item(PyObject* object, PyObject* key) noexcept {
   try {
-    const Tensor& x = *services->tensor(object);
+    const Tensor& x = tensor_in(object);
     const CallSite site = site_of(x);
     const Key items = key_of(key, x);
     return services->wrap(released([&] { return get(x, items, site); }));
@@ -416,7 +416,7 @@ int set_item(PyObject* object, PyObject* key, PyObject* value) noexcept {
     return -1;
   }
   try {
-    Tensor& x = *services->tensor(object);
+    Tensor& x = tensor_in(object);
     const CallSite site = current_site();
     const Key items = key_of(key, x);
     const Value given = value_of(value, x);
@@ -437,7 +437,7 @@ namespace {
 /// Iterates over the slices of dim 0.
 class Rows {
  public:
-  explicit Rows(nb::object tensor) : tensor_(std::move(tensor)), count_(services->tensor(tensor_.ptr())->dims()[0]) {}
+  explicit Rows(nb::object tensor) : tensor_(std::move(tensor)), count_(tensor_in(tensor_.ptr()).dims()[0]) {}
   nb::object next() {
     if (at_ >= count_) throw nb::stop_iteration();
     const nb::object position = nb::int_(at_++);
@@ -464,8 +464,7 @@ void register_indexing(nb::module_& module) {
   tensor.def(
       "__iter__",
       [](nb::handle self) {
-        if (services->tensor(self.ptr())->dims().rank() == 0)
-          raise_type_error("a tensor without dims cannot be iterated over");
+        if (tensor_in(self.ptr()).dims().rank() == 0) raise_type_error("a tensor without dims cannot be iterated over");
         return Rows(nb::borrow(self));
       },
       "Iterates over x[0], x[1], ...");

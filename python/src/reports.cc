@@ -73,7 +73,7 @@ void set_log_function(nb::object function) {
       } catch (nb::python_error& error) { error.discard_as_unraisable("shard's log function"); }
     };
   }
-  released([&] { set_log_sink(std::move(sink)); });  // it waits for a message that is being sent
+  set_log_sink(std::move(sink));
 }
 
 }  // namespace

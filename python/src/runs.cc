@@ -49,7 +49,11 @@ bool in_use(const std::shared_ptr<World>& world) {
 
 std::string text_of(nb::handle exception) {
   const std::string type = nb::cast<std::string>(nb::str(nb::handle(exception.type()).attr("__name__")));
-  return type + ": " + nb::cast<std::string>(nb::str(exception));
+  try {
+    return type + ": " + nb::cast<std::string>(nb::str(exception));
+  } catch (nb::python_error&) {  // of its __str__
+    return type;
+  }
 }
 
 /// Adds a line to the exception's text (as add_note does, from Python 3.11 on).
@@ -153,11 +157,14 @@ void Run::fail_rank(const Rank& rank, nb::python_error& error) {
       nb::cast<std::string>(exception.attr("code")) == to_string(ErrorCode::peer_failed)) {
     throw Error(ErrorCode::peer_failed, nb::cast<std::string>(nb::str(exception)));
   }
-  const std::lock_guard lock(mutex_);
-  if (!failure_) {
-    failure_.emplace(exception);
-    add_note(exception, fmt::format("raised by rank {} of {}", rank.id(), world_->size()));
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    first = !failure_;
+    if (first) failure_.emplace(exception);
   }
+  // Without the mutex: this may run Python code, and give the interpreter's lock to a thread that waits for the mutex.
+  if (first) add_note(exception, fmt::format("raised by rank {} of {}", rank.id(), world_->size()));
   throw RankFailed(text);
 }
 

@@ -122,6 +122,12 @@ PyObject* new_object(Tensor tensor) {
 
 }  // namespace
 
+Tensor& tensor_in(PyObject* object) {
+  Tensor* const tensor = tensor_of(object);
+  if (tensor == nullptr) throw nb::type_error("this Tensor was not initialized: shard.tensor(data) makes tensors");
+  return *tensor;
+}
+
 nb::object wrap(Tensor tensor) { return tensor.defined() ? nb::steal(new_object(std::move(tensor))) : nb::none(); }
 
 bool dtype_of(nb::handle object, DType& dtype) {

@@ -10,6 +10,8 @@ namespace shard::python {
 void raise_current();
 /// The line of the Python program that is running, outside of this package. Its file name lives as long as the process.
 CallSite current_site();
+/// The tensor of an instance of the class. TypeError for one that Tensor.__new__ made, which has none.
+Tensor& tensor_in(PyObject* object);
 /// A Python object that holds the tensor; None for an undefined one.
 nb::object wrap(Tensor tensor);
 /// Reads a shard.dtype, its name, or a dtype of NumPy. False where the object is none.

@@ -13,24 +13,39 @@ nb::tuple tuple_of(const Dims& dims) {
   return nb::steal<nb::tuple>(tuple);
 }
 
-/// An operand of an operator: a tensor or a number. Nothing for other objects.
-std::optional<Operand> operand_of(PyObject* object, CallSite site) {
+/// Throws unless a tensor of this dtype can hold the number.
+void check_fits(int64_t value, DType dtype) {
+  const bool fits = dtype == DType::uint8     ? std::in_range<uint8_t>(value)
+                    : dtype == DType::int32   ? std::in_range<int32_t>(value)
+                    : dtype == DType::boolean ? value == 0 || value == 1
+                                              : true;
+  if (!fits)
+    fail(ErrorCode::out_of_range, "the number {} does not fit into {}: cast the tensor first", value, to_string(dtype));
+}
+
+/// An operand of an operator: a tensor, or a number that the dtype of the tensor beside it holds. Nothing for other objects.
+std::optional<Operand> operand_of(PyObject* object, const Tensor* other, CallSite site) {
   if (const Tensor* const tensor = services->tensor(object)) return Operand(*tensor, site);
+  if (other == nullptr || PyUnicode_Check(object)) return std::nullopt;
   if (PyBool_Check(object)) return Operand(object == Py_True, site);
   if (PyFloat_Check(object)) return Operand(PyFloat_AsDouble(object), site);
-  if (PyUnicode_Check(object)) return std::nullopt;
-  if (PyObject* const integer = PyNumber_Index(object)) {
+  if (PyIndex_Check(object) != 0) {
+    const nb::object integer = nb::steal(PyNumber_Index(object));
+    if (!integer.is_valid()) throw PythonError();
     int overflow = 0;
-    const long long value = PyLong_AsLongLongAndOverflow(integer, &overflow);
-    Py_DECREF(integer);
-    if (overflow == 0) return Operand(static_cast<int64_t>(value), site);
-    PyErr_Clear();
-    return std::nullopt;
+    const long long value = PyLong_AsLongLongAndOverflow(integer.ptr(), &overflow);
+    if (overflow != 0) {
+      if (is_floating(other->dtype())) return Operand(PyLong_AsDouble(integer.ptr()), site);
+      fail(ErrorCode::out_of_range, "a number of more than 64 bits does not fit into {}: cast the tensor first",
+           to_string(other->dtype()));
+    }
+    check_fits(value, other->dtype());
+    return Operand(static_cast<int64_t>(value), site);
   }
-  PyErr_Clear();
-  if (!PyNumber_Check(object)) return std::nullopt;
+  if (!PyNumber_Check(object) || PyObject_HasAttrString(object, "__len__") != 0) return std::nullopt;
   const double value = PyFloat_AsDouble(object);  // such as numpy.float32
   if (value == -1.0 && PyErr_Occurred()) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw PythonError();
     PyErr_Clear();
     return std::nullopt;
   }
@@ -53,7 +68,7 @@ PyObject* binary(PyObject* left, PyObject* right, F f) noexcept {
     const Tensor *const x = services->tensor(left), *const y = services->tensor(right);
     const CallSite site =
         (x != nullptr && keeps_site(*x)) || (y != nullptr && keeps_site(*y)) ? current_site() : CallSite{};
-    const std::optional<Operand> a = operand_of(left, site), b = operand_of(right, site);
+    const std::optional<Operand> a = operand_of(left, y, site), b = operand_of(right, x, site);
     if (!a || !b) return not_implemented();
     Tensor result;
     {
@@ -72,8 +87,8 @@ template <class F>
 PyObject* inplace(PyObject* left, PyObject* right, F f) noexcept {
   try {
     const CallSite site = current_site();
-    const std::optional<Operand> y = operand_of(right, site);
     Tensor* const x = services->tensor(left);
+    const std::optional<Operand> y = operand_of(right, x, site);
     if (x == nullptr || !y) return not_implemented();
     {
       const ReleaseLock release;
@@ -99,13 +114,61 @@ PyObject* compare(PyObject* left, PyObject* right, int op) noexcept {
   }
 }
 
-/// Both operands as tensors: a number takes the dtype and device of the tensor beside it.
+/// An operand as a tensor. A number takes the dtype, device and mesh of the tensor beside it.
+Tensor as_tensor(const Operand& operand, const Tensor& other) {
+  if (operand.tensor != nullptr) return *operand.tensor;
+  if (!is_floating(other.dtype()) && !operand.number.is_integer()) {
+    fail(ErrorCode::dtype_mismatch,
+         "cannot use the number {} with a tensor of {}: it is not an integer; cast the tensor first",
+         operand.number.to<double>(), to_string(other.dtype()));
+  }
+  if (!other.is_dist()) return full({}, operand.number, other.dtype(), other.device());
+  return full({}, operand.number, DistSpec::replicated(spec_of(other)->mesh(), 0), other.dtype(), other.device());
+}
+
 template <class F>
 Tensor as_tensors(const Operand& x, const Operand& y, F f) {
-  const auto tensor = [](const Operand& operand, const Operand& other) {
-    return operand.tensor != nullptr ? *operand.tensor : full_like(*other.tensor, operand.number);
+  return f(as_tensor(x, y.tensor != nullptr ? *y.tensor : *x.tensor),
+           as_tensor(y, x.tensor != nullptr ? *x.tensor : *y.tensor));
+}
+
+/// x / y. Integers are divided as float32.
+Tensor true_divide(const Operand& x, const Operand& y) {
+  const auto is_float = [](const Operand& each) { return each.tensor != nullptr && is_floating(each.tensor->dtype()); };
+  if (is_float(x) || is_float(y)) return x / y;
+  const auto converted = [](const Operand& each) {
+    return each.tensor != nullptr ? cast(*each.tensor, DType::float32, each.site) : Tensor();
   };
-  return f(tensor(x, y), tensor(y, x));
+  const Tensor a = converted(x), b = converted(y);
+  return (a.defined() ? Operand(a, x.site) : x) / (b.defined() ? Operand(b, y.site) : y);
+}
+
+void true_divide_(Tensor& x, const Operand& y) {
+  if (!is_floating(x.dtype())) {
+    fail(ErrorCode::dtype_mismatch, "x is {}, and the quotient of integers is float32: use x = x / y, or x //= y",
+         to_string(x.dtype()));
+  }
+  x /= y;
+}
+
+void check_exponent(const Tensor& x, const Operand& y) {
+  if (y.tensor == nullptr && !is_floating(x.dtype()) && y.number.is_integer() && y.number.to<int64_t>() < 0)
+    fail(ErrorCode::invalid_argument, "integers have no negative integer powers: cast x to a float dtype first");
+}
+
+Tensor power_of(const Operand& x, const Operand& y) {
+  if (y.tensor == nullptr && x.tensor != nullptr) {
+    check_exponent(*x.tensor, y);
+    return pow(*x.tensor, y.number);
+  }
+  return as_tensors(x, y, [](const Tensor& a, const Tensor& b) { return elementwise_pow(a, b); });
+}
+
+void power_of_(Tensor& x, const Operand& y) {
+  check_exponent(x, y);
+  if (y.tensor != nullptr)
+    fail(ErrorCode::invalid_argument, "powers by a tensor are not computed in place: use x = x ** y");
+  pow_(x, y.number);
 }
 
 template <class F>
@@ -117,7 +180,7 @@ template <class F>
 PyObject* unary(PyObject* object, F f) noexcept {
   try {
     Tensor result;
-    const Tensor& x = *services->tensor(object);
+    const Tensor& x = tensor_in(object);
     {
       const ReleaseLock release;
       result = f(x);
@@ -133,7 +196,7 @@ PyObject* unary(PyObject* object, F f) noexcept {
 template <class F>
 PyObject* number(PyObject* object, F f) noexcept {
   try {
-    const Tensor& x = *services->tensor(object);
+    const Tensor& x = tensor_in(object);
     return f(released([&] { return item(x); }));
   } catch (...) {
     raise_current();
@@ -147,7 +210,7 @@ PyObject* python_number(const Scalar& value) {
 
 int truth(PyObject* object) noexcept {
   try {
-    const Tensor& x = *services->tensor(object);
+    const Tensor& x = tensor_in(object);
     return released([&] { return is_true(x); }) ? 1 : 0;
   } catch (...) {
     raise_current();
@@ -156,10 +219,14 @@ int truth(PyObject* object) noexcept {
 }
 
 Py_ssize_t length(PyObject* object) noexcept {
-  const Tensor& x = *services->tensor(object);
-  if (x.dims().rank() > 0) return static_cast<Py_ssize_t>(x.dims()[0]);
-  PyErr_SetString(PyExc_TypeError, "a tensor without dims has no length");
-  return -1;
+  try {
+    const Tensor& x = tensor_in(object);
+    if (x.dims().rank() > 0) return static_cast<Py_ssize_t>(x.dims()[0]);
+    throw nb::type_error("a tensor without dims has no length");
+  } catch (...) {
+    raise_current();
+    return -1;
+  }
 }
 
 Py_hash_t hash(PyObject* object) noexcept {  // by identity, because == compares elements
@@ -167,11 +234,12 @@ Py_hash_t hash(PyObject* object) noexcept {  // by identity, because == compares
   return value == -1 ? -2 : value;
 }
 
-PyObject* power(PyObject* left, PyObject* right, PyObject*) noexcept {
-  return binary(left, right, [](const Operand& x, const Operand& y) {
-    if (y.tensor == nullptr && x.tensor != nullptr) return pow(*x.tensor, y.number);
-    return as_tensors(x, y, [](const Tensor& a, const Tensor& b) { return elementwise_pow(a, b); });
-  });
+PyObject* power(PyObject* left, PyObject* right, PyObject* modulus) noexcept {
+  return modulus != Py_None ? not_implemented() : binary(left, right, power_of);
+}
+
+PyObject* inplace_power(PyObject* left, PyObject* right, PyObject* modulus) noexcept {
+  return modulus != Py_None ? not_implemented() : inplace(left, right, power_of_);
 }
 
 #define SHARD_SLOT(name) \
@@ -196,7 +264,7 @@ PyObject* power(PyObject* left, PyObject* right, PyObject*) noexcept {
 SHARD_BINARY(nb_add, x + y)
 SHARD_BINARY(nb_subtract, x - y)
 SHARD_BINARY(nb_multiply, x* y)
-SHARD_BINARY(nb_true_divide, x / y)
+SHARD_BINARY(nb_true_divide, true_divide(x, y))
 SHARD_TENSORS(nb_floor_divide, floor_divide)
 SHARD_TENSORS(nb_remainder, remainder)
 SHARD_TENSORS(nb_matrix_multiply, matmul)
@@ -208,7 +276,14 @@ SHARD_TENSORS(nb_rshift, bitwise_right_shift)
 SHARD_INPLACE(nb_inplace_add, x += y)
 SHARD_INPLACE(nb_inplace_subtract, x -= y)
 SHARD_INPLACE(nb_inplace_multiply, x *= y)
-SHARD_INPLACE(nb_inplace_true_divide, x /= y)
+SHARD_INPLACE(nb_inplace_true_divide, true_divide_(x, y))
+SHARD_INPLACE(nb_inplace_floor_divide, floor_divide_(x, as_tensor(y, x)))
+SHARD_INPLACE(nb_inplace_remainder, remainder_(x, as_tensor(y, x)))
+SHARD_INPLACE(nb_inplace_and, bitwise_and_(x, as_tensor(y, x)))
+SHARD_INPLACE(nb_inplace_or, bitwise_or_(x, as_tensor(y, x)))
+SHARD_INPLACE(nb_inplace_xor, bitwise_xor_(x, as_tensor(y, x)))
+SHARD_INPLACE(nb_inplace_lshift, bitwise_left_shift_(x, as_tensor(y, x)))
+SHARD_INPLACE(nb_inplace_rshift, bitwise_right_shift_(x, as_tensor(y, x)))
 SHARD_UNARY(nb_negative, -Operand(x))
 SHARD_UNARY(nb_absolute, abs(x))
 SHARD_UNARY(nb_invert, x.dtype() == DType::boolean ? logical_not(x) : bitwise_not(x))
@@ -225,11 +300,10 @@ PyObject* slot_nb_int(PyObject* object) {
   });
 }
 PyObject* slot_nb_index(PyObject* object) {
-  if (!is_integral(services->tensor(object)->dtype())) {
-    PyErr_SetString(PyExc_TypeError, "only a tensor of integers can be an index");
-    return nullptr;
-  }
-  return slot_nb_int(object);
+  const Tensor* const x = services->tensor(object);
+  if (x != nullptr && is_integral(x->dtype())) return slot_nb_int(object);
+  PyErr_SetString(PyExc_TypeError, "only a tensor of integers can be an index");
+  return nullptr;
 }
 
 PyType_Slot slots[] = {
@@ -249,6 +323,14 @@ PyType_Slot slots[] = {
     SHARD_SLOT(nb_inplace_subtract),
     SHARD_SLOT(nb_inplace_multiply),
     SHARD_SLOT(nb_inplace_true_divide),
+    SHARD_SLOT(nb_inplace_floor_divide),
+    SHARD_SLOT(nb_inplace_remainder),
+    SHARD_SLOT(nb_inplace_and),
+    SHARD_SLOT(nb_inplace_or),
+    SHARD_SLOT(nb_inplace_xor),
+    SHARD_SLOT(nb_inplace_lshift),
+    SHARD_SLOT(nb_inplace_rshift),
+    {Py_nb_inplace_power, reinterpret_cast<void*>(+inplace_power)},
     SHARD_SLOT(nb_negative),
     SHARD_SLOT(nb_absolute),
     SHARD_SLOT(nb_invert),
@@ -329,6 +411,7 @@ void register_tensor(nb::module_& module) {
         return nb::steal(python_number(value));
       },
       "The number of a tensor with one element. Collective over the world where the tensor is distributed.");
+  tensor.attr("__array_priority__") = 1000;  // numpy.float64(2) * x is x.__rmul__(2), and no array
   if (!register_api(module.ptr(), tensor.ptr())) nb::raise_python_error();
 }
 

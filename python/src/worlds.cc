@@ -141,14 +141,20 @@ void set_generator_state(nb::tuple state) {
   call::thread_generator().set_state(key(state[1]));
 }
 
-/// A default device for a scope of one thread.
+/// A default device for a scope of one thread. Scopes keep what was before by value: those of generators and coroutines may end in
+/// another order than that in which they began.
 struct DeviceScope {
   explicit DeviceScope(Device device) : device(device) {}
-  DeviceScope(const DeviceScope&) = delete;
 
   Device device;
-  std::vector<std::unique_ptr<DefaultDevice>> entered;
+  std::vector<std::optional<Device>> before;
 };
+
+void set_default_device(std::optional<Device> device) {
+  thread_local Device chosen;
+  if (device) chosen = *device;
+  this_thread.device = device ? &chosen : nullptr;
+}
 
 void register_device_scope(nb::module_& module) {
   nb::class_<DeviceScope>(
@@ -167,10 +173,15 @@ void register_device_scope(nb::module_& module) {
           nb::arg("device"))
       .def("__enter__",
            [](DeviceScope& self) {
-             self.entered.push_back(std::make_unique<DefaultDevice>(self.device));
+             self.before.push_back(this_thread.device != nullptr ? std::optional(*this_thread.device) : std::nullopt);
+             set_default_device(self.device);
              return self.device;
            })
-      .def("__exit__", [](DeviceScope& self, nb::args) { self.entered.pop_back(); });
+      .def("__exit__", [](DeviceScope& self, nb::args) {
+        if (self.before.empty()) fail(ErrorCode::invalid_argument, "[default_device] the scope was not entered");
+        set_default_device(self.before.back());
+        self.before.pop_back();
+      });
   module.def(
       "get_default_device", [] { return default_device(); },
       "Where ops that create tensors put them when no device is given.");

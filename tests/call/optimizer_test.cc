@@ -374,9 +374,11 @@ TEST_CASE("optimisers name the argument that does not fit") {
                     Catch::Contains("beta2_pow has 1 entries, but param has 2"));
   std::vector<Tensor> mixed = {made({1}), cast(made({1}), DType::float32)};
   CHECK_THROWS_WITH(check_finite_and_unscale_(mixed, rate()), Catch::Contains("x[1]"));
-  std::vector<Tensor> none;
-  CHECK_THROWS_WITH(check_finite_and_unscale_(none, rate()), Catch::Contains("x is empty, but must have a tensor"));
-  CHECK_THROWS_WITH(merged_momentum_(none, {}, none, {rate()}, none, 0.5f), Catch::Contains("param is empty"));
+  std::vector<Tensor> no_params, no_states;
+  CHECK_THROWS_WITH(check_finite_and_unscale_(no_params, rate()),
+                    Catch::Contains("x is empty, but must have a tensor"));
+  CHECK_THROWS_WITH(merged_momentum_(no_params, {}, no_states, {rate()}, no_masters, 0.5f),
+                    Catch::Contains("param is empty"));
   std::vector<Tensor> one = {made({1})};
   Tensor scaling = made({8}), good = made({0}), bad = Tensor::from_data(std::vector<int>{0}, {1});
   CHECK_THROWS_WITH(update_loss_scaling_(one, full({1}, true, DType::boolean), scaling, good, bad, 3, 2, 4, 0.25f),
