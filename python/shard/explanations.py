@@ -54,6 +54,10 @@ def _tensors(name, value):
             yield from _tensors(f"{name} {key}", each)
 
 
+def _calls(calls):
+    return f"{len(calls)} call" + ("" if len(calls) == 1 else "s")
+
+
 class Explanation:
     """``str()`` is a table of the calls; notebooks show it as HTML, with a picture of the tensors.
 
@@ -80,10 +84,10 @@ class Explanation:
         if not self.calls:
             text = "no distributed calls"
             return text + ": pass mesh= to explain the function on a mesh, or call it inside of shard.run()" if self._plain else text
-        return f"{plots.text_table(_COLUMNS, self.calls)}\n{len(self.calls)} calls, {self.bytes} bytes sent by all ranks together"
+        return f"{plots.text_table(_COLUMNS, self.calls)}\n{_calls(self.calls)}, {self.bytes} bytes sent by all ranks together"
 
     def __repr__(self):
-        return f"<Explanation: {len(self.calls)} calls, {self.bytes} bytes>"
+        return f"<Explanation: {_calls(self.calls)}, {self.bytes} bytes>"
 
     def _repr_html_(self):
         if not self.calls and not self.tensors:

@@ -211,7 +211,8 @@ nb::object numpy_of(nb::handle tensor, const char* function) {
 }
 
 PyObject* represent(PyObject* object) noexcept {
-  const std::string text = text_of(tensor_in(object));
+  const Tensor* const tensor = services->tensor(object);
+  const std::string text = tensor != nullptr ? text_of(*tensor) : "tensor(not initialized)";
   return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
 }
 

@@ -1,7 +1,6 @@
 """Dry runs and their reports."""
 
 import json
-import re
 import subprocess
 import sys
 
@@ -43,10 +42,8 @@ def test_simulated_ranks_send_what_real_ones_do():
         return shard.relu(shard.sum(x, axis=[1])).reshard("-")
 
     explanation = shard.run(lambda: shard.explain(program), 4)[0]
-    resharded = shard.run(lambda: shard.explain_reshard(shard.relu(shard.ones([8], layout=Layout(mesh, "dp"))), "-"), 4)[0]
-    last = int(re.search(r"total: (\d+) B sent", resharded).group(1))
     reports = [shard.dry_run(program, mesh, rank=rank) for rank in range(4)]
-    assert sum(report.bytes_sent for report in reports) == explanation.bytes + last > 0
+    assert sum(report.bytes_sent for report in reports) == explanation.bytes > 0
     assert {report.result.shape for report in reports} == {(8,)}
 
 
