@@ -10,6 +10,7 @@
 #include "shard/kernels/cpu/matrices.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/scratch.h"
 
 namespace shard::cpu {
 namespace {
@@ -184,27 +185,36 @@ void slogdet(const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
   }
 }
 
+/// Copies numbers. False where one of them is not finite.
+template <class T>
+bool copy_finite(const T* from, int64_t count, T* to) {
+  std::copy_n(from, count, to);
+  return std::all_of(to, to + count, [](T value) { return std::isfinite(value); });
+}
+
+// Decompositions work in memory of their own, from the beginning of a line of the caches on: OpenBLAS rounds otherwise where numbers lie
+// otherwise, and a matrix has another place in a batch than in the shard of a rank.
+
 template <class T>
 void eigh(const OpContext& ctx, const DenseTensor& x, const std::string& uplo, DenseTensor& w, DenseTensor& v) {
   const Matrices m(x);
   const int n = count_of(ctx, m.rows);
   const int64_t failure = first_failure(m.count, 8 * m.cost(), [&](int64_t i) {
     if (n == 0) return true;
-    std::vector<T> vectors(x.data<T>() + i * m.size(), x.data<T>() + (i + 1) * m.size());
-    for (T value : vectors) {
-      if (!std::isfinite(value)) return false;
-    }
+    const Scratch<T> vectors(m.size()), values(n);
+    if (!copy_finite(x.data<T>() + i * m.size(), m.size(), vectors.get())) return false;
     const char* triangle = uplo == "L" ? "U" : "L";
     // As documented: the answer to a query would be a T, which rounds large sizes down.
     const int size = 1 + 6 * n + 2 * n * n, int_size = 3 + 5 * n;
     int info = 0;
-    std::vector<T> work(static_cast<size_t>(size));
+    const Scratch<T> work(size);
     std::vector<int> ints(static_cast<size_t>(int_size));
-    Lapack<T>::syevd("V", triangle, &n, vectors.data(), &n, w.data<T>() + i * n, work.data(), &size, ints.data(),
-                     &int_size, &info);
+    Lapack<T>::syevd("V", triangle, &n, vectors.get(), &n, values.get(), work.get(), &size, ints.data(), &int_size,
+                     &info);
+    std::copy_n(values.get(), n, w.data<T>() + i * n);
     T* to = v.data<T>() + i * m.size();
     for (int64_t row = 0; row < n; ++row)
-      for (int64_t j = 0; j < n; ++j) to[row * n + j] = vectors[static_cast<size_t>(j * n + row)];
+      for (int64_t j = 0; j < n; ++j) to[row * n + j] = vectors.get()[j * n + row];
     return info == 0;
   });
   check_matrices(ctx, x, failure,
@@ -230,20 +240,21 @@ void svd(const OpContext& ctx, const DenseTensor& x, bool full_matrices, DenseTe
       return true;
     }
     // The transposed matrix is vh' diag(s) u', and LAPACK returns vh and u' column by column.
-    std::vector<T> copy(x.data<T>() + i * matrices.size(), x.data<T>() + (i + 1) * matrices.size());
-    for (T value : copy) {
-      if (!std::isfinite(value)) return false;
-    }
+    const Scratch<T> copy(matrices.size()), values(k), u_out(left.size()), vh_out(right.size());
+    if (!copy_finite(x.data<T>() + i * matrices.size(), matrices.size(), copy.get())) return false;
     const char* job = full_matrices ? "A" : "S";
     T work_size = 0;
     std::vector<int> ints(static_cast<size_t>(8 * k));
     int info = 0, ask = -1;
-    Lapack<T>::gesdd(job, &n, &m, copy.data(), &n, s.data<T>() + i * k, vh_to, &n, u_to, &u_columns, &work_size, &ask,
-                     ints.data(), &info);
+    Lapack<T>::gesdd(job, &n, &m, copy.get(), &n, values.get(), vh_out.get(), &n, u_out.get(), &u_columns, &work_size,
+                     &ask, ints.data(), &info);
     int size = static_cast<int>(work_size);
-    std::vector<T> work(static_cast<size_t>(size));
-    Lapack<T>::gesdd(job, &n, &m, copy.data(), &n, s.data<T>() + i * k, vh_to, &n, u_to, &u_columns, work.data(), &size,
-                     ints.data(), &info);
+    const Scratch<T> work(size);
+    Lapack<T>::gesdd(job, &n, &m, copy.get(), &n, values.get(), vh_out.get(), &n, u_out.get(), &u_columns, work.get(),
+                     &size, ints.data(), &info);
+    std::copy_n(values.get(), k, s.data<T>() + i * k);
+    std::copy_n(u_out.get(), left.size(), u_to);
+    std::copy_n(vh_out.get(), right.size(), vh_to);
     return info == 0;
   });
   check_matrices(ctx, x, failure,
