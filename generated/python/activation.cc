@@ -17,8 +17,8 @@ PyObject* leaky_relu_body(python::Arguments& arguments) {
     return shard::leaky_relu(x, negative_slope, site);
   });
 }
-constexpr python::Function leaky_relu_function =
-    {"leaky_relu", leaky_relu_parameters, leaky_relu_body,
+constexpr python::Function leaky_relu_function = {
+    "leaky_relu", leaky_relu_parameters, leaky_relu_body,
     "x where x > 0, else negative_slope * x, element by element, for float dtypes."
 };
 
@@ -29,8 +29,8 @@ PyObject* leaky_relu__body(python::Arguments& arguments) {
     return shard::leaky_relu_(x, negative_slope, site);
   });
 }
-constexpr python::Function leaky_relu__function =
-    {"leaky_relu_", leaky_relu_parameters, leaky_relu__body,
+constexpr python::Function leaky_relu__function = {
+    "leaky_relu_", leaky_relu_parameters, leaky_relu__body,
     "In place. x where x > 0, else negative_slope * x, element by element, for float\n"
     "dtypes."
 };
@@ -46,7 +46,8 @@ PyObject* elu_body(python::Arguments& arguments) {
     return shard::elu(x, alpha, site);
   });
 }
-constexpr python::Function elu_function = {"elu", elu_parameters, elu_body,
+constexpr python::Function elu_function = {
+    "elu", elu_parameters, elu_body,
     "x where x > 0, else alpha * (exp(x) - 1), element by element, for float dtypes."
 };
 
@@ -57,7 +58,8 @@ PyObject* elu__body(python::Arguments& arguments) {
     return shard::elu_(x, alpha, site);
   });
 }
-constexpr python::Function elu__function = {"elu_", elu_parameters, elu__body,
+constexpr python::Function elu__function = {
+    "elu_", elu_parameters, elu__body,
     "In place. x where x > 0, else alpha * (exp(x) - 1), element by element, for float\n"
     "dtypes."
 };
@@ -73,7 +75,8 @@ PyObject* celu_body(python::Arguments& arguments) {
     return shard::celu(x, alpha, site);
   });
 }
-constexpr python::Function celu_function = {"celu", celu_parameters, celu_body,
+constexpr python::Function celu_function = {
+    "celu", celu_parameters, celu_body,
     "x where x > 0, else alpha * (exp(x / alpha) - 1), element by element, for float\n"
     "dtypes; alpha must not be 0 (else invalid_argument)."
 };
@@ -91,7 +94,8 @@ PyObject* selu_body(python::Arguments& arguments) {
     return shard::selu(x, scale, alpha, site);
   });
 }
-constexpr python::Function selu_function = {"selu", selu_parameters, selu_body,
+constexpr python::Function selu_function = {
+    "selu", selu_parameters, selu_body,
     "scale * x where x > 0, else scale * alpha * (exp(x) - 1), element by element, for\n"
     "float dtypes."
 };
@@ -103,7 +107,8 @@ PyObject* relu6_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::relu6(x, site); });
 }
-constexpr python::Function relu6_function = {"relu6", relu6_parameters, relu6_body,
+constexpr python::Function relu6_function = {
+    "relu6", relu6_parameters, relu6_body,
     "x clamped to [0, 6], element by element, for float dtypes; NaN stays NaN."
 };
 
@@ -120,7 +125,8 @@ PyObject* hardtanh_body(python::Arguments& arguments) {
     return shard::hardtanh(x, t_min, t_max, site);
   });
 }
-constexpr python::Function hardtanh_function = {"hardtanh", hardtanh_parameters, hardtanh_body,
+constexpr python::Function hardtanh_function = {
+    "hardtanh", hardtanh_parameters, hardtanh_body,
     "x clamped to [t_min, t_max], element by element, for float dtypes; NaN stays NaN."
 };
 
@@ -132,7 +138,8 @@ PyObject* hardtanh__body(python::Arguments& arguments) {
     return shard::hardtanh_(x, t_min, t_max, site);
   });
 }
-constexpr python::Function hardtanh__function = {"hardtanh_", hardtanh_parameters, hardtanh__body,
+constexpr python::Function hardtanh__function = {
+    "hardtanh_", hardtanh_parameters, hardtanh__body,
     "In place. x clamped to [t_min, t_max], element by element, for float dtypes; NaN\n"
     "stays NaN."
 };
@@ -150,8 +157,8 @@ PyObject* hardsigmoid_body(python::Arguments& arguments) {
     return shard::hardsigmoid(x, slope, offset, site);
   });
 }
-constexpr python::Function hardsigmoid_function =
-    {"hardsigmoid", hardsigmoid_parameters, hardsigmoid_body,
+constexpr python::Function hardsigmoid_function = {
+    "hardsigmoid", hardsigmoid_parameters, hardsigmoid_body,
     "slope * x + offset clamped to [0, 1], element by element, for float dtypes."
 };
 
@@ -162,7 +169,8 @@ PyObject* hardswish_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::hardswish(x, site); });
 }
-constexpr python::Function hardswish_function = {"hardswish", hardswish_parameters, hardswish_body,
+constexpr python::Function hardswish_function = {
+    "hardswish", hardswish_parameters, hardswish_body,
     "x * (x + 3 clamped to [0, 6]) / 6, element by element, for float dtypes."
 };
 
@@ -177,8 +185,8 @@ PyObject* hardshrink_body(python::Arguments& arguments) {
     return shard::hardshrink(x, threshold, site);
   });
 }
-constexpr python::Function hardshrink_function =
-    {"hardshrink", hardshrink_parameters, hardshrink_body,
+constexpr python::Function hardshrink_function = {
+    "hardshrink", hardshrink_parameters, hardshrink_body,
     "x where |x| > threshold, else 0, element by element, for float dtypes; NaN stays\n"
     "NaN."
 };
@@ -194,8 +202,8 @@ PyObject* softshrink_body(python::Arguments& arguments) {
     return shard::softshrink(x, threshold, site);
   });
 }
-constexpr python::Function softshrink_function =
-    {"softshrink", softshrink_parameters, softshrink_body,
+constexpr python::Function softshrink_function = {
+    "softshrink", softshrink_parameters, softshrink_body,
     "x - threshold where x > threshold, x + threshold where x < -threshold, and 0\n"
     "between, element by element, for float dtypes; a negative threshold is an\n"
     "invalid_argument error."
@@ -212,8 +220,8 @@ PyObject* thresholded_relu_body(python::Arguments& arguments) {
     return shard::thresholded_relu(x, threshold, site);
   });
 }
-constexpr python::Function thresholded_relu_function =
-    {"thresholded_relu", thresholded_relu_parameters, thresholded_relu_body,
+constexpr python::Function thresholded_relu_function = {
+    "thresholded_relu", thresholded_relu_parameters, thresholded_relu_body,
     "x where x > threshold, else 0, element by element, for float dtypes; NaN stays NaN."
 };
 
@@ -224,8 +232,8 @@ PyObject* thresholded_relu__body(python::Arguments& arguments) {
     return shard::thresholded_relu_(x, threshold, site);
   });
 }
-constexpr python::Function thresholded_relu__function =
-    {"thresholded_relu_", thresholded_relu_parameters, thresholded_relu__body,
+constexpr python::Function thresholded_relu__function = {
+    "thresholded_relu_", thresholded_relu_parameters, thresholded_relu__body,
     "In place. x where x > threshold, else 0, element by element, for float dtypes; NaN\n"
     "stays NaN."
 };
@@ -243,7 +251,8 @@ PyObject* softplus_body(python::Arguments& arguments) {
     return shard::softplus(x, beta, threshold, site);
   });
 }
-constexpr python::Function softplus_function = {"softplus", softplus_parameters, softplus_body,
+constexpr python::Function softplus_function = {
+    "softplus", softplus_parameters, softplus_body,
     "log(1 + exp(beta * x)) / beta, and x where beta * x > threshold, element by element,\n"
     "for float dtypes."
 };
@@ -255,7 +264,8 @@ PyObject* softsign_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::softsign(x, site); });
 }
-constexpr python::Function softsign_function = {"softsign", softsign_parameters, softsign_body,
+constexpr python::Function softsign_function = {
+    "softsign", softsign_parameters, softsign_body,
     "x / (1 + |x|), element by element, for float dtypes."
 };
 
@@ -268,8 +278,8 @@ PyObject* logsigmoid_body(python::Arguments& arguments) {
     return shard::logsigmoid(x, site);
   });
 }
-constexpr python::Function logsigmoid_function =
-    {"logsigmoid", logsigmoid_parameters, logsigmoid_body,
+constexpr python::Function logsigmoid_function = {
+    "logsigmoid", logsigmoid_parameters, logsigmoid_body,
     "log(sigmoid(x)), element by element, for float dtypes."
 };
 
@@ -284,7 +294,8 @@ PyObject* mish_body(python::Arguments& arguments) {
     return shard::mish(x, lambda, site);
   });
 }
-constexpr python::Function mish_function = {"mish", mish_parameters, mish_body,
+constexpr python::Function mish_function = {
+    "mish", mish_parameters, mish_body,
     "x * tanh(log(1 + exp(x))), and x * tanh(x) where x > lambda, element by element, for\n"
     "float dtypes."
 };
@@ -296,7 +307,8 @@ PyObject* swish_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::swish(x, site); });
 }
-constexpr python::Function swish_function = {"swish", swish_parameters, swish_body,
+constexpr python::Function swish_function = {
+    "swish", swish_parameters, swish_body,
     "x * sigmoid(x), element by element, for float dtypes. The same as silu."
 };
 
@@ -309,8 +321,8 @@ PyObject* tanh_shrink_body(python::Arguments& arguments) {
     return shard::tanh_shrink(x, site);
   });
 }
-constexpr python::Function tanh_shrink_function =
-    {"tanh_shrink", tanh_shrink_parameters, tanh_shrink_body,
+constexpr python::Function tanh_shrink_function = {
+    "tanh_shrink", tanh_shrink_parameters, tanh_shrink_body,
     "x - tanh(x), element by element, for float dtypes."
 };
 
@@ -327,7 +339,8 @@ PyObject* stanh_body(python::Arguments& arguments) {
     return shard::stanh(x, scale_a, scale_b, site);
   });
 }
-constexpr python::Function stanh_function = {"stanh", stanh_parameters, stanh_body,
+constexpr python::Function stanh_function = {
+    "stanh", stanh_parameters, stanh_body,
     "scale_b * tanh(scale_a * x), element by element, for float dtypes."
 };
 
@@ -346,7 +359,8 @@ PyObject* prelu_body(python::Arguments& arguments) {
     return shard::prelu(x, alpha, data_format, mode);
   });
 }
-constexpr python::Function prelu_function = {"prelu", prelu_parameters, prelu_body,
+constexpr python::Function prelu_function = {
+    "prelu", prelu_parameters, prelu_body,
     "x where it is above 0, else alpha times x. alpha has one element in mode all, one\n"
     "for each channel (dim 1, or the last dim where data_format ends with C) in mode\n"
     "channel, and in mode element one for each element of x[0]. One float dtype."

@@ -45,8 +45,8 @@ PyObject* flash_attn_unpadded_body(python::Arguments& arguments) {
         rng_name, site);
   });
 }
-constexpr python::Function flash_attn_unpadded_function =
-    {"flash_attn_unpadded", flash_attn_unpadded_parameters, flash_attn_unpadded_body,
+constexpr python::Function flash_attn_unpadded_function = {
+    "flash_attn_unpadded", flash_attn_unpadded_parameters, flash_attn_unpadded_body,
     "softmax(q k^T * scale + attn_mask) v for each head of sequences that are packed one\n"
     "after another: q [queries, heads, width], k and v [keys, heads, width], of one float\n"
     "dtype; k and v may have fewer heads, each for a group of those of q, and v another\n"
@@ -103,8 +103,9 @@ PyObject* memory_efficient_attention_body(python::Arguments& arguments) {
         site);
   });
 }
-constexpr python::Function memory_efficient_attention_function = {"memory_efficient_attention",
-    memory_efficient_attention_parameters, memory_efficient_attention_body,
+constexpr python::Function memory_efficient_attention_function = {
+    "memory_efficient_attention", memory_efficient_attention_parameters,
+        memory_efficient_attention_body,
     "softmax(query key^T * scale + bias) value for each batch and head of [batch,\n"
     "sequence, heads, width], of one float dtype; key and value may have fewer heads,\n"
     "each for a group of those of query, and value another width. A negative scale is 1 /\n"

@@ -30,7 +30,8 @@ PyObject* conv2d_body(python::Arguments& arguments) {
         data_format, site);
   });
 }
-constexpr python::Function conv2d_function = {"conv2d", conv2d_parameters, conv2d_body,
+constexpr python::Function conv2d_function = {
+    "conv2d", conv2d_parameters, conv2d_body,
     "The convolution of input [n, c, h, w] (or [n, h, w, c] for NHWC) with filter [o, c /\n"
     "groups, kh, kw], of shape [n, o, ..]: each of the groups of input channels makes o /\n"
     "groups output channels. paddings has a number for each space dim or two (before,\n"
@@ -64,8 +65,8 @@ PyObject* depthwise_conv2d_body(python::Arguments& arguments) {
         dilations, data_format, site);
   });
 }
-constexpr python::Function depthwise_conv2d_function =
-    {"depthwise_conv2d", depthwise_conv2d_parameters, depthwise_conv2d_body,
+constexpr python::Function depthwise_conv2d_function = {
+    "depthwise_conv2d", depthwise_conv2d_parameters, depthwise_conv2d_body,
     "conv2d with a group for each input channel: groups is c, and filter is [o, 1, kh,\n"
     "kw]. On a mesh the channels may be sharded where o is c."
 };
@@ -94,7 +95,8 @@ PyObject* conv3d_body(python::Arguments& arguments) {
         data_format, site);
   });
 }
-constexpr python::Function conv3d_function = {"conv3d", conv3d_parameters, conv3d_body,
+constexpr python::Function conv3d_function = {
+    "conv3d", conv3d_parameters, conv3d_body,
     "As conv2d, for input [n, c, d, h, w] (or [n, d, h, w, c] for NDHWC) and filter [o, c\n"
     "/ groups, kd, kh, kw]."
 };
@@ -127,8 +129,8 @@ PyObject* conv2d_transpose_body(python::Arguments& arguments) {
         padding_algorithm, groups, dilations, data_format, site);
   });
 }
-constexpr python::Function conv2d_transpose_function =
-    {"conv2d_transpose", conv2d_transpose_parameters, conv2d_transpose_body,
+constexpr python::Function conv2d_transpose_function = {
+    "conv2d_transpose", conv2d_transpose_parameters, conv2d_transpose_body,
     "The transpose of conv2d as a linear map: x [n, c, h, w] (or [n, h, w, c] for NHWC)\n"
     "and filter [c, o / groups, kh, kw] give [n, o, ..] of (size - 1) * stride - padding\n"
     "before - padding after + dilation * (k - 1) + 1 in each space dim, plus\n"
@@ -166,8 +168,9 @@ PyObject* depthwise_conv2d_transpose_body(python::Arguments& arguments) {
         output_size, padding_algorithm, groups, dilations, data_format, site);
   });
 }
-constexpr python::Function depthwise_conv2d_transpose_function = {"depthwise_conv2d_transpose",
-    depthwise_conv2d_transpose_parameters, depthwise_conv2d_transpose_body,
+constexpr python::Function depthwise_conv2d_transpose_function = {
+    "depthwise_conv2d_transpose", depthwise_conv2d_transpose_parameters,
+        depthwise_conv2d_transpose_body,
     "The same as conv2d_transpose, which has groups, too."
 };
 
@@ -199,8 +202,8 @@ PyObject* conv3d_transpose_body(python::Arguments& arguments) {
         padding_algorithm, groups, dilations, data_format, site);
   });
 }
-constexpr python::Function conv3d_transpose_function =
-    {"conv3d_transpose", conv3d_transpose_parameters, conv3d_transpose_body,
+constexpr python::Function conv3d_transpose_function = {
+    "conv3d_transpose", conv3d_transpose_parameters, conv3d_transpose_body,
     "As conv2d_transpose, for x [n, c, d, h, w] (or [n, d, h, w, c] for NHWC) and filter\n"
     "[c, o / groups, kd, kh, kw]. data_format NCDHW is another name of NCHW, and NDHWC of\n"
     "NHWC."
@@ -238,7 +241,8 @@ PyObject* pool2d_body(python::Arguments& arguments) {
         pooling_type, global_pooling, adaptive, padding_algorithm, use_cudnn, site);
   });
 }
-constexpr python::Function pool2d_function = {"pool2d", pool2d_parameters, pool2d_body,
+constexpr python::Function pool2d_function = {
+    "pool2d", pool2d_parameters, pool2d_body,
     "The largest element (pooling_type max, where NaN wins) or the mean (avg) of each\n"
     "window of x [n, c, h, w] (or [n, h, w, c] for NHWC); float dtypes. With adaptive the\n"
     "result has kernel_size outputs and their windows divide each dim; with\n"
@@ -281,7 +285,8 @@ PyObject* pool3d_body(python::Arguments& arguments) {
         pooling_type, global_pooling, adaptive, padding_algorithm, use_cudnn, site);
   });
 }
-constexpr python::Function pool3d_function = {"pool3d", pool3d_parameters, pool3d_body,
+constexpr python::Function pool3d_function = {
+    "pool3d", pool3d_parameters, pool3d_body,
     "As pool2d, for x [n, c, d, h, w] (or [n, d, h, w, c] for NDHWC). use_cudnn is\n"
     "accepted for compatibility and has no effect."
 };
@@ -306,8 +311,8 @@ PyObject* max_pool2d_with_index_body(python::Arguments& arguments) {
         site);
   });
 }
-constexpr python::Function max_pool2d_with_index_function =
-    {"max_pool2d_with_index", max_pool2d_with_index_parameters, max_pool2d_with_index_body,
+constexpr python::Function max_pool2d_with_index_function = {
+    "max_pool2d_with_index", max_pool2d_with_index_parameters, max_pool2d_with_index_body,
     "The largest element of each window of x [n, c, h, w], as pool2d with pooling_type\n"
     "max, and in mask (int32) its place in the image of that channel, counted row by row;\n"
     "the first of equal ones. Float dtypes. Sharded space dims are as in conv2d."
@@ -333,8 +338,8 @@ PyObject* max_pool3d_with_index_body(python::Arguments& arguments) {
         site);
   });
 }
-constexpr python::Function max_pool3d_with_index_function =
-    {"max_pool3d_with_index", max_pool3d_with_index_parameters, max_pool3d_with_index_body,
+constexpr python::Function max_pool3d_with_index_function = {
+    "max_pool3d_with_index", max_pool3d_with_index_parameters, max_pool3d_with_index_body,
     "The largest element of each window of x [n, c, d, h, w], as pool3d with pooling_type\n"
     "max, and in mask (int32) its place in the image of that channel, counted row by row;\n"
     "the first of equal ones. Float dtypes."

@@ -24,7 +24,8 @@ PyObject* full_body(python::Arguments& arguments) {
         : shard::full(shape, value, dtype, place);
   });
 }
-constexpr python::Function full_function = {"full", full_parameters, full_body,
+constexpr python::Function full_function = {
+    "full", full_parameters, full_body,
     "A tensor with every element value, of any dtype; a negative dim is an out_of_range\n"
     "error."
 };
@@ -38,7 +39,8 @@ PyObject* full_like_body(python::Arguments& arguments) {
   const Scalar value = python::value<Scalar>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::full_like(x, value); });
 }
-constexpr python::Function full_like_function = {"full_like", full_like_parameters, full_like_body,
+constexpr python::Function full_like_function = {
+    "full_like", full_like_parameters, full_like_body,
     "A tensor of the shape, dtype and device of x with every element value."
 };
 
@@ -58,7 +60,8 @@ PyObject* zeros_body(python::Arguments& arguments) {
         : shard::zeros(shape, dtype, place);
   });
 }
-constexpr python::Function zeros_function = {"zeros", zeros_parameters, zeros_body,
+constexpr python::Function zeros_function = {
+    "zeros", zeros_parameters, zeros_body,
     "A tensor with every element 0, of any dtype; a negative dim is an out_of_range\n"
     "error."
 };
@@ -79,7 +82,8 @@ PyObject* ones_body(python::Arguments& arguments) {
         : shard::ones(shape, dtype, place);
   });
 }
-constexpr python::Function ones_function = {"ones", ones_parameters, ones_body,
+constexpr python::Function ones_function = {
+    "ones", ones_parameters, ones_body,
     "A tensor with every element 1, of any dtype; a negative dim is an out_of_range\n"
     "error."
 };
@@ -104,7 +108,8 @@ PyObject* arange_body(python::Arguments& arguments) {
         : shard::arange(start, end, step, dtype, place);
   });
 }
-constexpr python::Function arange_function = {"arange", arange_parameters, arange_body,
+constexpr python::Function arange_function = {
+    "arange", arange_parameters, arange_body,
     "start, start + step, ... up to before end, as one dim; every dtype but bool, and a\n"
     "step of 0 is an invalid_argument error."
 };
@@ -129,7 +134,8 @@ PyObject* linspace_body(python::Arguments& arguments) {
         : shard::linspace(start, stop, number, dtype, place);
   });
 }
-constexpr python::Function linspace_function = {"linspace", linspace_parameters, linspace_body,
+constexpr python::Function linspace_function = {
+    "linspace", linspace_parameters, linspace_body,
     "`number` numbers at equal distances from start to stop, both included, as one dim;\n"
     "of one the start. Computed in float64 and converted as by cast. Every dtype but\n"
     "bool; a number below 1 is an invalid_argument error."
@@ -157,7 +163,8 @@ PyObject* logspace_body(python::Arguments& arguments) {
         : shard::logspace(start, stop, num, base, dtype, place);
   });
 }
-constexpr python::Function logspace_function = {"logspace", logspace_parameters, logspace_body,
+constexpr python::Function logspace_function = {
+    "logspace", logspace_parameters, logspace_body,
     "base to the powers that linspace returns: `num` numbers from base^start to\n"
     "base^stop. Computed in float64 and converted as by cast. Every dtype but bool; a num\n"
     "below 1 is an invalid_argument error."
@@ -181,7 +188,8 @@ PyObject* eye_body(python::Arguments& arguments) {
         : shard::eye(num_rows, num_columns, dtype, place);
   });
 }
-constexpr python::Function eye_function = {"eye", eye_parameters, eye_body,
+constexpr python::Function eye_function = {
+    "eye", eye_parameters, eye_body,
     "A matrix of any dtype with 1 on its diagonal and 0 elsewhere; num_columns of -1 are\n"
     "as many as num_rows, and other negative sizes are out_of_range errors."
 };
@@ -202,7 +210,8 @@ PyObject* empty_body(python::Arguments& arguments) {
         : shard::empty(shape, dtype, place);
   });
 }
-constexpr python::Function empty_function = {"empty", empty_parameters, empty_body,
+constexpr python::Function empty_function = {
+    "empty", empty_parameters, empty_body,
     "A tensor whose elements are not set, of any dtype; a negative dim is an out_of_range\n"
     "error."
 };

@@ -13,7 +13,8 @@ PyObject* nonzero_body(python::Arguments& arguments) {
   const Tensor& condition = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::nonzero(condition); });
 }
-constexpr python::Function nonzero_function = {"nonzero", nonzero_parameters, nonzero_body,
+constexpr python::Function nonzero_function = {
+    "nonzero", nonzero_parameters, nonzero_body,
     "The indices of the elements of condition that are not zero (NaN is not), in\n"
     "row-major order: [count, dims of condition] in int64. Its shape is known when the\n"
     "call returns, on every rank of the world."
@@ -30,8 +31,8 @@ PyObject* masked_select_body(python::Arguments& arguments) {
     return shard::masked_select(x, mask, site);
   });
 }
-constexpr python::Function masked_select_function =
-    {"masked_select", masked_select_parameters, masked_select_body,
+constexpr python::Function masked_select_function = {
+    "masked_select", masked_select_parameters, masked_select_body,
     "The elements of x where mask (bool, of the same shape) is true, in row-major order:\n"
     "[count]. Its shape is known when the call returns, on every rank of the world."
 };
@@ -53,7 +54,8 @@ PyObject* unique_body(python::Arguments& arguments) {
     return shard::unique(x, return_index, return_inverse, return_counts, dtype);
   });
 }
-constexpr python::Function unique_function = {"unique", unique_parameters, unique_body,
+constexpr python::Function unique_function = {
+    "unique", unique_parameters, unique_body,
     "The different elements of x in rising order: [count]; NaNs are equal and come last.\n"
     "Where asked for: indices, the row-major index of the first element with each value;\n"
     "inverse [size of x], the place of each element in out; counts, how many elements\n"
@@ -77,8 +79,8 @@ PyObject* unique_consecutive_body(python::Arguments& arguments) {
     return shard::unique_consecutive(x, return_inverse, return_counts, axis, dtype);
   });
 }
-constexpr python::Function unique_consecutive_function =
-    {"unique_consecutive", unique_consecutive_parameters, unique_consecutive_body,
+constexpr python::Function unique_consecutive_function = {
+    "unique_consecutive", unique_consecutive_parameters, unique_consecutive_body,
     "x without the slices along axis that equal the one before them, or without axis the\n"
     "elements of x in row-major order, [count], without those that equal the one before\n"
     "them. 0 and -0 are equal, NaN equals nothing. Where asked for: index, the place in\n"
@@ -102,8 +104,8 @@ PyObject* unique_consecutive_rows_body(python::Arguments& arguments) {
     return shard::unique_consecutive_rows(x, return_inverse, return_counts, dtype);
   });
 }
-constexpr python::Function unique_consecutive_rows_function =
-    {"unique_consecutive_rows", unique_consecutive_rows_parameters, unique_consecutive_rows_body,
+constexpr python::Function unique_consecutive_rows_function = {
+    "unique_consecutive_rows", unique_consecutive_rows_parameters, unique_consecutive_rows_body,
     "unique_consecutive along axis 0: the rows of x [n, ...] that differ from the row\n"
     "before them."
 };
@@ -119,7 +121,8 @@ PyObject* bincount_body(python::Arguments& arguments) {
   const Scalar minlength = python::value<Scalar>(arguments, 2, 0);
   return arguments.call([&]() -> decltype(auto) { return shard::bincount(x, weights, minlength); });
 }
-constexpr python::Function bincount_function = {"bincount", bincount_parameters, bincount_body,
+constexpr python::Function bincount_function = {
+    "bincount", bincount_parameters, bincount_body,
     "How often each number from 0 to the largest is in x (int32 or int64, [n]), as int64\n"
     "[the largest + 1], or zeros up to minlength where that is longer. With weights [n]\n"
     "(float32, float64, int32 or int64) the sums of the weights of each number, added up\n"

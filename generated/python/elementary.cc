@@ -13,7 +13,8 @@ PyObject* erf_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erf(x, site); });
 }
-constexpr python::Function erf_function = {"erf", erf_parameters, erf_body,
+constexpr python::Function erf_function = {
+    "erf", erf_parameters, erf_body,
     "The error function of x, element by element, for float dtypes."
 };
 
@@ -21,7 +22,8 @@ PyObject* erf__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erf_(x, site); });
 }
-constexpr python::Function erf__function = {"erf_", erf_parameters, erf__body,
+constexpr python::Function erf__function = {
+    "erf_", erf_parameters, erf__body,
     "In place. The error function of x, element by element, for float dtypes."
 };
 
@@ -32,7 +34,8 @@ PyObject* expm1_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::expm1(x, site); });
 }
-constexpr python::Function expm1_function = {"expm1", expm1_parameters, expm1_body,
+constexpr python::Function expm1_function = {
+    "expm1", expm1_parameters, expm1_body,
     "exp(x) - 1 without its cancellation near 0, element by element, for float dtypes."
 };
 
@@ -40,7 +43,8 @@ PyObject* expm1__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::expm1_(x, site); });
 }
-constexpr python::Function expm1__function = {"expm1_", expm1_parameters, expm1__body,
+constexpr python::Function expm1__function = {
+    "expm1_", expm1_parameters, expm1__body,
     "In place. exp(x) - 1 without its cancellation near 0, element by element, for float\n"
     "dtypes."
 };
@@ -52,7 +56,8 @@ PyObject* log1p_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log1p(x, site); });
 }
-constexpr python::Function log1p_function = {"log1p", log1p_parameters, log1p_body,
+constexpr python::Function log1p_function = {
+    "log1p", log1p_parameters, log1p_body,
     "log(1 + x) without its rounding near 0, element by element, for float dtypes. Not\n"
     "declared monotone in max, as log."
 };
@@ -61,7 +66,8 @@ PyObject* log1p__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log1p_(x, site); });
 }
-constexpr python::Function log1p__function = {"log1p_", log1p_parameters, log1p__body,
+constexpr python::Function log1p__function = {
+    "log1p_", log1p_parameters, log1p__body,
     "In place. log(1 + x) without its rounding near 0, element by element, for float\n"
     "dtypes. Not declared monotone in max, as log."
 };
@@ -73,7 +79,8 @@ PyObject* log2_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log2(x, site); });
 }
-constexpr python::Function log2_function = {"log2", log2_parameters, log2_body,
+constexpr python::Function log2_function = {
+    "log2", log2_parameters, log2_body,
     "The logarithm of x to base 2, element by element, for float dtypes. Not declared\n"
     "monotone in max, as log."
 };
@@ -82,7 +89,8 @@ PyObject* log2__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log2_(x, site); });
 }
-constexpr python::Function log2__function = {"log2_", log2_parameters, log2__body,
+constexpr python::Function log2__function = {
+    "log2_", log2_parameters, log2__body,
     "In place. The logarithm of x to base 2, element by element, for float dtypes. Not\n"
     "declared monotone in max, as log."
 };
@@ -94,7 +102,8 @@ PyObject* log10_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log10(x, site); });
 }
-constexpr python::Function log10_function = {"log10", log10_parameters, log10_body,
+constexpr python::Function log10_function = {
+    "log10", log10_parameters, log10_body,
     "The logarithm of x to base 10, element by element, for float dtypes. Not declared\n"
     "monotone in max, as log."
 };
@@ -103,7 +112,8 @@ PyObject* log10__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log10_(x, site); });
 }
-constexpr python::Function log10__function = {"log10_", log10_parameters, log10__body,
+constexpr python::Function log10__function = {
+    "log10_", log10_parameters, log10__body,
     "In place. The logarithm of x to base 10, element by element, for float dtypes. Not\n"
     "declared monotone in max, as log."
 };
@@ -115,7 +125,8 @@ PyObject* tan_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tan(x, site); });
 }
-constexpr python::Function tan_function = {"tan", tan_parameters, tan_body,
+constexpr python::Function tan_function = {
+    "tan", tan_parameters, tan_body,
     "The tangent of x in radians, element by element, for float dtypes."
 };
 
@@ -123,7 +134,8 @@ PyObject* tan__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tan_(x, site); });
 }
-constexpr python::Function tan__function = {"tan_", tan_parameters, tan__body,
+constexpr python::Function tan__function = {
+    "tan_", tan_parameters, tan__body,
     "In place. The tangent of x in radians, element by element, for float dtypes."
 };
 
@@ -134,7 +146,8 @@ PyObject* asin_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asin(x, site); });
 }
-constexpr python::Function asin_function = {"asin", asin_parameters, asin_body,
+constexpr python::Function asin_function = {
+    "asin", asin_parameters, asin_body,
     "The inverse sine of x, in radians from -pi / 2 to pi / 2, element by element, for\n"
     "float dtypes; NaN outside of [-1, 1]."
 };
@@ -143,7 +156,8 @@ PyObject* asin__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asin_(x, site); });
 }
-constexpr python::Function asin__function = {"asin_", asin_parameters, asin__body,
+constexpr python::Function asin__function = {
+    "asin_", asin_parameters, asin__body,
     "In place. The inverse sine of x, in radians from -pi / 2 to pi / 2, element by\n"
     "element, for float dtypes; NaN outside of [-1, 1]."
 };
@@ -155,7 +169,8 @@ PyObject* acos_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acos(x, site); });
 }
-constexpr python::Function acos_function = {"acos", acos_parameters, acos_body,
+constexpr python::Function acos_function = {
+    "acos", acos_parameters, acos_body,
     "The inverse cosine of x, in radians from 0 to pi, element by element, for float\n"
     "dtypes; NaN outside of [-1, 1]."
 };
@@ -164,7 +179,8 @@ PyObject* acos__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acos_(x, site); });
 }
-constexpr python::Function acos__function = {"acos_", acos_parameters, acos__body,
+constexpr python::Function acos__function = {
+    "acos_", acos_parameters, acos__body,
     "In place. The inverse cosine of x, in radians from 0 to pi, element by element, for\n"
     "float dtypes; NaN outside of [-1, 1]."
 };
@@ -176,7 +192,8 @@ PyObject* atan_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atan(x, site); });
 }
-constexpr python::Function atan_function = {"atan", atan_parameters, atan_body,
+constexpr python::Function atan_function = {
+    "atan", atan_parameters, atan_body,
     "The inverse tangent of x, in radians from -pi / 2 to pi / 2, element by element, for\n"
     "float dtypes."
 };
@@ -185,7 +202,8 @@ PyObject* atan__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atan_(x, site); });
 }
-constexpr python::Function atan__function = {"atan_", atan_parameters, atan__body,
+constexpr python::Function atan__function = {
+    "atan_", atan_parameters, atan__body,
     "In place. The inverse tangent of x, in radians from -pi / 2 to pi / 2, element by\n"
     "element, for float dtypes."
 };
@@ -197,7 +215,8 @@ PyObject* sinh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sinh(x, site); });
 }
-constexpr python::Function sinh_function = {"sinh", sinh_parameters, sinh_body,
+constexpr python::Function sinh_function = {
+    "sinh", sinh_parameters, sinh_body,
     "The hyperbolic sine of x, element by element, for float dtypes."
 };
 
@@ -205,7 +224,8 @@ PyObject* sinh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sinh_(x, site); });
 }
-constexpr python::Function sinh__function = {"sinh_", sinh_parameters, sinh__body,
+constexpr python::Function sinh__function = {
+    "sinh_", sinh_parameters, sinh__body,
     "In place. The hyperbolic sine of x, element by element, for float dtypes."
 };
 
@@ -216,7 +236,8 @@ PyObject* cosh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cosh(x, site); });
 }
-constexpr python::Function cosh_function = {"cosh", cosh_parameters, cosh_body,
+constexpr python::Function cosh_function = {
+    "cosh", cosh_parameters, cosh_body,
     "The hyperbolic cosine of x, element by element, for float dtypes."
 };
 
@@ -224,7 +245,8 @@ PyObject* cosh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cosh_(x, site); });
 }
-constexpr python::Function cosh__function = {"cosh_", cosh_parameters, cosh__body,
+constexpr python::Function cosh__function = {
+    "cosh_", cosh_parameters, cosh__body,
     "In place. The hyperbolic cosine of x, element by element, for float dtypes."
 };
 
@@ -235,7 +257,8 @@ PyObject* asinh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asinh(x, site); });
 }
-constexpr python::Function asinh_function = {"asinh", asinh_parameters, asinh_body,
+constexpr python::Function asinh_function = {
+    "asinh", asinh_parameters, asinh_body,
     "The inverse hyperbolic sine of x, element by element, for float dtypes."
 };
 
@@ -243,7 +266,8 @@ PyObject* asinh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asinh_(x, site); });
 }
-constexpr python::Function asinh__function = {"asinh_", asinh_parameters, asinh__body,
+constexpr python::Function asinh__function = {
+    "asinh_", asinh_parameters, asinh__body,
     "In place. The inverse hyperbolic sine of x, element by element, for float dtypes."
 };
 
@@ -254,7 +278,8 @@ PyObject* acosh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acosh(x, site); });
 }
-constexpr python::Function acosh_function = {"acosh", acosh_parameters, acosh_body,
+constexpr python::Function acosh_function = {
+    "acosh", acosh_parameters, acosh_body,
     "The inverse hyperbolic cosine of x, element by element, for float dtypes; NaN below\n"
     "1."
 };
@@ -263,7 +288,8 @@ PyObject* acosh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acosh_(x, site); });
 }
-constexpr python::Function acosh__function = {"acosh_", acosh_parameters, acosh__body,
+constexpr python::Function acosh__function = {
+    "acosh_", acosh_parameters, acosh__body,
     "In place. The inverse hyperbolic cosine of x, element by element, for float dtypes;\n"
     "NaN below 1."
 };
@@ -275,7 +301,8 @@ PyObject* atanh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atanh(x, site); });
 }
-constexpr python::Function atanh_function = {"atanh", atanh_parameters, atanh_body,
+constexpr python::Function atanh_function = {
+    "atanh", atanh_parameters, atanh_body,
     "The inverse hyperbolic tangent of x, element by element, for float dtypes; NaN\n"
     "outside of [-1, 1]."
 };
@@ -284,7 +311,8 @@ PyObject* atanh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atanh_(x, site); });
 }
-constexpr python::Function atanh__function = {"atanh_", atanh_parameters, atanh__body,
+constexpr python::Function atanh__function = {
+    "atanh_", atanh_parameters, atanh__body,
     "In place. The inverse hyperbolic tangent of x, element by element, for float dtypes;\n"
     "NaN outside of [-1, 1]."
 };
@@ -298,8 +326,8 @@ PyObject* reciprocal_body(python::Arguments& arguments) {
     return shard::reciprocal(x, site);
   });
 }
-constexpr python::Function reciprocal_function =
-    {"reciprocal", reciprocal_parameters, reciprocal_body,
+constexpr python::Function reciprocal_function = {
+    "reciprocal", reciprocal_parameters, reciprocal_body,
     "1 / x, element by element, for float dtypes."
 };
 
@@ -309,8 +337,8 @@ PyObject* reciprocal__body(python::Arguments& arguments) {
     return shard::reciprocal_(x, site);
   });
 }
-constexpr python::Function reciprocal__function =
-    {"reciprocal_", reciprocal_parameters, reciprocal__body,
+constexpr python::Function reciprocal__function = {
+    "reciprocal_", reciprocal_parameters, reciprocal__body,
     "In place. 1 / x, element by element, for float dtypes."
 };
 
@@ -325,7 +353,8 @@ PyObject* logit_body(python::Arguments& arguments) {
     return shard::logit(x, eps, site);
   });
 }
-constexpr python::Function logit_function = {"logit", logit_parameters, logit_body,
+constexpr python::Function logit_function = {
+    "logit", logit_parameters, logit_body,
     "log(x / (1 - x)), with x clamped to [eps, 1 - eps] first, element by element, for\n"
     "float dtypes; with an eps of 0 NaN outside of [0, 1]."
 };
@@ -337,7 +366,8 @@ PyObject* logit__body(python::Arguments& arguments) {
     return shard::logit_(x, eps, site);
   });
 }
-constexpr python::Function logit__function = {"logit_", logit_parameters, logit__body,
+constexpr python::Function logit__function = {
+    "logit_", logit_parameters, logit__body,
     "In place. log(x / (1 - x)), with x clamped to [eps, 1 - eps] first, element by\n"
     "element, for float dtypes; with an eps of 0 NaN outside of [0, 1]."
 };
@@ -349,7 +379,8 @@ PyObject* floor_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::floor(x, site); });
 }
-constexpr python::Function floor_function = {"floor", floor_parameters, floor_body,
+constexpr python::Function floor_function = {
+    "floor", floor_parameters, floor_body,
     "x rounded down to a whole number, element by element, for float dtypes."
 };
 
@@ -357,7 +388,8 @@ PyObject* floor__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::floor_(x, site); });
 }
-constexpr python::Function floor__function = {"floor_", floor_parameters, floor__body,
+constexpr python::Function floor__function = {
+    "floor_", floor_parameters, floor__body,
     "In place. x rounded down to a whole number, element by element, for float dtypes."
 };
 
@@ -368,7 +400,8 @@ PyObject* ceil_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::ceil(x, site); });
 }
-constexpr python::Function ceil_function = {"ceil", ceil_parameters, ceil_body,
+constexpr python::Function ceil_function = {
+    "ceil", ceil_parameters, ceil_body,
     "x rounded up to a whole number, element by element, for float dtypes."
 };
 
@@ -376,7 +409,8 @@ PyObject* ceil__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::ceil_(x, site); });
 }
-constexpr python::Function ceil__function = {"ceil_", ceil_parameters, ceil__body,
+constexpr python::Function ceil__function = {
+    "ceil_", ceil_parameters, ceil__body,
     "In place. x rounded up to a whole number, element by element, for float dtypes."
 };
 
@@ -387,7 +421,8 @@ PyObject* round_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::round(x, site); });
 }
-constexpr python::Function round_function = {"round", round_parameters, round_body,
+constexpr python::Function round_function = {
+    "round", round_parameters, round_body,
     "x rounded to the nearest whole number, and to the even one where it is halfway\n"
     "between two, element by element, for float dtypes."
 };
@@ -396,7 +431,8 @@ PyObject* round__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::round_(x, site); });
 }
-constexpr python::Function round__function = {"round_", round_parameters, round__body,
+constexpr python::Function round__function = {
+    "round_", round_parameters, round__body,
     "In place. x rounded to the nearest whole number, and to the even one where it is\n"
     "halfway between two, element by element, for float dtypes."
 };
@@ -408,7 +444,8 @@ PyObject* trunc_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::trunc(input, site); });
 }
-constexpr python::Function trunc_function = {"trunc", trunc_parameters, trunc_body,
+constexpr python::Function trunc_function = {
+    "trunc", trunc_parameters, trunc_body,
     "input rounded towards 0 to a whole number, element by element, for float dtypes."
 };
 
@@ -418,7 +455,8 @@ PyObject* trunc__body(python::Arguments& arguments) {
     return shard::trunc_(input, site);
   });
 }
-constexpr python::Function trunc__function = {"trunc_", trunc_parameters, trunc__body,
+constexpr python::Function trunc__function = {
+    "trunc_", trunc_parameters, trunc__body,
     "In place. input rounded towards 0 to a whole number, element by element, for float\n"
     "dtypes."
 };
@@ -430,7 +468,8 @@ PyObject* sign_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sign(x, site); });
 }
-constexpr python::Function sign_function = {"sign", sign_parameters, sign_body,
+constexpr python::Function sign_function = {
+    "sign", sign_parameters, sign_body,
     "-1, 0 or 1, as x is below, at or above 0; NaN for NaN, element by element, for float\n"
     "dtypes."
 };

@@ -25,8 +25,8 @@ PyObject* fused_gemm_epilogue_body(python::Arguments& arguments) {
     return shard::fused_gemm_epilogue(x, y, bias, trans_x, trans_y, activation);
   });
 }
-constexpr python::Function fused_gemm_epilogue_function =
-    {"fused_gemm_epilogue", fused_gemm_epilogue_parameters, fused_gemm_epilogue_body,
+constexpr python::Function fused_gemm_epilogue_function = {
+    "fused_gemm_epilogue", fused_gemm_epilogue_parameters, fused_gemm_epilogue_body,
     "matmul of x and y, transposed with trans_x and trans_y, plus bias [n], then\n"
     "activation: none, relu or gelu (by tanh). One float dtype."
 };
@@ -61,8 +61,8 @@ PyObject* fused_bias_act_body(python::Arguments& arguments) {
         quant_scale, quant_round_type, quant_max_bound, quant_min_bound);
   });
 }
-constexpr python::Function fused_bias_act_function =
-    {"fused_bias_act", fused_bias_act_parameters, fused_bias_act_body,
+constexpr python::Function fused_bias_act_function = {
+    "fused_bias_act", fused_bias_act_parameters, fused_bias_act_body,
     "x plus bias, then act_method: gelu, relu, silu (or swish), swiglu or geglu, the last\n"
     "two of which halve the last dim. Float dtypes. Quantisation (dequant_scales, shift,\n"
     "smooth, a quant_scale of 0 or more) is an invalid_argument error; compute_dtype,\n"
@@ -92,8 +92,8 @@ PyObject* fused_dropout_add_body(python::Arguments& arguments) {
     return shard::fused_dropout_add(x, y, seed_tensor, p, is_test, mode, seed, fix_seed);
   });
 }
-constexpr python::Function fused_dropout_add_function =
-    {"fused_dropout_add", fused_dropout_add_parameters, fused_dropout_add_body,
+constexpr python::Function fused_dropout_add_function = {
+    "fused_dropout_add", fused_dropout_add_parameters, fused_dropout_add_body,
     "dropout of x, plus y, of one shape and float dtype."
 };
 
@@ -106,8 +106,8 @@ PyObject* fused_softmax_mask_body(python::Arguments& arguments) {
   const Tensor& mask = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::fused_softmax_mask(x, mask); });
 }
-constexpr python::Function fused_softmax_mask_function =
-    {"fused_softmax_mask", fused_softmax_mask_parameters, fused_softmax_mask_body,
+constexpr python::Function fused_softmax_mask_function = {
+    "fused_softmax_mask", fused_softmax_mask_parameters, fused_softmax_mask_body,
     "softmax of x + mask along the last dim: x [n, heads, queries, keys] and mask [n, 1,\n"
     "queries, keys] of one float dtype."
 };
@@ -121,8 +121,9 @@ PyObject* fused_softmax_mask_upper_triangle_body(python::Arguments& arguments) {
     return shard::fused_softmax_mask_upper_triangle(X);
   });
 }
-constexpr python::Function fused_softmax_mask_upper_triangle_function = {"fused_softmax_mask_upper_triangle",
-    fused_softmax_mask_upper_triangle_parameters, fused_softmax_mask_upper_triangle_body,
+constexpr python::Function fused_softmax_mask_upper_triangle_function = {
+    "fused_softmax_mask_upper_triangle", fused_softmax_mask_upper_triangle_parameters,
+        fused_softmax_mask_upper_triangle_body,
     "softmax of X [n, heads, queries, keys] along the last dim, without the elements\n"
     "above the diagonal, which become 0. Float dtypes."
 };
@@ -160,8 +161,9 @@ PyObject* fused_bias_residual_layernorm_body(python::Arguments& arguments) {
         quant_min_bound);
   });
 }
-constexpr python::Function fused_bias_residual_layernorm_function = {"fused_bias_residual_layernorm",
-    fused_bias_residual_layernorm_parameters, fused_bias_residual_layernorm_body,
+constexpr python::Function fused_bias_residual_layernorm_function = {
+    "fused_bias_residual_layernorm", fused_bias_residual_layernorm_parameters,
+        fused_bias_residual_layernorm_body,
     "residual_out is x plus bias plus residual_alpha times residual, and out is the\n"
     "layer_norm of it. Float dtypes. Quantisation (a quant_scale above 0) is an\n"
     "invalid_argument error; quant_round_type and the bounds matter to it alone."

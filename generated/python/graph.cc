@@ -23,8 +23,8 @@ PyObject* send_u_recv_body(python::Arguments& arguments) {
     return shard::send_u_recv(x, src_index, dst_index, reduce_op, out_size, site);
   });
 }
-constexpr python::Function send_u_recv_function =
-    {"send_u_recv", send_u_recv_parameters, send_u_recv_body,
+constexpr python::Function send_u_recv_function = {
+    "send_u_recv", send_u_recv_parameters, send_u_recv_body,
     "For each edge i the row src_index[i] of x [n, ...] is sent to row dst_index[i] of\n"
     "out, and the rows that arrive there are reduced by reduce_op: SUM, MEAN, MIN or MAX\n"
     "(another name is an invalid_argument error). A row where none arrives is 0.\n"
@@ -58,8 +58,8 @@ PyObject* send_ue_recv_body(python::Arguments& arguments) {
     return shard::send_ue_recv(x, y, src_index, dst_index, message_op, reduce_op, out_size, site);
   });
 }
-constexpr python::Function send_ue_recv_function =
-    {"send_ue_recv", send_ue_recv_parameters, send_ue_recv_body,
+constexpr python::Function send_ue_recv_function = {
+    "send_ue_recv", send_ue_recv_parameters, send_ue_recv_body,
     "As send_u_recv, where edge i sends row src_index[i] of x [n, ...] plus (message_op\n"
     "ADD) or times (MUL) row i of y [edges, ...], of the dtype of x. The dims after the\n"
     "first are broadcast against each other. A name of another message_op is an\n"
@@ -83,7 +83,8 @@ PyObject* send_uv_body(python::Arguments& arguments) {
     return shard::send_uv(x, y, src_index, dst_index, message_op, site);
   });
 }
-constexpr python::Function send_uv_function = {"send_uv", send_uv_parameters, send_uv_body,
+constexpr python::Function send_uv_function = {
+    "send_uv", send_uv_parameters, send_uv_body,
     "For each edge i row src_index[i] of x [n, ...] plus (message_op ADD) or times (MUL)\n"
     "row dst_index[i] of y [m, ...], of the dtype of x: [edges, ...]. The dims after the\n"
     "first are broadcast against each other. Indices, dtypes and errors are those of\n"
@@ -103,8 +104,8 @@ PyObject* segment_pool_body(python::Arguments& arguments) {
     return shard::segment_pool(x, segment_ids, pooltype, site);
   });
 }
-constexpr python::Function segment_pool_function =
-    {"segment_pool", segment_pool_parameters, segment_pool_body,
+constexpr python::Function segment_pool_function = {
+    "segment_pool", segment_pool_parameters, segment_pool_body,
     "Row s of out is the SUM, MEAN, MIN or MAX (pooltype; another name is an\n"
     "invalid_argument error) of the rows of x [n, ...] whose segment_ids (int32 or int64\n"
     "[n]) are s, or 0 where there are none: [the largest id + 1, ...]. Rounding, dtypes\n"

@@ -38,8 +38,8 @@ PyObject* linear_interp_body(python::Arguments& arguments) {
         out_w, scale, interp_method, align_corners, align_mode, site);
   });
 }
-constexpr python::Function linear_interp_function =
-    {"linear_interp", linear_interp_parameters, linear_interp_body,
+constexpr python::Function linear_interp_function = {
+    "linear_interp", linear_interp_parameters, linear_interp_body,
     "Lines x [n, c, w] (or [n, w, c] where data_format ends with C) with another number\n"
     "of places. interp_method and the other attributes are as in bilinear_interp."
 };
@@ -76,8 +76,8 @@ PyObject* bilinear_interp_body(python::Arguments& arguments) {
         out_w, scale, interp_method, align_corners, align_mode, site);
   });
 }
-constexpr python::Function bilinear_interp_function =
-    {"bilinear_interp", bilinear_interp_parameters, bilinear_interp_body,
+constexpr python::Function bilinear_interp_function = {
+    "bilinear_interp", bilinear_interp_parameters, bilinear_interp_body,
     "Images x [n, c, h, w] (or [n, h, w, c] where data_format ends with C) of another\n"
     "size. interp_method says how: nearest takes one element, (bi, tri)linear the two\n"
     "around the place in each space dim, and bicubic four, with a = -0.75. The result has\n"
@@ -123,8 +123,8 @@ PyObject* trilinear_interp_body(python::Arguments& arguments) {
         out_h, out_w, scale, interp_method, align_corners, align_mode, site);
   });
 }
-constexpr python::Function trilinear_interp_function =
-    {"trilinear_interp", trilinear_interp_parameters, trilinear_interp_body,
+constexpr python::Function trilinear_interp_function = {
+    "trilinear_interp", trilinear_interp_parameters, trilinear_interp_body,
     "Volumes x [n, c, d, h, w] (or [n, d, h, w, c] where data_format ends with C) of\n"
     "another size. interp_method and the other attributes are as in bilinear_interp."
 };
@@ -161,8 +161,8 @@ PyObject* bicubic_interp_body(python::Arguments& arguments) {
         out_w, scale, interp_method, align_corners, align_mode, site);
   });
 }
-constexpr python::Function bicubic_interp_function =
-    {"bicubic_interp", bicubic_interp_parameters, bicubic_interp_body,
+constexpr python::Function bicubic_interp_function = {
+    "bicubic_interp", bicubic_interp_parameters, bicubic_interp_body,
     "Images x [n, c, h, w] (or [n, h, w, c] where data_format ends with C) of another\n"
     "size. interp_method and the other attributes are as in bilinear_interp."
 };
@@ -199,8 +199,8 @@ PyObject* nearest_interp_body(python::Arguments& arguments) {
         out_w, scale, interp_method, align_corners, align_mode, site);
   });
 }
-constexpr python::Function nearest_interp_function =
-    {"nearest_interp", nearest_interp_parameters, nearest_interp_body,
+constexpr python::Function nearest_interp_function = {
+    "nearest_interp", nearest_interp_parameters, nearest_interp_body,
     "Lines, images or volumes x [n, c, space..] (or [n, space.., c] where data_format\n"
     "ends with C) of another size. interp_method is nearest by default; the attributes\n"
     "are as in bilinear_interp."

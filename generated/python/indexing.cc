@@ -15,7 +15,8 @@ PyObject* flip_body(python::Arguments& arguments) {
   const IntArray axis = python::value<IntArray>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::flip(x, axis); });
 }
-constexpr python::Function flip_function = {"flip", flip_parameters, flip_body,
+constexpr python::Function flip_function = {
+    "flip", flip_parameters, flip_body,
     "x with the order of its elements reversed along each of axis (negative ones count\n"
     "from the end), copied; every dtype. An axis that is named twice is an\n"
     "invalid_argument error."
@@ -30,7 +31,8 @@ PyObject* reverse_body(python::Arguments& arguments) {
   const IntArray axis = python::value<IntArray>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::reverse(x, axis); });
 }
-constexpr python::Function reverse_function = {"reverse", reverse_parameters, reverse_body,
+constexpr python::Function reverse_function = {
+    "reverse", reverse_parameters, reverse_body,
     "The same as flip."
 };
 
@@ -47,7 +49,8 @@ PyObject* roll_body(python::Arguments& arguments) {
     return shard::roll(x, shifts, axis, site);
   });
 }
-constexpr python::Function roll_function = {"roll", roll_parameters, roll_body,
+constexpr python::Function roll_function = {
+    "roll", roll_parameters, roll_body,
     "x with its elements moved by shifts[i] places along axis[i], those beyond the end to\n"
     "the beginning; negative shifts move to the beginning, and shifts of one axis add up.\n"
     "Without axis x is moved as one row of all of its elements. Every dtype. As many\n"
@@ -67,7 +70,8 @@ PyObject* pad_body(python::Arguments& arguments) {
     return shard::pad(x, paddings, pad_value, site);
   });
 }
-constexpr python::Function pad_function = {"pad", pad_parameters, pad_body,
+constexpr python::Function pad_function = {
+    "pad", pad_parameters, pad_body,
     "x with elements pad_value around it, every dtype: paddings has two numbers for each\n"
     "dim of x, how many go before it and how many after it. Another number of paddings or\n"
     "a negative one is an invalid_argument error."
@@ -90,7 +94,8 @@ PyObject* pad3d_body(python::Arguments& arguments) {
     return shard::pad3d(x, paddings, mode, pad_value, data_format);
   });
 }
-constexpr python::Function pad3d_function = {"pad3d", pad3d_parameters, pad3d_body,
+constexpr python::Function pad3d_function = {
+    "pad3d", pad3d_parameters, pad3d_body,
     "x, of five dims in the order data_format (NCDHW or NDHWC), with more elements along\n"
     "W, H and D: paddings has how many go before and after W, then H, then D. mode says\n"
     "which ones: constant (pad_value), reflect (those behind the border, so fewer than\n"
@@ -110,7 +115,8 @@ PyObject* gather_nd_body(python::Arguments& arguments) {
     return shard::gather_nd(x, index, site);
   });
 }
-constexpr python::Function gather_nd_function = {"gather_nd", gather_nd_parameters, gather_nd_body,
+constexpr python::Function gather_nd_function = {
+    "gather_nd", gather_nd_parameters, gather_nd_body,
     "The slices of x that the rows of index (int32 or int64, [..., k]) name by positions\n"
     "in the first k dims of x, copied, [..., the other dims of x]. A position outside its\n"
     "dim is an out_of_range error, negative ones count from the end."
@@ -129,8 +135,8 @@ PyObject* scatter_nd_add_body(python::Arguments& arguments) {
     return shard::scatter_nd_add(x, index, updates, site);
   });
 }
-constexpr python::Function scatter_nd_add_function =
-    {"scatter_nd_add", scatter_nd_add_parameters, scatter_nd_add_body,
+constexpr python::Function scatter_nd_add_function = {
+    "scatter_nd_add", scatter_nd_add_parameters, scatter_nd_add_body,
     "x plus updates at the slices that the rows of index name as in gather_nd, whose\n"
     "result has the shape of updates; every dtype but bool. Updates of one slice are\n"
     "added in their order, 16-bit floats in float32. Each rank adds to its slices, so the\n"
@@ -150,8 +156,8 @@ PyObject* index_select_body(python::Arguments& arguments) {
     return shard::index_select(x, index, axis, site);
   });
 }
-constexpr python::Function index_select_function =
-    {"index_select", index_select_parameters, index_select_body,
+constexpr python::Function index_select_function = {
+    "index_select", index_select_parameters, index_select_body,
     "The slices of x along axis at index (int32 or int64), as gather."
 };
 
@@ -170,7 +176,8 @@ PyObject* index_add_body(python::Arguments& arguments) {
     return shard::index_add(x, index, add_value, axis, site);
   });
 }
-constexpr python::Function index_add_function = {"index_add", index_add_parameters, index_add_body,
+constexpr python::Function index_add_function = {
+    "index_add", index_add_parameters, index_add_body,
     "x with slice i of add_value along axis added to its slice index[i] (int32 or int64,\n"
     "[n], n the dim of add_value), every dtype but bool. Slices are added in their order,\n"
     "16-bit floats in float32. Each rank adds to its slices, so axis may be sharded. An\n"
@@ -186,8 +193,8 @@ PyObject* index_add__body(python::Arguments& arguments) {
     return shard::index_add_(x, index, add_value, axis, site);
   });
 }
-constexpr python::Function index_add__function =
-    {"index_add_", index_add_parameters, index_add__body,
+constexpr python::Function index_add__function = {
+    "index_add_", index_add_parameters, index_add__body,
     "In place. x with slice i of add_value along axis added to its slice index[i] (int32\n"
     "or int64, [n], n the dim of add_value), every dtype but bool. Slices are added in\n"
     "their order, 16-bit floats in float32. Each rank adds to its slices, so axis may be\n"
@@ -204,8 +211,8 @@ PyObject* index_sample_body(python::Arguments& arguments) {
   const Tensor& index = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::index_sample(x, index); });
 }
-constexpr python::Function index_sample_function =
-    {"index_sample", index_sample_parameters, index_sample_body,
+constexpr python::Function index_sample_function = {
+    "index_sample", index_sample_parameters, index_sample_body,
     "The elements of each row of x [n, d] at the positions in the same row of index\n"
     "(int32 or int64, [n, k]), [n, k]; take_along_axis along axis 1."
 };
@@ -223,8 +230,8 @@ PyObject* take_along_axis_body(python::Arguments& arguments) {
     return shard::take_along_axis(arr, indices, axis, site);
   });
 }
-constexpr python::Function take_along_axis_function =
-    {"take_along_axis", take_along_axis_parameters, take_along_axis_body,
+constexpr python::Function take_along_axis_function = {
+    "take_along_axis", take_along_axis_parameters, take_along_axis_body,
     "The elements of arr at indices (int32 or int64) along axis, in the shape of indices,\n"
     "which has the dims of arr but for axis (else shape_mismatch); every dtype. An index\n"
     "outside the dim is an out_of_range error, negative ones count from the end."
@@ -249,8 +256,8 @@ PyObject* put_along_axis_body(python::Arguments& arguments) {
     return shard::put_along_axis(arr, indices, values, axis, reduce, include_self, site);
   });
 }
-constexpr python::Function put_along_axis_function =
-    {"put_along_axis", put_along_axis_parameters, put_along_axis_body,
+constexpr python::Function put_along_axis_function = {
+    "put_along_axis", put_along_axis_parameters, put_along_axis_body,
     "A copy of arr in which values, of the shape of indices (int32 or int64), are written\n"
     "at indices along axis; the shape is that of arr but for axis (else shape_mismatch).\n"
     "Where an index occurs several times, reduce says which value results: assign (the\n"
@@ -272,8 +279,8 @@ PyObject* put_along_axis__body(python::Arguments& arguments) {
     return shard::put_along_axis_(arr, indices, values, axis, reduce, include_self, site);
   });
 }
-constexpr python::Function put_along_axis__function =
-    {"put_along_axis_", put_along_axis_parameters, put_along_axis__body,
+constexpr python::Function put_along_axis__function = {
+    "put_along_axis_", put_along_axis_parameters, put_along_axis__body,
     "In place. A copy of arr in which values, of the shape of indices (int32 or int64),\n"
     "are written at indices along axis; the shape is that of arr but for axis (else\n"
     "shape_mismatch). Where an index occurs several times, reduce says which value\n"
@@ -297,8 +304,8 @@ PyObject* repeat_interleave_body(python::Arguments& arguments) {
     return shard::repeat_interleave(x, repeats, axis);
   });
 }
-constexpr python::Function repeat_interleave_function =
-    {"repeat_interleave", repeat_interleave_parameters, repeat_interleave_body,
+constexpr python::Function repeat_interleave_function = {
+    "repeat_interleave", repeat_interleave_parameters, repeat_interleave_body,
     "x with each of its slices along axis repeated repeats times, one copy after the\n"
     "other. A negative number is an invalid_argument error."
 };
@@ -314,7 +321,8 @@ PyObject* unstack_body(python::Arguments& arguments) {
   const int num = python::value<int>(arguments, 2, 0);
   return arguments.call([&]() -> decltype(auto) { return shard::unstack(x, axis, num); });
 }
-constexpr python::Function unstack_function = {"unstack", unstack_parameters, unstack_body,
+constexpr python::Function unstack_function = {
+    "unstack", unstack_parameters, unstack_body,
     "Copies of the slices of x along axis, without that dim, as unbind; num is their\n"
     "number, or 0 (else shape_mismatch)."
 };
@@ -326,7 +334,8 @@ PyObject* meshgrid_body(python::Arguments& arguments) {
   const std::vector<Tensor> inputs = arguments.tensors(0);
   return arguments.call([&]() -> decltype(auto) { return shard::meshgrid(inputs); });
 }
-constexpr python::Function meshgrid_function = {"meshgrid", meshgrid_parameters, meshgrid_body,
+constexpr python::Function meshgrid_function = {
+    "meshgrid", meshgrid_parameters, meshgrid_body,
     "For n tensors of at most one dim, n tensors with a dim for each of them: tensor i\n"
     "repeats inputs[i] along all dims but i. More than one dim is a shape_mismatch error."
 };
@@ -338,8 +347,8 @@ PyObject* broadcast_tensors_body(python::Arguments& arguments) {
   const std::vector<Tensor> input = arguments.tensors(0);
   return arguments.call([&]() -> decltype(auto) { return shard::broadcast_tensors(input); });
 }
-constexpr python::Function broadcast_tensors_function =
-    {"broadcast_tensors", broadcast_tensors_parameters, broadcast_tensors_body,
+constexpr python::Function broadcast_tensors_function = {
+    "broadcast_tensors", broadcast_tensors_parameters, broadcast_tensors_body,
     "Copies of the tensors, each broadcast to their common shape; shapes without one are\n"
     "a shape_mismatch error."
 };
@@ -359,7 +368,8 @@ PyObject* diagonal_body(python::Arguments& arguments) {
     return shard::diagonal(x, offset, axis1, axis2);
   });
 }
-constexpr python::Function diagonal_function = {"diagonal", diagonal_parameters, diagonal_body,
+constexpr python::Function diagonal_function = {
+    "diagonal", diagonal_parameters, diagonal_body,
     "The elements of x whose index along axis2 is that along axis1 plus offset, copied,\n"
     "as a new last dim in place of the two. Every dtype. Equal axes are an\n"
     "invalid_argument error."
@@ -376,7 +386,8 @@ PyObject* diag_body(python::Arguments& arguments) {
   const float padding_value = python::value<float>(arguments, 2, 0.0);
   return arguments.call([&]() -> decltype(auto) { return shard::diag(x, offset, padding_value); });
 }
-constexpr python::Function diag_function = {"diag", diag_parameters, diag_body,
+constexpr python::Function diag_function = {
+    "diag", diag_parameters, diag_body,
     "The diagonal of a matrix x, as diagonal; or for an x of one dim a square matrix with\n"
     "x on that diagonal and padding_value elsewhere. Another number of dims is a\n"
     "shape_mismatch error."
@@ -397,8 +408,8 @@ PyObject* diag_embed_body(python::Arguments& arguments) {
     return shard::diag_embed(input, offset, dim1, dim2);
   });
 }
-constexpr python::Function diag_embed_function =
-    {"diag_embed", diag_embed_parameters, diag_embed_body,
+constexpr python::Function diag_embed_function = {
+    "diag_embed", diag_embed_parameters, diag_embed_body,
     "Zeros with input on a diagonal: the last dim of input becomes the two dims dim1 and\n"
     "dim2 of the result, large enough for the elements whose index along dim2 is that\n"
     "along dim1 plus offset. Every dtype."
@@ -417,7 +428,8 @@ PyObject* trace_body(python::Arguments& arguments) {
   const int axis2 = python::value<int>(arguments, 3, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::trace(x, offset, axis1, axis2); });
 }
-constexpr python::Function trace_function = {"trace", trace_parameters, trace_body,
+constexpr python::Function trace_function = {
+    "trace", trace_parameters, trace_body,
     "The sum of the diagonal of axis1 and axis2; dtypes as sum."
 };
 
@@ -441,8 +453,8 @@ PyObject* tril_indices_body(python::Arguments& arguments) {
         : shard::tril_indices(rows, cols, offset, dtype, place);
   });
 }
-constexpr python::Function tril_indices_function =
-    {"tril_indices", tril_indices_parameters, tril_indices_body,
+constexpr python::Function tril_indices_function = {
+    "tril_indices", tril_indices_parameters, tril_indices_body,
     "The rows and the columns of the elements of a matrix [rows, cols] that tril keeps\n"
     "with that offset, in row-major order, [2, their number], int32 or int64. A negative\n"
     "size is an invalid_argument error."
@@ -468,8 +480,8 @@ PyObject* triu_indices_body(python::Arguments& arguments) {
         : shard::triu_indices(row, col, offset, dtype, place);
   });
 }
-constexpr python::Function triu_indices_function =
-    {"triu_indices", triu_indices_parameters, triu_indices_body,
+constexpr python::Function triu_indices_function = {
+    "triu_indices", triu_indices_parameters, triu_indices_body,
     "The rows and the columns of the elements of a matrix [row, col] that triu keeps with\n"
     "that offset, in row-major order, [2, their number], int32 or int64. A negative size\n"
     "is an invalid_argument error."
@@ -488,8 +500,8 @@ PyObject* pixel_shuffle_body(python::Arguments& arguments) {
     return shard::pixel_shuffle(x, upscale_factor, data_format);
   });
 }
-constexpr python::Function pixel_shuffle_function =
-    {"pixel_shuffle", pixel_shuffle_parameters, pixel_shuffle_body,
+constexpr python::Function pixel_shuffle_function = {
+    "pixel_shuffle", pixel_shuffle_parameters, pixel_shuffle_body,
     "For x [n, c * f * f, h, w] and the factor f the pixels [n, c, h * f, w * f]: each\n"
     "group of f * f channels becomes a square. data_format NHWC has the channels last.\n"
     "Channels that f * f does not divide are a shape_mismatch error, other formats and\n"
@@ -509,8 +521,8 @@ PyObject* pixel_unshuffle_body(python::Arguments& arguments) {
     return shard::pixel_unshuffle(x, downscale_factor, data_format);
   });
 }
-constexpr python::Function pixel_unshuffle_function =
-    {"pixel_unshuffle", pixel_unshuffle_parameters, pixel_unshuffle_body,
+constexpr python::Function pixel_unshuffle_function = {
+    "pixel_unshuffle", pixel_unshuffle_parameters, pixel_unshuffle_body,
     "The inverse of pixel_shuffle: each square of f * f pixels becomes as many channels.\n"
     "A height or width that the factor does not divide is a shape_mismatch error."
 };
@@ -528,8 +540,8 @@ PyObject* channel_shuffle_body(python::Arguments& arguments) {
     return shard::channel_shuffle(x, groups, data_format);
   });
 }
-constexpr python::Function channel_shuffle_function =
-    {"channel_shuffle", channel_shuffle_parameters, channel_shuffle_body,
+constexpr python::Function channel_shuffle_function = {
+    "channel_shuffle", channel_shuffle_parameters, channel_shuffle_body,
     "x of four dims with channel i of group g as channel i * groups + g; groups divides\n"
     "the channels (else shape_mismatch). data_format is NCHW or NHWC."
 };
@@ -551,7 +563,8 @@ PyObject* unfold_body(python::Arguments& arguments) {
     return shard::unfold(x, kernel_sizes, strides, paddings, dilations, site);
   });
 }
-constexpr python::Function unfold_function = {"unfold", unfold_parameters, unfold_body,
+constexpr python::Function unfold_function = {
+    "unfold", unfold_parameters, unfold_body,
     "The blocks that a convolution with a kernel of that size sees in x [n, c, h, w], as\n"
     "columns: [n, c * the size of the kernel, the number of blocks], 0 in the padding.\n"
     "kernel_sizes, strides and dilations have two positive numbers, for h and w, and\n"
@@ -578,7 +591,8 @@ PyObject* fold_body(python::Arguments& arguments) {
     return shard::fold(x, output_sizes, kernel_sizes, strides, paddings, dilations, site);
   });
 }
-constexpr python::Function fold_function = {"fold", fold_parameters, fold_body,
+constexpr python::Function fold_function = {
+    "fold", fold_parameters, fold_body,
     "The columns x [n, c * the size of the kernel, blocks] added up at the places of an\n"
     "image [n, c, h, w], h and w being output_sizes, from which unfold would take them;\n"
     "16-bit floats are added in float32. The other arguments are those of unfold, whose\n"
@@ -596,7 +610,8 @@ PyObject* crop_body(python::Arguments& arguments) {
   const IntArray offsets = python::value<IntArray>(arguments, 2, {});
   return arguments.call([&]() -> decltype(auto) { return shard::crop(x, shape, offsets); });
 }
-constexpr python::Function crop_function = {"crop", crop_parameters, crop_body,
+constexpr python::Function crop_function = {
+    "crop", crop_parameters, crop_body,
     "The part of x of that shape that begins at offsets (0 where empty), copied; a -1 in\n"
     "shape, or an empty shape, reaches to the end. A part outside x is an out_of_range\n"
     "error."
@@ -613,7 +628,8 @@ PyObject* fill_body(python::Arguments& arguments) {
     return shard::fill(x, value, site);
   });
 }
-constexpr python::Function fill_function = {"fill", fill_parameters, fill_body,
+constexpr python::Function fill_function = {
+    "fill", fill_parameters, fill_body,
     "value in every element of a tensor like x, every dtype; its gradient is 0."
 };
 
@@ -624,7 +640,8 @@ PyObject* fill__body(python::Arguments& arguments) {
     return shard::fill_(x, value, site);
   });
 }
-constexpr python::Function fill__function = {"fill_", fill_parameters, fill__body,
+constexpr python::Function fill__function = {
+    "fill_", fill_parameters, fill__body,
     "In place. value in every element of a tensor like x, every dtype; its gradient is 0."
 };
 
@@ -643,8 +660,8 @@ PyObject* fill_diagonal_body(python::Arguments& arguments) {
     return shard::fill_diagonal(x, value, offset, wrap, site);
   });
 }
-constexpr python::Function fill_diagonal_function =
-    {"fill_diagonal", fill_diagonal_parameters, fill_diagonal_body,
+constexpr python::Function fill_diagonal_function = {
+    "fill_diagonal", fill_diagonal_parameters, fill_diagonal_body,
     "x with value on the diagonal: the elements whose indices are all equal, the last one\n"
     "plus offset. With wrap the diagonal of a matrix with more rows than columns begins\n"
     "again after each square and a row between. Every dtype; x has at least two dims, all\n"
@@ -660,8 +677,8 @@ PyObject* fill_diagonal__body(python::Arguments& arguments) {
     return shard::fill_diagonal_(x, value, offset, wrap, site);
   });
 }
-constexpr python::Function fill_diagonal__function =
-    {"fill_diagonal_", fill_diagonal_parameters, fill_diagonal__body,
+constexpr python::Function fill_diagonal__function = {
+    "fill_diagonal_", fill_diagonal_parameters, fill_diagonal__body,
     "In place. x with value on the diagonal: the elements whose indices are all equal,\n"
     "the last one plus offset. With wrap the diagonal of a matrix with more rows than\n"
     "columns begins again after each square and a row between. Every dtype; x has at\n"
@@ -675,7 +692,8 @@ PyObject* shape_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::shape(input); });
 }
-constexpr python::Function shape_function = {"shape", shape_parameters, shape_body,
+constexpr python::Function shape_function = {
+    "shape", shape_parameters, shape_body,
     "The dims of input, of all shards together, as int32 [the number of dims]. A dim\n"
     "beyond the range of int32 is an out_of_range error."
 };
@@ -697,8 +715,8 @@ PyObject* shard_index_body(python::Arguments& arguments) {
     return shard::shard_index(input, index_num, nshards, shard_id, ignore_value);
   });
 }
-constexpr python::Function shard_index_function =
-    {"shard_index", shard_index_parameters, shard_index_body,
+constexpr python::Function shard_index_function = {
+    "shard_index", shard_index_parameters, shard_index_body,
     "For indices of index_num rows, of which each of nshards holds ceil(index_num /\n"
     "nshards): the position within the rows of shard_id, or ignore_value where another\n"
     "shard holds the row; int32 or int64. An index outside index_num is an out_of_range\n"
@@ -720,8 +738,8 @@ PyObject* temporal_shift_body(python::Arguments& arguments) {
     return shard::temporal_shift(x, seg_num, shift_ratio, data_format);
   });
 }
-constexpr python::Function temporal_shift_function =
-    {"temporal_shift", temporal_shift_parameters, temporal_shift_body,
+constexpr python::Function temporal_shift_function = {
+    "temporal_shift", temporal_shift_parameters, temporal_shift_body,
     "x [n * seg_num, c, h, w], whose first dim has seg_num frames of each of n videos,\n"
     "with the first c * shift_ratio channels one frame later and as many channels after\n"
     "them one frame earlier; 0 where there is no such frame. data_format NHWC has the\n"
@@ -740,8 +758,8 @@ PyObject* view_shape_body(python::Arguments& arguments) {
     return shard::view_shape(input, dims, site);
   });
 }
-constexpr python::Function view_shape_function =
-    {"view_shape", view_shape_parameters, view_shape_body,
+constexpr python::Function view_shape_function = {
+    "view_shape", view_shape_parameters, view_shape_body,
     "input in another shape, sharing its buffer, as reshape."
 };
 
@@ -756,8 +774,8 @@ PyObject* view_dtype_body(python::Arguments& arguments) {
     return shard::view_dtype(input, dtype, site);
   });
 }
-constexpr python::Function view_dtype_function =
-    {"view_dtype", view_dtype_parameters, view_dtype_body,
+constexpr python::Function view_dtype_function = {
+    "view_dtype", view_dtype_parameters, view_dtype_body,
     "The bytes of input as elements of dtype, sharing its buffer. Where the sizes of the\n"
     "dtypes differ, the last dim shrinks or grows with them; smaller elements must fill\n"
     "larger ones (else shape_mismatch), and an input without dims has none that could\n"
@@ -773,8 +791,8 @@ PyObject* view_dtype__body(python::Arguments& arguments) {
     return shard::view_dtype_(input, dtype, site);
   });
 }
-constexpr python::Function view_dtype__function =
-    {"view_dtype_", view_dtype_parameters, view_dtype__body,
+constexpr python::Function view_dtype__function = {
+    "view_dtype_", view_dtype_parameters, view_dtype__body,
     "In place. The bytes of input as elements of dtype, sharing its buffer. Where the\n"
     "sizes of the dtypes differ, the last dim shrinks or grows with them; smaller\n"
     "elements must fill larger ones (else shape_mismatch), and an input without dims has\n"
@@ -794,7 +812,8 @@ PyObject* maxout_body(python::Arguments& arguments) {
   const int axis = python::value<int>(arguments, 2, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::maxout(x, groups, axis); });
 }
-constexpr python::Function maxout_function = {"maxout", maxout_parameters, maxout_body,
+constexpr python::Function maxout_function = {
+    "maxout", maxout_parameters, maxout_body,
     "The maximum of each of the consecutive groups of that many elements along axis,\n"
     "whose size groups divides (else shape_mismatch). Ties and NaN as max."
 };

@@ -15,7 +15,8 @@ PyObject* bmm_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::bmm(x, y); });
 }
-constexpr python::Function bmm_function = {"bmm", bmm_parameters, bmm_body,
+constexpr python::Function bmm_function = {
+    "bmm", bmm_parameters, bmm_body,
     "The products of the matrices of x [b, m, k] and y [b, k, n], as [b, m, n]. Equal\n"
     "dtypes, every one but bool."
 };
@@ -29,7 +30,8 @@ PyObject* mv_body(python::Arguments& arguments) {
   const Tensor& vec = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::mv(x, vec); });
 }
-constexpr python::Function mv_function = {"mv", mv_parameters, mv_body,
+constexpr python::Function mv_function = {
+    "mv", mv_parameters, mv_body,
     "The product of a matrix x [m, n] and a vector [n], as [m]. Equal dtypes, every one\n"
     "but bool."
 };
@@ -43,7 +45,8 @@ PyObject* dot_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::dot(x, y); });
 }
-constexpr python::Function dot_function = {"dot", dot_parameters, dot_body,
+constexpr python::Function dot_function = {
+    "dot", dot_parameters, dot_body,
     "The sum of x * y over the last dim, for two vectors [n] or two batches [b, n] of\n"
     "them: without that dim. Equal shapes and dtypes; integers keep their dtype and wrap,\n"
     "as in matmul."
@@ -60,7 +63,8 @@ PyObject* dist_op_body(python::Arguments& arguments) {
   const float p = python::value<float>(arguments, 2, 2.0);
   return arguments.call([&]() -> decltype(auto) { return shard::dist_op(x, y, p); });
 }
-constexpr python::Function dist_op_function = {"dist", dist_op_parameters, dist_op_body,
+constexpr python::Function dist_op_function = {
+    "dist", dist_op_parameters, dist_op_body,
     "The p-norm of x - y, without dims: (the sum of |x - y|^p)^(1 / p), the number of\n"
     "elements that differ for a p of 0, and the largest, or smallest, |x - y| for an\n"
     "infinite one. x and y broadcast. The gradient where the norm is 0 is 0. Equal float\n"
@@ -82,7 +86,8 @@ PyObject* addmm_body(python::Arguments& arguments) {
   const float alpha = python::value<float>(arguments, 4, 1.0);
   return arguments.call([&]() -> decltype(auto) { return shard::addmm(input, x, y, beta, alpha); });
 }
-constexpr python::Function addmm_function = {"addmm", addmm_parameters, addmm_body,
+constexpr python::Function addmm_function = {
+    "addmm", addmm_parameters, addmm_body,
     "beta * input + alpha * the matrix product of x [m, k] and y [k, n]. input broadcasts\n"
     "to [m, n]. Equal dtypes, every one but bool; factors of integers are whole numbers."
 };
@@ -98,7 +103,8 @@ PyObject* cross_body(python::Arguments& arguments) {
   const int axis = python::value<int>(arguments, 2, 9);
   return arguments.call([&]() -> decltype(auto) { return shard::cross(x, y, axis); });
 }
-constexpr python::Function cross_function = {"cross", cross_parameters, cross_body,
+constexpr python::Function cross_function = {
+    "cross", cross_parameters, cross_body,
     "The cross products of the vectors of x and y along axis, a dim of size 3; with the\n"
     "axis 9 along the first one of that size. Equal shapes and dtypes, every one but\n"
     "bool."
@@ -113,7 +119,8 @@ PyObject* kron_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::kron(x, y); });
 }
-constexpr python::Function kron_function = {"kron", kron_parameters, kron_body,
+constexpr python::Function kron_function = {
+    "kron", kron_parameters, kron_body,
     "The Kronecker product, whose dims are the products of those of x and y,\n"
     "right-aligned: each element of x times all of y. At most 4 dims each\n"
     "(invalid_argument); equal dtypes, every one but bool."
@@ -126,7 +133,8 @@ PyObject* multi_dot_body(python::Arguments& arguments) {
   const std::vector<Tensor> x = arguments.tensors(0);
   return arguments.call([&]() -> decltype(auto) { return shard::multi_dot(x); });
 }
-constexpr python::Function multi_dot_function = {"multi_dot", multi_dot_parameters, multi_dot_body,
+constexpr python::Function multi_dot_function = {
+    "multi_dot", multi_dot_parameters, multi_dot_body,
     "The product of at least two matrices in the order of multiplications that costs\n"
     "least. The first one may be a vector, which is a row, and the last one too, which is\n"
     "a column; those dims are dropped from the result."
@@ -143,7 +151,8 @@ PyObject* cholesky_body(python::Arguments& arguments) {
     return shard::cholesky(x, upper, site);
   });
 }
-constexpr python::Function cholesky_function = {"cholesky", cholesky_parameters, cholesky_body,
+constexpr python::Function cholesky_function = {
+    "cholesky", cholesky_parameters, cholesky_body,
     "The lower triangular matrices L with L L' = x (upper: U with U' U = x), where x [..,\n"
     "n, n] is symmetric; only its lower (upper) triangle is read. A matrix that is not\n"
     "positive definite is an invalid_argument error. float32 and float64."
@@ -166,8 +175,8 @@ PyObject* triangular_solve_body(python::Arguments& arguments) {
     return shard::triangular_solve(x, y, upper, transpose, unitriangular, site);
   });
 }
-constexpr python::Function triangular_solve_function =
-    {"triangular_solve", triangular_solve_parameters, triangular_solve_body,
+constexpr python::Function triangular_solve_function = {
+    "triangular_solve", triangular_solve_parameters, triangular_solve_body,
     "The solutions of x out = y (transpose: x' out = y) for triangular x [.., n, n] and y\n"
     "[.., n, k], whose leading dims broadcast. Only one triangle of x is read, without\n"
     "its diagonal, of ones, where unitriangular is set. A 0 on the diagonal is an\n"
@@ -185,8 +194,8 @@ PyObject* cholesky_solve_body(python::Arguments& arguments) {
   const bool upper = python::value<bool>(arguments, 2, false);
   return arguments.call([&]() -> decltype(auto) { return shard::cholesky_solve(x, y, upper); });
 }
-constexpr python::Function cholesky_solve_function =
-    {"cholesky_solve", cholesky_solve_parameters, cholesky_solve_body,
+constexpr python::Function cholesky_solve_function = {
+    "cholesky_solve", cholesky_solve_parameters, cholesky_solve_body,
     "The solutions of A out = x, where y is the result of cholesky(A, upper): two calls\n"
     "of triangular_solve."
 };
@@ -200,7 +209,8 @@ PyObject* solve_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::solve(x, y, site); });
 }
-constexpr python::Function solve_function = {"solve", solve_parameters, solve_body,
+constexpr python::Function solve_function = {
+    "solve", solve_parameters, solve_body,
     "The solutions of x out = y for x [.., n, n] and y [.., n, k], whose leading dims\n"
     "broadcast, or a vector y [n]. A singular x is an invalid_argument error. float32 and\n"
     "float64."
@@ -213,7 +223,8 @@ PyObject* inverse_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::inverse(x, site); });
 }
-constexpr python::Function inverse_function = {"inverse", inverse_parameters, inverse_body,
+constexpr python::Function inverse_function = {
+    "inverse", inverse_parameters, inverse_body,
     "The inverses of the matrices of x [.., n, n]. A singular one is an invalid_argument\n"
     "error. float32 and float64."
 };
@@ -225,7 +236,8 @@ PyObject* det_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::det(x, site); });
 }
-constexpr python::Function det_function = {"det", det_parameters, det_body,
+constexpr python::Function det_function = {
+    "det", det_parameters, det_body,
     "The determinants of the matrices of x [.., n, n], of the leading dims. The gradient\n"
     "needs the inverse: a singular matrix is an invalid_argument error there. float32 and\n"
     "float64."
@@ -238,7 +250,8 @@ PyObject* slogdet_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::slogdet(x, site); });
 }
-constexpr python::Function slogdet_function = {"slogdet", slogdet_parameters, slogdet_body,
+constexpr python::Function slogdet_function = {
+    "slogdet", slogdet_parameters, slogdet_body,
     "The signs of the determinants of x [.., n, n] and the logarithms of their absolute\n"
     "values, as [2, ..]; 0 and -infinity for a singular matrix, for which there is no\n"
     "gradient (invalid_argument). float32 and float64."
@@ -255,7 +268,8 @@ PyObject* eigh_body(python::Arguments& arguments) {
     return shard::eigh(x, UPLO, site);
   });
 }
-constexpr python::Function eigh_function = {"eigh", eigh_parameters, eigh_body,
+constexpr python::Function eigh_function = {
+    "eigh", eigh_parameters, eigh_body,
     "The eigenvalues [.., n] of symmetric matrices x [.., n, n] in rising order, and\n"
     "their eigenvectors as columns, of length 1, whose signs are not determined. Only the\n"
     "lower triangle is read (UPLO \"L\"), or the upper one (\"U\"). Where eigenvalues are\n"
@@ -276,7 +290,8 @@ PyObject* eigvalsh_body(python::Arguments& arguments) {
     return shard::eigvalsh(x, uplo, is_test, site);
   });
 }
-constexpr python::Function eigvalsh_function = {"eigvalsh", eigvalsh_parameters, eigvalsh_body,
+constexpr python::Function eigvalsh_function = {
+    "eigvalsh", eigvalsh_parameters, eigvalsh_body,
     "As eigh; the eigenvectors are computed with is_test too."
 };
 
@@ -291,7 +306,8 @@ PyObject* svd_body(python::Arguments& arguments) {
     return shard::svd(x, full_matrices, site);
   });
 }
-constexpr python::Function svd_function = {"svd", svd_parameters, svd_body,
+constexpr python::Function svd_function = {
+    "svd", svd_parameters, svd_body,
     "The singular value decomposition x = u diag(s) vh of x [.., m, n], with k = min(m,\n"
     "n): u [.., m, k], s [.., k] in falling order, vh [.., k, n]; with full_matrices u\n"
     "[.., m, m] and vh [.., n, n], whose further vectors have no gradient. The gradient\n"
@@ -308,7 +324,8 @@ PyObject* qr_body(python::Arguments& arguments) {
   const std::string mode = python::value<std::string>(arguments, 1, "reduced");
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::qr(x, mode, site); });
 }
-constexpr python::Function qr_function = {"qr", qr_parameters, qr_body,
+constexpr python::Function qr_function = {
+    "qr", qr_parameters, qr_body,
     "The decomposition x = q r of x [.., m, n] into a q with orthogonal columns of length\n"
     "1 and an upper triangular r, with k = min(m, n): q [.., m, k] and r [.., k, n] (mode\n"
     "\"reduced\"), q [.., m, m] and r [.., m, n] (\"complete\"), or only r [.., k, n] and a q\n"
@@ -326,7 +343,8 @@ PyObject* lu_body(python::Arguments& arguments) {
   const bool pivot = python::value<bool>(arguments, 1, true);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::lu(x, pivot, site); });
 }
-constexpr python::Function lu_function = {"lu", lu_parameters, lu_body,
+constexpr python::Function lu_function = {
+    "lu", lu_parameters, lu_body,
     "The decomposition x = P L U of x [.., m, n], with k = min(m, n): out has U in its\n"
     "upper triangle and L, whose diagonal of ones is left out, below it; lu_unpack\n"
     "unpacks it. pivots [.., k], int32, are the rows from 1 with which the rows 1, 2, ..,\n"
@@ -343,7 +361,8 @@ PyObject* lu__body(python::Arguments& arguments) {
     return shard::lu_(x, pivot, site);
   });
 }
-constexpr python::Function lu__function = {"lu_", lu_parameters, lu__body,
+constexpr python::Function lu__function = {
+    "lu_", lu_parameters, lu__body,
     "In place. The decomposition x = P L U of x [.., m, n], with k = min(m, n): out has U\n"
     "in its upper triangle and L, whose diagonal of ones is left out, below it; lu_unpack\n"
     "unpacks it. pivots [.., k], int32, are the rows from 1 with which the rows 1, 2, ..,\n"
@@ -368,7 +387,8 @@ PyObject* lu_unpack_body(python::Arguments& arguments) {
     return shard::lu_unpack(x, y, unpack_ludata, unpack_pivots, site);
   });
 }
-constexpr python::Function lu_unpack_function = {"lu_unpack", lu_unpack_parameters, lu_unpack_body,
+constexpr python::Function lu_unpack_function = {
+    "lu_unpack", lu_unpack_parameters, lu_unpack_body,
     "The factors pmat [.., m, m], l [.., m, k] and u [.., k, n] of the decomposition that\n"
     "lu returned as x [.., m, n], out, and y [.., k], pivots, with k = min(m, n). Without\n"
     "unpack_pivots pmat is [.., m, 0], and without unpack_ludata l is [.., m, 0] and u\n"
@@ -388,7 +408,8 @@ PyObject* lstsq_body(python::Arguments& arguments) {
   const std::string driver = python::value<std::string>(arguments, 3, "gels");
   return arguments.call([&]() -> decltype(auto) { return shard::lstsq(x, y, rcond, driver); });
 }
-constexpr python::Function lstsq_function = {"lstsq", lstsq_parameters, lstsq_body,
+constexpr python::Function lstsq_function = {
+    "lstsq", lstsq_parameters, lstsq_body,
     "The solutions [.., n, r] for which the sum of the squares of y - x solution is the\n"
     "least, for x [.., m, n] and y [.., m, r]; where there are several, the shortest. The\n"
     "driver is a function of LAPACK: gels takes matrices of full rank (a 0 on the\n"
@@ -412,8 +433,8 @@ PyObject* matrix_power_body(python::Arguments& arguments) {
   const int n = python::value<int>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::matrix_power(x, n); });
 }
-constexpr python::Function matrix_power_function =
-    {"matrix_power", matrix_power_parameters, matrix_power_body,
+constexpr python::Function matrix_power_function = {
+    "matrix_power", matrix_power_parameters, matrix_power_body,
     "The matrices of x [.., m, m] to the power n: repeated products, of the inverse for a\n"
     "negative n, and the identity for 0. Float dtypes; float32 and float64 for a negative\n"
     "n."
@@ -434,8 +455,8 @@ PyObject* matrix_rank_body(python::Arguments& arguments) {
     return shard::matrix_rank(x, tol, use_default_tol, hermitian);
   });
 }
-constexpr python::Function matrix_rank_function =
-    {"matrix_rank", matrix_rank_parameters, matrix_rank_body,
+constexpr python::Function matrix_rank_function = {
+    "matrix_rank", matrix_rank_parameters, matrix_rank_body,
     "How many singular values (hermitian: absolute eigenvalues) of the matrices of x [..,\n"
     "m, n] are larger than tol, as int64 of the leading dims. The default tol is the\n"
     "largest one times max(m, n) times the machine epsilon. float32 and float64."

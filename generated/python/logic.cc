@@ -15,7 +15,8 @@ PyObject* equal_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::equal(x, y); });
 }
-constexpr python::Function equal_function = {"equal", equal_parameters, equal_body,
+constexpr python::Function equal_function = {
+    "equal", equal_parameters, equal_body,
     "Whether x == y, element by element, as bool, for every dtype; NaN equals nothing.\n"
     "The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -26,7 +27,8 @@ PyObject* equal__body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::equal_(x, y, site); });
 }
-constexpr python::Function equal__function = {"equal_", equal_parameters, equal__body,
+constexpr python::Function equal__function = {
+    "equal_", equal_parameters, equal__body,
     "In place. Whether x == y, element by element, as bool, for every dtype; NaN equals\n"
     "nothing. The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -41,7 +43,8 @@ PyObject* not_equal_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::not_equal(x, y); });
 }
-constexpr python::Function not_equal_function = {"not_equal", not_equal_parameters, not_equal_body,
+constexpr python::Function not_equal_function = {
+    "not_equal", not_equal_parameters, not_equal_body,
     "Whether x != y, element by element, as bool, for every dtype; NaN differs from\n"
     "everything. The shapes broadcast against each other and both dtypes must be equal\n"
     "(else shape_mismatch or dtype_mismatch)."
@@ -54,8 +57,8 @@ PyObject* not_equal__body(python::Arguments& arguments) {
     return shard::not_equal_(x, y, site);
   });
 }
-constexpr python::Function not_equal__function =
-    {"not_equal_", not_equal_parameters, not_equal__body,
+constexpr python::Function not_equal__function = {
+    "not_equal_", not_equal_parameters, not_equal__body,
     "In place. Whether x != y, element by element, as bool, for every dtype; NaN differs\n"
     "from everything. The shapes broadcast against each other and both dtypes must be\n"
     "equal (else shape_mismatch or dtype_mismatch)."
@@ -70,7 +73,8 @@ PyObject* less_than_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::less_than(x, y); });
 }
-constexpr python::Function less_than_function = {"less_than", less_than_parameters, less_than_body,
+constexpr python::Function less_than_function = {
+    "less_than", less_than_parameters, less_than_body,
     "Whether x < y, element by element, as bool, for every dtype; NaN is less than\n"
     "nothing. The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -83,8 +87,8 @@ PyObject* less_than__body(python::Arguments& arguments) {
     return shard::less_than_(x, y, site);
   });
 }
-constexpr python::Function less_than__function =
-    {"less_than_", less_than_parameters, less_than__body,
+constexpr python::Function less_than__function = {
+    "less_than_", less_than_parameters, less_than__body,
     "In place. Whether x < y, element by element, as bool, for every dtype; NaN is less\n"
     "than nothing. The shapes broadcast against each other and both dtypes must be equal\n"
     "(else shape_mismatch or dtype_mismatch)."
@@ -99,8 +103,8 @@ PyObject* less_equal_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::less_equal(x, y); });
 }
-constexpr python::Function less_equal_function =
-    {"less_equal", less_equal_parameters, less_equal_body,
+constexpr python::Function less_equal_function = {
+    "less_equal", less_equal_parameters, less_equal_body,
     "Whether x <= y, element by element, as bool, for every dtype; false beside NaN. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -113,8 +117,8 @@ PyObject* less_equal__body(python::Arguments& arguments) {
     return shard::less_equal_(x, y, site);
   });
 }
-constexpr python::Function less_equal__function =
-    {"less_equal_", less_equal_parameters, less_equal__body,
+constexpr python::Function less_equal__function = {
+    "less_equal_", less_equal_parameters, less_equal__body,
     "In place. Whether x <= y, element by element, as bool, for every dtype; false beside\n"
     "NaN. The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -129,8 +133,8 @@ PyObject* greater_than_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::greater_than(x, y); });
 }
-constexpr python::Function greater_than_function =
-    {"greater_than", greater_than_parameters, greater_than_body,
+constexpr python::Function greater_than_function = {
+    "greater_than", greater_than_parameters, greater_than_body,
     "Whether x > y, element by element, as bool, for every dtype; NaN is greater than\n"
     "nothing. The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -143,8 +147,8 @@ PyObject* greater_than__body(python::Arguments& arguments) {
     return shard::greater_than_(x, y, site);
   });
 }
-constexpr python::Function greater_than__function =
-    {"greater_than_", greater_than_parameters, greater_than__body,
+constexpr python::Function greater_than__function = {
+    "greater_than_", greater_than_parameters, greater_than__body,
     "In place. Whether x > y, element by element, as bool, for every dtype; NaN is\n"
     "greater than nothing. The shapes broadcast against each other and both dtypes must\n"
     "be equal (else shape_mismatch or dtype_mismatch)."
@@ -159,8 +163,8 @@ PyObject* greater_equal_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::greater_equal(x, y); });
 }
-constexpr python::Function greater_equal_function =
-    {"greater_equal", greater_equal_parameters, greater_equal_body,
+constexpr python::Function greater_equal_function = {
+    "greater_equal", greater_equal_parameters, greater_equal_body,
     "Whether x >= y, element by element, as bool, for every dtype; false beside NaN. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -173,8 +177,8 @@ PyObject* greater_equal__body(python::Arguments& arguments) {
     return shard::greater_equal_(x, y, site);
   });
 }
-constexpr python::Function greater_equal__function =
-    {"greater_equal_", greater_equal_parameters, greater_equal__body,
+constexpr python::Function greater_equal__function = {
+    "greater_equal_", greater_equal_parameters, greater_equal__body,
     "In place. Whether x >= y, element by element, as bool, for every dtype; false beside\n"
     "NaN. The shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -189,8 +193,8 @@ PyObject* bitwise_and_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::bitwise_and(x, y); });
 }
-constexpr python::Function bitwise_and_function =
-    {"bitwise_and", bitwise_and_parameters, bitwise_and_body,
+constexpr python::Function bitwise_and_function = {
+    "bitwise_and", bitwise_and_parameters, bitwise_and_body,
     "x & y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast against\n"
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
 };
@@ -202,8 +206,8 @@ PyObject* bitwise_and__body(python::Arguments& arguments) {
     return shard::bitwise_and_(x, y, site);
   });
 }
-constexpr python::Function bitwise_and__function =
-    {"bitwise_and_", bitwise_and_parameters, bitwise_and__body,
+constexpr python::Function bitwise_and__function = {
+    "bitwise_and_", bitwise_and_parameters, bitwise_and__body,
     "In place. x & y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -218,8 +222,8 @@ PyObject* bitwise_or_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::bitwise_or(x, y); });
 }
-constexpr python::Function bitwise_or_function =
-    {"bitwise_or", bitwise_or_parameters, bitwise_or_body,
+constexpr python::Function bitwise_or_function = {
+    "bitwise_or", bitwise_or_parameters, bitwise_or_body,
     "x | y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast against\n"
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
 };
@@ -231,8 +235,8 @@ PyObject* bitwise_or__body(python::Arguments& arguments) {
     return shard::bitwise_or_(x, y, site);
   });
 }
-constexpr python::Function bitwise_or__function =
-    {"bitwise_or_", bitwise_or_parameters, bitwise_or__body,
+constexpr python::Function bitwise_or__function = {
+    "bitwise_or_", bitwise_or_parameters, bitwise_or__body,
     "In place. x | y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -247,8 +251,8 @@ PyObject* bitwise_xor_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::bitwise_xor(x, y); });
 }
-constexpr python::Function bitwise_xor_function =
-    {"bitwise_xor", bitwise_xor_parameters, bitwise_xor_body,
+constexpr python::Function bitwise_xor_function = {
+    "bitwise_xor", bitwise_xor_parameters, bitwise_xor_body,
     "x ^ y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast against\n"
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
 };
@@ -260,8 +264,8 @@ PyObject* bitwise_xor__body(python::Arguments& arguments) {
     return shard::bitwise_xor_(x, y, site);
   });
 }
-constexpr python::Function bitwise_xor__function =
-    {"bitwise_xor_", bitwise_xor_parameters, bitwise_xor__body,
+constexpr python::Function bitwise_xor__function = {
+    "bitwise_xor_", bitwise_xor_parameters, bitwise_xor__body,
     "In place. x ^ y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -274,8 +278,8 @@ PyObject* bitwise_not_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::bitwise_not(x); });
 }
-constexpr python::Function bitwise_not_function =
-    {"bitwise_not", bitwise_not_parameters, bitwise_not_body,
+constexpr python::Function bitwise_not_function = {
+    "bitwise_not", bitwise_not_parameters, bitwise_not_body,
     "All bits of x turned over, for int32, int64 and uint8; of a bool the truth value."
 };
 
@@ -285,8 +289,8 @@ PyObject* bitwise_not__body(python::Arguments& arguments) {
     return shard::bitwise_not_(x, site);
   });
 }
-constexpr python::Function bitwise_not__function =
-    {"bitwise_not_", bitwise_not_parameters, bitwise_not__body,
+constexpr python::Function bitwise_not__function = {
+    "bitwise_not_", bitwise_not_parameters, bitwise_not__body,
     "In place. All bits of x turned over, for int32, int64 and uint8; of a bool the truth\n"
     "value."
 };
@@ -300,8 +304,8 @@ PyObject* logical_and_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::logical_and(x, y); });
 }
-constexpr python::Function logical_and_function =
-    {"logical_and", logical_and_parameters, logical_and_body,
+constexpr python::Function logical_and_function = {
+    "logical_and", logical_and_parameters, logical_and_body,
     "The and of x and y as truth values, element by element, as bool, for every dtype;\n"
     "anything but 0 is true. The shapes broadcast against each other and both dtypes must\n"
     "be equal (else shape_mismatch or dtype_mismatch)."
@@ -314,8 +318,8 @@ PyObject* logical_and__body(python::Arguments& arguments) {
     return shard::logical_and_(x, y, site);
   });
 }
-constexpr python::Function logical_and__function =
-    {"logical_and_", logical_and_parameters, logical_and__body,
+constexpr python::Function logical_and__function = {
+    "logical_and_", logical_and_parameters, logical_and__body,
     "In place. The and of x and y as truth values, element by element, as bool, for every\n"
     "dtype; anything but 0 is true. The shapes broadcast against each other and both\n"
     "dtypes must be equal (else shape_mismatch or dtype_mismatch)."
@@ -330,8 +334,8 @@ PyObject* logical_or_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::logical_or(x, y); });
 }
-constexpr python::Function logical_or_function =
-    {"logical_or", logical_or_parameters, logical_or_body,
+constexpr python::Function logical_or_function = {
+    "logical_or", logical_or_parameters, logical_or_body,
     "The or of x and y as truth values, element by element, as bool, for every dtype;\n"
     "anything but 0 is true. The shapes broadcast against each other and both dtypes must\n"
     "be equal (else shape_mismatch or dtype_mismatch)."
@@ -344,8 +348,8 @@ PyObject* logical_or__body(python::Arguments& arguments) {
     return shard::logical_or_(x, y, site);
   });
 }
-constexpr python::Function logical_or__function =
-    {"logical_or_", logical_or_parameters, logical_or__body,
+constexpr python::Function logical_or__function = {
+    "logical_or_", logical_or_parameters, logical_or__body,
     "In place. The or of x and y as truth values, element by element, as bool, for every\n"
     "dtype; anything but 0 is true. The shapes broadcast against each other and both\n"
     "dtypes must be equal (else shape_mismatch or dtype_mismatch)."
@@ -360,8 +364,8 @@ PyObject* logical_xor_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::logical_xor(x, y); });
 }
-constexpr python::Function logical_xor_function =
-    {"logical_xor", logical_xor_parameters, logical_xor_body,
+constexpr python::Function logical_xor_function = {
+    "logical_xor", logical_xor_parameters, logical_xor_body,
     "The either-or of x and y as truth values, element by element, as bool, for every\n"
     "dtype; anything but 0 is true. The shapes broadcast against each other and both\n"
     "dtypes must be equal (else shape_mismatch or dtype_mismatch)."
@@ -374,8 +378,8 @@ PyObject* logical_xor__body(python::Arguments& arguments) {
     return shard::logical_xor_(x, y, site);
   });
 }
-constexpr python::Function logical_xor__function =
-    {"logical_xor_", logical_xor_parameters, logical_xor__body,
+constexpr python::Function logical_xor__function = {
+    "logical_xor_", logical_xor_parameters, logical_xor__body,
     "In place. The either-or of x and y as truth values, element by element, as bool, for\n"
     "every dtype; anything but 0 is true. The shapes broadcast against each other and\n"
     "both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
@@ -388,8 +392,8 @@ PyObject* logical_not_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::logical_not(x); });
 }
-constexpr python::Function logical_not_function =
-    {"logical_not", logical_not_parameters, logical_not_body,
+constexpr python::Function logical_not_function = {
+    "logical_not", logical_not_parameters, logical_not_body,
     "Whether x is 0, element by element, as bool, for every dtype."
 };
 
@@ -399,8 +403,8 @@ PyObject* logical_not__body(python::Arguments& arguments) {
     return shard::logical_not_(x, site);
   });
 }
-constexpr python::Function logical_not__function =
-    {"logical_not_", logical_not_parameters, logical_not__body,
+constexpr python::Function logical_not__function = {
+    "logical_not_", logical_not_parameters, logical_not__body,
     "In place. Whether x is 0, element by element, as bool, for every dtype."
 };
 
@@ -411,7 +415,8 @@ PyObject* isnan_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::isnan(x); });
 }
-constexpr python::Function isnan_function = {"isnan", isnan_parameters, isnan_body,
+constexpr python::Function isnan_function = {
+    "isnan", isnan_parameters, isnan_body,
     "Whether x is NaN, element by element, as bool, for every dtype."
 };
 
@@ -422,7 +427,8 @@ PyObject* isinf_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::isinf(x); });
 }
-constexpr python::Function isinf_function = {"isinf", isinf_parameters, isinf_body,
+constexpr python::Function isinf_function = {
+    "isinf", isinf_parameters, isinf_body,
     "Whether x is infinite, element by element, as bool, for every dtype."
 };
 
@@ -433,7 +439,8 @@ PyObject* isfinite_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::isfinite(x); });
 }
-constexpr python::Function isfinite_function = {"isfinite", isfinite_parameters, isfinite_body,
+constexpr python::Function isfinite_function = {
+    "isfinite", isfinite_parameters, isfinite_body,
     "Whether x is neither infinite nor NaN, element by element, as bool, for every dtype."
 };
 
@@ -454,7 +461,8 @@ PyObject* isclose_body(python::Arguments& arguments) {
     return shard::isclose(x, y, rtol, atol, equal_nan);
   });
 }
-constexpr python::Function isclose_function = {"isclose", isclose_parameters, isclose_body,
+constexpr python::Function isclose_function = {
+    "isclose", isclose_parameters, isclose_body,
     "Whether |x - y| <= atol + rtol * |y|, computed in the dtype of x, or in double for\n"
     "integers; infinities are close to themselves alone, and NaN to NaN if equal_nan;\n"
     "element by element, as bool, for every dtype but bool. The shapes broadcast against\n"
@@ -478,7 +486,8 @@ PyObject* allclose_body(python::Arguments& arguments) {
     return shard::allclose(x, y, rtol, atol, equal_nan);
   });
 }
-constexpr python::Function allclose_function = {"allclose", allclose_parameters, allclose_body,
+constexpr python::Function allclose_function = {
+    "allclose", allclose_parameters, allclose_body,
     "Whether isclose holds for all elements, as a 0-D bool, for every dtype but bool;\n"
     "true if there are none. Shapes and dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -497,8 +506,8 @@ PyObject* bitwise_left_shift_body(python::Arguments& arguments) {
     return shard::bitwise_left_shift(x, y, is_arithmetic);
   });
 }
-constexpr python::Function bitwise_left_shift_function =
-    {"bitwise_left_shift", bitwise_left_shift_parameters, bitwise_left_shift_body,
+constexpr python::Function bitwise_left_shift_function = {
+    "bitwise_left_shift", bitwise_left_shift_parameters, bitwise_left_shift_body,
     "x * 2^y modulo 2^bits, element by element, for integers; a y that is negative or at\n"
     "least the number of bits shifts all of them out. The shapes broadcast against each\n"
     "other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
@@ -512,8 +521,8 @@ PyObject* bitwise_left_shift__body(python::Arguments& arguments) {
     return shard::bitwise_left_shift_(x, y, is_arithmetic, site);
   });
 }
-constexpr python::Function bitwise_left_shift__function =
-    {"bitwise_left_shift_", bitwise_left_shift_parameters, bitwise_left_shift__body,
+constexpr python::Function bitwise_left_shift__function = {
+    "bitwise_left_shift_", bitwise_left_shift_parameters, bitwise_left_shift__body,
     "In place. x * 2^y modulo 2^bits, element by element, for integers; a y that is\n"
     "negative or at least the number of bits shifts all of them out. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
@@ -533,8 +542,8 @@ PyObject* bitwise_right_shift_body(python::Arguments& arguments) {
     return shard::bitwise_right_shift(x, y, is_arithmetic);
   });
 }
-constexpr python::Function bitwise_right_shift_function =
-    {"bitwise_right_shift", bitwise_right_shift_parameters, bitwise_right_shift_body,
+constexpr python::Function bitwise_right_shift_function = {
+    "bitwise_right_shift", bitwise_right_shift_parameters, bitwise_right_shift_body,
     "x / 2^y rounded down, or, unless is_arithmetic, of x as an unsigned number, element\n"
     "by element, for integers; a y that is negative or at least the number of bits shifts\n"
     "all of them out. The shapes broadcast against each other and both dtypes must be\n"
@@ -549,8 +558,8 @@ PyObject* bitwise_right_shift__body(python::Arguments& arguments) {
     return shard::bitwise_right_shift_(x, y, is_arithmetic, site);
   });
 }
-constexpr python::Function bitwise_right_shift__function =
-    {"bitwise_right_shift_", bitwise_right_shift_parameters, bitwise_right_shift__body,
+constexpr python::Function bitwise_right_shift__function = {
+    "bitwise_right_shift_", bitwise_right_shift_parameters, bitwise_right_shift__body,
     "In place. x / 2^y rounded down, or, unless is_arithmetic, of x as an unsigned\n"
     "number, element by element, for integers; a y that is negative or at least the\n"
     "number of bits shifts all of them out. The shapes broadcast against each other and\n"

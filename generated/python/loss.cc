@@ -17,7 +17,8 @@ PyObject* bce_loss_body(python::Arguments& arguments) {
     return shard::bce_loss(input, label, site);
   });
 }
-constexpr python::Function bce_loss_function = {"bce_loss", bce_loss_parameters, bce_loss_body,
+constexpr python::Function bce_loss_function = {
+    "bce_loss", bce_loss_parameters, bce_loss_body,
     "-(label * log(input) + (1 - label) * log(1 - input)) with logarithms of at least\n"
     "-100: the binary cross entropy of probabilities. Equal shapes and float dtypes. An\n"
     "input outside of [0, 1] gives NaN."
@@ -30,7 +31,8 @@ PyObject* bce_loss__body(python::Arguments& arguments) {
     return shard::bce_loss_(input, label, site);
   });
 }
-constexpr python::Function bce_loss__function = {"bce_loss_", bce_loss_parameters, bce_loss__body,
+constexpr python::Function bce_loss__function = {
+    "bce_loss_", bce_loss_parameters, bce_loss__body,
     "In place. -(label * log(input) + (1 - label) * log(1 - input)) with logarithms of at\n"
     "least -100: the binary cross entropy of probabilities. Equal shapes and float\n"
     "dtypes. An input outside of [0, 1] gives NaN."
@@ -49,7 +51,8 @@ PyObject* log_loss_body(python::Arguments& arguments) {
     return shard::log_loss(input, label, epsilon, site);
   });
 }
-constexpr python::Function log_loss_function = {"log_loss", log_loss_parameters, log_loss_body,
+constexpr python::Function log_loss_function = {
+    "log_loss", log_loss_parameters, log_loss_body,
     "-label * log(input + epsilon) - (1 - label) * log(1 - input + epsilon): the binary\n"
     "cross entropy of probabilities. Equal shapes and float dtypes."
 };
@@ -67,8 +70,8 @@ PyObject* huber_loss_body(python::Arguments& arguments) {
     return shard::huber_loss(input, label, delta, site);
   });
 }
-constexpr python::Function huber_loss_function =
-    {"huber_loss", huber_loss_parameters, huber_loss_body,
+constexpr python::Function huber_loss_function = {
+    "huber_loss", huber_loss_parameters, huber_loss_body,
     "residual is label - input, and out is half its square where its size is at most\n"
     "delta, else delta * (its size - delta / 2). Equal shapes and float dtypes."
 };
@@ -90,8 +93,9 @@ PyObject* sigmoid_cross_entropy_with_logits_body(python::Arguments& arguments) {
     return shard::sigmoid_cross_entropy_with_logits(x, label, pos_weight, normalize, ignore_index);
   });
 }
-constexpr python::Function sigmoid_cross_entropy_with_logits_function = {"sigmoid_cross_entropy_with_logits",
-    sigmoid_cross_entropy_with_logits_parameters, sigmoid_cross_entropy_with_logits_body,
+constexpr python::Function sigmoid_cross_entropy_with_logits_function = {
+    "sigmoid_cross_entropy_with_logits", sigmoid_cross_entropy_with_logits_parameters,
+        sigmoid_cross_entropy_with_logits_body,
     "(1 - label) * x + pos_weight * log(1 + exp(-x)), the binary cross entropy of logits,\n"
     "with a pos_weight of 1 where it is absent; 0 where label is ignore_index. With\n"
     "normalize it is divided by the number of other labels, or by 1e-5 if there is none.\n"
@@ -113,8 +117,8 @@ PyObject* kldiv_loss_body(python::Arguments& arguments) {
     return shard::kldiv_loss(x, label, reduction, log_target);
   });
 }
-constexpr python::Function kldiv_loss_function =
-    {"kldiv_loss", kldiv_loss_parameters, kldiv_loss_body,
+constexpr python::Function kldiv_loss_function = {
+    "kldiv_loss", kldiv_loss_parameters, kldiv_loss_body,
     "label * (log(label) - x), 0 where label is not positive, or exp(label) * (label - x)\n"
     "with log_target: the divergence of logarithms x of probabilities. reduction none\n"
     "keeps the elements, sum adds them up, mean divides that by their number and\n"
@@ -138,7 +142,8 @@ PyObject* nll_loss_body(python::Arguments& arguments) {
     return shard::nll_loss(input, label, weight, ignore_index, reduction, site);
   });
 }
-constexpr python::Function nll_loss_function = {"nll_loss", nll_loss_parameters, nll_loss_body,
+constexpr python::Function nll_loss_function = {
+    "nll_loss", nll_loss_parameters, nll_loss_body,
     "-input at the class that label names, times the weight [c] of that class, or 0 where\n"
     "label is ignore_index; input [n, c] or [n, c, ...] of logarithms of probabilities,\n"
     "label [n] or [n, ...] (int32 or int64; another one outside of the classes is an\n"
@@ -175,8 +180,8 @@ PyObject* margin_cross_entropy_body(python::Arguments& arguments) {
         margin1, margin2, margin3, scale, site);
   });
 }
-constexpr python::Function margin_cross_entropy_function =
-    {"margin_cross_entropy", margin_cross_entropy_parameters, margin_cross_entropy_body,
+constexpr python::Function margin_cross_entropy_function = {
+    "margin_cross_entropy", margin_cross_entropy_parameters, margin_cross_entropy_body,
     "softmax of scale * logits [n, c] and loss = -log(softmax at label), [n, 1], where\n"
     "the cosine cos(t) of the class that label names is first replaced by cos(margin1 * t\n"
     "+ margin2) - margin3; label [n] or [n, 1], int32 or int64 (one outside of the\n"
@@ -198,7 +203,8 @@ PyObject* accuracy_body(python::Arguments& arguments) {
   const Tensor& label = arguments.tensor(2);
   return arguments.call([&]() -> decltype(auto) { return shard::accuracy(x, indices, label); });
 }
-constexpr python::Function accuracy_function = {"accuracy", accuracy_parameters, accuracy_body,
+constexpr python::Function accuracy_function = {
+    "accuracy", accuracy_parameters, accuracy_body,
     "Of the rows of indices [n, k], the classes that a topk with the values x [n, k] has\n"
     "chosen, those that have their label [n, 1]: their share as float32, their number,\n"
     "and n, as int32; none has dims. indices and label have one integer dtype. Without\n"
@@ -237,8 +243,9 @@ PyObject* margin_cross_entropy_grad_body(python::Arguments& arguments) {
         ring_id, rank, nranks, margin1, margin2, margin3, scale);
   });
 }
-constexpr python::Function margin_cross_entropy_grad_function = {"margin_cross_entropy_grad",
-    margin_cross_entropy_grad_parameters, margin_cross_entropy_grad_body,
+constexpr python::Function margin_cross_entropy_grad_function = {
+    "margin_cross_entropy_grad", margin_cross_entropy_grad_parameters,
+        margin_cross_entropy_grad_body,
     "The gradient of the loss alone: scale * softmax * loss_grad, and at label scale *\n"
     "(softmax - 1) * loss_grad times the slope of the margins, margin1 * sin(margin1 * t\n"
     "+ margin2) / sin(t)."
@@ -262,8 +269,9 @@ PyObject* margin_cross_entropy_grad__body(python::Arguments& arguments) {
         ring_id, rank, nranks, margin1, margin2, margin3, scale, site);
   });
 }
-constexpr python::Function margin_cross_entropy_grad__function = {"margin_cross_entropy_grad_",
-    margin_cross_entropy_grad_parameters, margin_cross_entropy_grad__body,
+constexpr python::Function margin_cross_entropy_grad__function = {
+    "margin_cross_entropy_grad_", margin_cross_entropy_grad_parameters,
+        margin_cross_entropy_grad__body,
     "In place. The gradient of the loss alone: scale * softmax * loss_grad, and at label\n"
     "scale * (softmax - 1) * loss_grad times the slope of the margins, margin1 *\n"
     "sin(margin1 * t + margin2) / sin(t)."
@@ -293,7 +301,8 @@ PyObject* auc_body(python::Arguments& arguments) {
         slide_steps);
   });
 }
-constexpr python::Function auc_function = {"auc", auc_parameters, auc_body,
+constexpr python::Function auc_function = {
+    "auc", auc_parameters, auc_body,
     "The area under the ROC curve of predictions, as float64 without dims, from counts of\n"
     "them by their value; 0 without predictions of both kinds. The last column of x, [n,\n"
     "1] or [n, 2] of a float dtype, is the probability, from 0 to 1 (else out_of_range),\n"

@@ -15,7 +15,8 @@ PyObject* add_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add(x, y, site); });
 }
-constexpr python::Function add_function = {"add", add_parameters, add_body,
+constexpr python::Function add_function = {
+    "add", add_parameters, add_body,
     "x + y, element by element, for every dtype but bool. The shapes broadcast against\n"
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
 };
@@ -25,7 +26,8 @@ PyObject* add__body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add_(x, y, site); });
 }
-constexpr python::Function add__function = {"add_", add_parameters, add__body,
+constexpr python::Function add__function = {
+    "add_", add_parameters, add__body,
     "In place. x + y, element by element, for every dtype but bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -42,7 +44,8 @@ PyObject* subtract_body(python::Arguments& arguments) {
     return shard::subtract(x, y, site);
   });
 }
-constexpr python::Function subtract_function = {"subtract", subtract_parameters, subtract_body,
+constexpr python::Function subtract_function = {
+    "subtract", subtract_parameters, subtract_body,
     "x - y, element by element, for every dtype but bool. The shapes broadcast against\n"
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
 };
@@ -54,7 +57,8 @@ PyObject* subtract__body(python::Arguments& arguments) {
     return shard::subtract_(x, y, site);
   });
 }
-constexpr python::Function subtract__function = {"subtract_", subtract_parameters, subtract__body,
+constexpr python::Function subtract__function = {
+    "subtract_", subtract_parameters, subtract__body,
     "In place. x - y, element by element, for every dtype but bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -71,7 +75,8 @@ PyObject* multiply_body(python::Arguments& arguments) {
     return shard::multiply(x, y, site);
   });
 }
-constexpr python::Function multiply_function = {"multiply", multiply_parameters, multiply_body,
+constexpr python::Function multiply_function = {
+    "multiply", multiply_parameters, multiply_body,
     "x * y, element by element, for every dtype but bool. The shapes broadcast against\n"
     "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
 };
@@ -83,7 +88,8 @@ PyObject* multiply__body(python::Arguments& arguments) {
     return shard::multiply_(x, y, site);
   });
 }
-constexpr python::Function multiply__function = {"multiply_", multiply_parameters, multiply__body,
+constexpr python::Function multiply__function = {
+    "multiply_", multiply_parameters, multiply__body,
     "In place. x * y, element by element, for every dtype but bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -98,7 +104,8 @@ PyObject* divide_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::divide(x, y, site); });
 }
-constexpr python::Function divide_function = {"divide", divide_parameters, divide_body,
+constexpr python::Function divide_function = {
+    "divide", divide_parameters, divide_body,
     "x / y, element by element, for every dtype but bool; integers round towards zero,\n"
     "and an integer y with a zero in it is an invalid_argument error before anything is\n"
     "written. The shapes broadcast against each other and both dtypes must be equal (else\n"
@@ -112,7 +119,8 @@ PyObject* divide__body(python::Arguments& arguments) {
     return shard::divide_(x, y, site);
   });
 }
-constexpr python::Function divide__function = {"divide_", divide_parameters, divide__body,
+constexpr python::Function divide__function = {
+    "divide_", divide_parameters, divide__body,
     "In place. x / y, element by element, for every dtype but bool; integers round\n"
     "towards zero, and an integer y with a zero in it is an invalid_argument error before\n"
     "anything is written. The shapes broadcast against each other and both dtypes must be\n"
@@ -130,7 +138,8 @@ PyObject* maximum_body(python::Arguments& arguments) {
     return shard::maximum(x, y, site);
   });
 }
-constexpr python::Function maximum_function = {"maximum", maximum_parameters, maximum_body,
+constexpr python::Function maximum_function = {
+    "maximum", maximum_parameters, maximum_body,
     "The larger of x and y, element by element, for every dtype; NaN wins. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -143,7 +152,8 @@ PyObject* maximum__body(python::Arguments& arguments) {
     return shard::maximum_(x, y, site);
   });
 }
-constexpr python::Function maximum__function = {"maximum_", maximum_parameters, maximum__body,
+constexpr python::Function maximum__function = {
+    "maximum_", maximum_parameters, maximum__body,
     "In place. The larger of x and y, element by element, for every dtype; NaN wins. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -160,7 +170,8 @@ PyObject* minimum_body(python::Arguments& arguments) {
     return shard::minimum(x, y, site);
   });
 }
-constexpr python::Function minimum_function = {"minimum", minimum_parameters, minimum_body,
+constexpr python::Function minimum_function = {
+    "minimum", minimum_parameters, minimum_body,
     "The smaller of x and y, element by element, for every dtype; NaN wins. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -173,7 +184,8 @@ PyObject* minimum__body(python::Arguments& arguments) {
     return shard::minimum_(x, y, site);
   });
 }
-constexpr python::Function minimum__function = {"minimum_", minimum_parameters, minimum__body,
+constexpr python::Function minimum__function = {
+    "minimum_", minimum_parameters, minimum__body,
     "In place. The smaller of x and y, element by element, for every dtype; NaN wins. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
     "shape_mismatch or dtype_mismatch)."
@@ -186,7 +198,8 @@ PyObject* assign_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::assign(x, site); });
 }
-constexpr python::Function assign_function = {"assign", assign_parameters, assign_body,
+constexpr python::Function assign_function = {
+    "assign", assign_parameters, assign_body,
     "A copy of x, of its shape and dtype."
 };
 
@@ -194,7 +207,8 @@ PyObject* assign__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::assign_(x, site); });
 }
-constexpr python::Function assign__function = {"assign_", assign_parameters, assign__body,
+constexpr python::Function assign__function = {
+    "assign_", assign_parameters, assign__body,
     "In place. A copy of x, of its shape and dtype."
 };
 
@@ -209,7 +223,8 @@ PyObject* cast_body(python::Arguments& arguments) {
     return shard::cast(x, dtype, site);
   });
 }
-constexpr python::Function cast_function = {"cast", cast_parameters, cast_body,
+constexpr python::Function cast_function = {
+    "cast", cast_parameters, cast_body,
     "x with its elements converted to dtype; floats become integers by rounding towards\n"
     "zero, with values beyond the range clamped and NaN as 0, and anything but 0 becomes\n"
     "true."
@@ -222,7 +237,8 @@ PyObject* cast__body(python::Arguments& arguments) {
     return shard::cast_(x, dtype, site);
   });
 }
-constexpr python::Function cast__function = {"cast_", cast_parameters, cast__body,
+constexpr python::Function cast__function = {
+    "cast_", cast_parameters, cast__body,
     "In place. x with its elements converted to dtype; floats become integers by rounding\n"
     "towards zero, with values beyond the range clamped and NaN as 0, and anything but 0\n"
     "becomes true."
@@ -243,7 +259,8 @@ PyObject* scale_body(python::Arguments& arguments) {
     return shard::scale(x, scale, bias, bias_after_scale, site);
   });
 }
-constexpr python::Function scale_function = {"scale", scale_parameters, scale_body,
+constexpr python::Function scale_function = {
+    "scale", scale_parameters, scale_body,
     "x * scale + bias, or (x + bias) * scale unless bias_after_scale, for every dtype but\n"
     "bool; for integer tensors both numbers must be integers (else dtype_mismatch)."
 };
@@ -257,7 +274,8 @@ PyObject* scale__body(python::Arguments& arguments) {
     return shard::scale_(x, scale, bias, bias_after_scale, site);
   });
 }
-constexpr python::Function scale__function = {"scale_", scale_parameters, scale__body,
+constexpr python::Function scale__function = {
+    "scale_", scale_parameters, scale__body,
     "In place. x * scale + bias, or (x + bias) * scale unless bias_after_scale, for every\n"
     "dtype but bool; for integer tensors both numbers must be integers (else\n"
     "dtype_mismatch)."
@@ -276,7 +294,8 @@ PyObject* clip_body(python::Arguments& arguments) {
     return shard::clip(x, min, max, site);
   });
 }
-constexpr python::Function clip_function = {"clip", clip_parameters, clip_body,
+constexpr python::Function clip_function = {
+    "clip", clip_parameters, clip_body,
     "x clamped to [min, max], for every dtype but bool; NaN stays NaN, and min > max is\n"
     "an invalid_argument error."
 };
@@ -289,7 +308,8 @@ PyObject* clip__body(python::Arguments& arguments) {
     return shard::clip_(x, min, max, site);
   });
 }
-constexpr python::Function clip__function = {"clip_", clip_parameters, clip__body,
+constexpr python::Function clip__function = {
+    "clip_", clip_parameters, clip__body,
     "In place. x clamped to [min, max], for every dtype but bool; NaN stays NaN, and min\n"
     "> max is an invalid_argument error."
 };
@@ -303,7 +323,8 @@ PyObject* pow_body(python::Arguments& arguments) {
   const Scalar y = python::value<Scalar>(arguments, 1, 1.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::pow(x, y, site); });
 }
-constexpr python::Function pow_function = {"pow", pow_parameters, pow_body,
+constexpr python::Function pow_function = {
+    "pow", pow_parameters, pow_body,
     "x to the power of y, for every dtype but bool; for integer tensors y must be an\n"
     "integer (else dtype_mismatch), and products wrap around."
 };
@@ -313,7 +334,8 @@ PyObject* pow__body(python::Arguments& arguments) {
   const Scalar y = python::value<Scalar>(arguments, 1, 1.0f);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::pow_(x, y, site); });
 }
-constexpr python::Function pow__function = {"pow_", pow_parameters, pow__body,
+constexpr python::Function pow__function = {
+    "pow_", pow_parameters, pow__body,
     "In place. x to the power of y, for every dtype but bool; for integer tensors y must\n"
     "be an integer (else dtype_mismatch), and products wrap around."
 };
@@ -325,7 +347,8 @@ PyObject* exp_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::exp(x, site); });
 }
-constexpr python::Function exp_function = {"exp", exp_parameters, exp_body,
+constexpr python::Function exp_function = {
+    "exp", exp_parameters, exp_body,
     "The exponential function of x, element by element, for float dtypes."
 };
 
@@ -333,7 +356,8 @@ PyObject* exp__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::exp_(x, site); });
 }
-constexpr python::Function exp__function = {"exp_", exp_parameters, exp__body,
+constexpr python::Function exp__function = {
+    "exp_", exp_parameters, exp__body,
     "In place. The exponential function of x, element by element, for float dtypes."
 };
 
@@ -344,7 +368,8 @@ PyObject* log_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log(x, site); });
 }
-constexpr python::Function log_function = {"log", log_parameters, log_body,
+constexpr python::Function log_function = {
+    "log", log_parameters, log_body,
     "The natural logarithm of x, element by element, for float dtypes. Not declared\n"
     "monotone in max: a contribution below 0 would give NaN where the maximum has a\n"
     "logarithm."
@@ -354,7 +379,8 @@ PyObject* log__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log_(x, site); });
 }
-constexpr python::Function log__function = {"log_", log_parameters, log__body,
+constexpr python::Function log__function = {
+    "log_", log_parameters, log__body,
     "In place. The natural logarithm of x, element by element, for float dtypes. Not\n"
     "declared monotone in max: a contribution below 0 would give NaN where the maximum\n"
     "has a logarithm."
@@ -367,7 +393,8 @@ PyObject* tanh_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tanh(x, site); });
 }
-constexpr python::Function tanh_function = {"tanh", tanh_parameters, tanh_body,
+constexpr python::Function tanh_function = {
+    "tanh", tanh_parameters, tanh_body,
     "The hyperbolic tangent of x, element by element, for float dtypes."
 };
 
@@ -375,7 +402,8 @@ PyObject* tanh__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tanh_(x, site); });
 }
-constexpr python::Function tanh__function = {"tanh_", tanh_parameters, tanh__body,
+constexpr python::Function tanh__function = {
+    "tanh_", tanh_parameters, tanh__body,
     "In place. The hyperbolic tangent of x, element by element, for float dtypes."
 };
 
@@ -386,7 +414,8 @@ PyObject* sqrt_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sqrt(x, site); });
 }
-constexpr python::Function sqrt_function = {"sqrt", sqrt_parameters, sqrt_body,
+constexpr python::Function sqrt_function = {
+    "sqrt", sqrt_parameters, sqrt_body,
     "The square root of x, element by element, for float dtypes. Not declared monotone in\n"
     "max: a contribution below 0 would give NaN where the maximum has a root."
 };
@@ -395,7 +424,8 @@ PyObject* sqrt__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sqrt_(x, site); });
 }
-constexpr python::Function sqrt__function = {"sqrt_", sqrt_parameters, sqrt__body,
+constexpr python::Function sqrt__function = {
+    "sqrt_", sqrt_parameters, sqrt__body,
     "In place. The square root of x, element by element, for float dtypes. Not declared\n"
     "monotone in max: a contribution below 0 would give NaN where the maximum has a root."
 };
@@ -407,7 +437,8 @@ PyObject* rsqrt_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::rsqrt(x, site); });
 }
-constexpr python::Function rsqrt_function = {"rsqrt", rsqrt_parameters, rsqrt_body,
+constexpr python::Function rsqrt_function = {
+    "rsqrt", rsqrt_parameters, rsqrt_body,
     "1 / sqrt(x), element by element, for float dtypes."
 };
 
@@ -415,7 +446,8 @@ PyObject* rsqrt__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::rsqrt_(x, site); });
 }
-constexpr python::Function rsqrt__function = {"rsqrt_", rsqrt_parameters, rsqrt__body,
+constexpr python::Function rsqrt__function = {
+    "rsqrt_", rsqrt_parameters, rsqrt__body,
     "In place. 1 / sqrt(x), element by element, for float dtypes."
 };
 
@@ -426,7 +458,8 @@ PyObject* relu_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::relu(x, site); });
 }
-constexpr python::Function relu_function = {"relu", relu_parameters, relu_body,
+constexpr python::Function relu_function = {
+    "relu", relu_parameters, relu_body,
     "max(x, 0), element by element, for every dtype but bool; NaN stays NaN."
 };
 
@@ -434,7 +467,8 @@ PyObject* relu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::relu_(x, site); });
 }
-constexpr python::Function relu__function = {"relu_", relu_parameters, relu__body,
+constexpr python::Function relu__function = {
+    "relu_", relu_parameters, relu__body,
     "In place. max(x, 0), element by element, for every dtype but bool; NaN stays NaN."
 };
 
@@ -449,7 +483,8 @@ PyObject* gelu_body(python::Arguments& arguments) {
     return shard::gelu(x, approximate, site);
   });
 }
-constexpr python::Function gelu_function = {"gelu", gelu_parameters, gelu_body,
+constexpr python::Function gelu_function = {
+    "gelu", gelu_parameters, gelu_body,
     "x * P(N(0, 1) <= x), element by element, for float dtypes; approximate uses the tanh\n"
     "formula."
 };
@@ -461,7 +496,8 @@ PyObject* gelu__body(python::Arguments& arguments) {
     return shard::gelu_(x, approximate, site);
   });
 }
-constexpr python::Function gelu__function = {"gelu_", gelu_parameters, gelu__body,
+constexpr python::Function gelu__function = {
+    "gelu_", gelu_parameters, gelu__body,
     "In place. x * P(N(0, 1) <= x), element by element, for float dtypes; approximate\n"
     "uses the tanh formula."
 };
@@ -473,7 +509,8 @@ PyObject* silu_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::silu(x, site); });
 }
-constexpr python::Function silu_function = {"silu", silu_parameters, silu_body,
+constexpr python::Function silu_function = {
+    "silu", silu_parameters, silu_body,
     "x * sigmoid(x), element by element, for float dtypes."
 };
 
@@ -481,7 +518,8 @@ PyObject* silu__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::silu_(x, site); });
 }
-constexpr python::Function silu__function = {"silu_", silu_parameters, silu__body,
+constexpr python::Function silu__function = {
+    "silu_", silu_parameters, silu__body,
     "In place. x * sigmoid(x), element by element, for float dtypes."
 };
 
@@ -492,7 +530,8 @@ PyObject* sigmoid_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sigmoid(x, site); });
 }
-constexpr python::Function sigmoid_function = {"sigmoid", sigmoid_parameters, sigmoid_body,
+constexpr python::Function sigmoid_function = {
+    "sigmoid", sigmoid_parameters, sigmoid_body,
     "1 / (1 + exp(-x)), element by element, for float dtypes."
 };
 
@@ -500,7 +539,8 @@ PyObject* sigmoid__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sigmoid_(x, site); });
 }
-constexpr python::Function sigmoid__function = {"sigmoid_", sigmoid_parameters, sigmoid__body,
+constexpr python::Function sigmoid__function = {
+    "sigmoid_", sigmoid_parameters, sigmoid__body,
     "In place. 1 / (1 + exp(-x)), element by element, for float dtypes."
 };
 
@@ -511,7 +551,8 @@ PyObject* sin_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sin(x, site); });
 }
-constexpr python::Function sin_function = {"sin", sin_parameters, sin_body,
+constexpr python::Function sin_function = {
+    "sin", sin_parameters, sin_body,
     "The sine of x in radians, element by element, for float dtypes."
 };
 
@@ -519,7 +560,8 @@ PyObject* sin__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sin_(x, site); });
 }
-constexpr python::Function sin__function = {"sin_", sin_parameters, sin__body,
+constexpr python::Function sin__function = {
+    "sin_", sin_parameters, sin__body,
     "In place. The sine of x in radians, element by element, for float dtypes."
 };
 
@@ -530,7 +572,8 @@ PyObject* cos_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cos(x, site); });
 }
-constexpr python::Function cos_function = {"cos", cos_parameters, cos_body,
+constexpr python::Function cos_function = {
+    "cos", cos_parameters, cos_body,
     "The cosine of x in radians, element by element, for float dtypes."
 };
 
@@ -538,7 +581,8 @@ PyObject* cos__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cos_(x, site); });
 }
-constexpr python::Function cos__function = {"cos_", cos_parameters, cos__body,
+constexpr python::Function cos__function = {
+    "cos_", cos_parameters, cos__body,
     "In place. The cosine of x in radians, element by element, for float dtypes."
 };
 
@@ -549,7 +593,8 @@ PyObject* square_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::square(x, site); });
 }
-constexpr python::Function square_function = {"square", square_parameters, square_body,
+constexpr python::Function square_function = {
+    "square", square_parameters, square_body,
     "x * x, element by element, for every dtype but bool; integers wrap around."
 };
 
@@ -557,7 +602,8 @@ PyObject* square__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::square_(x, site); });
 }
-constexpr python::Function square__function = {"square_", square_parameters, square__body,
+constexpr python::Function square__function = {
+    "square_", square_parameters, square__body,
     "In place. x * x, element by element, for every dtype but bool; integers wrap around."
 };
 
@@ -568,7 +614,8 @@ PyObject* abs_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::abs(x, site); });
 }
-constexpr python::Function abs_function = {"abs", abs_parameters, abs_body,
+constexpr python::Function abs_function = {
+    "abs", abs_parameters, abs_body,
     "The magnitude of x, element by element, for every dtype but bool; the lowest integer\n"
     "stays as it is."
 };
@@ -577,7 +624,8 @@ PyObject* abs__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::abs_(x, site); });
 }
-constexpr python::Function abs__function = {"abs_", abs_parameters, abs__body,
+constexpr python::Function abs__function = {
+    "abs_", abs_parameters, abs__body,
     "In place. The magnitude of x, element by element, for every dtype but bool; the\n"
     "lowest integer stays as it is."
 };
@@ -593,8 +641,8 @@ PyObject* elementwise_pow_body(python::Arguments& arguments) {
     return shard::elementwise_pow(x, y, site);
   });
 }
-constexpr python::Function elementwise_pow_function =
-    {"elementwise_pow", elementwise_pow_parameters, elementwise_pow_body,
+constexpr python::Function elementwise_pow_function = {
+    "elementwise_pow", elementwise_pow_parameters, elementwise_pow_body,
     "x to the power of y, element by element, for every dtype but bool; products of\n"
     "integers wrap around, and a negative power of one is 0 unless it is 1 or -1. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
@@ -610,7 +658,8 @@ PyObject* swiglu_body(python::Arguments& arguments) {
   const Tensor& y = arguments.optional_tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::swiglu(x, y, site); });
 }
-constexpr python::Function swiglu_function = {"swiglu", swiglu_parameters, swiglu_body,
+constexpr python::Function swiglu_function = {
+    "swiglu", swiglu_parameters, swiglu_body,
     "silu(x) * y, element by element, for float dtypes and equal shapes; without y the\n"
     "last dim of x, of even size, holds both, x first. A sum pending on y alone stays\n"
     "pending."
@@ -625,7 +674,8 @@ PyObject* add_n_body(python::Arguments& arguments) {
     return shard::add_n(inputs, site);
   });
 }
-constexpr python::Function add_n_function = {"add_n", add_n_parameters, add_n_body,
+constexpr python::Function add_n_function = {
+    "add_n", add_n_parameters, add_n_body,
     "The sum of the tensors, of one shape and dtype, for every dtype but bool; there is\n"
     "at least one."
 };
@@ -639,7 +689,8 @@ PyObject* remainder_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::remainder(x, y); });
 }
-constexpr python::Function remainder_function = {"remainder", remainder_parameters, remainder_body,
+constexpr python::Function remainder_function = {
+    "remainder", remainder_parameters, remainder_body,
     "x - y * floor(x / y), element by element, for every dtype but bool: 0, or of the\n"
     "sign of y. An integer y with a zero in it is an invalid_argument error before\n"
     "anything is written. The shapes broadcast against each other and both dtypes must be\n"
@@ -653,8 +704,8 @@ PyObject* remainder__body(python::Arguments& arguments) {
     return shard::remainder_(x, y, site);
   });
 }
-constexpr python::Function remainder__function =
-    {"remainder_", remainder_parameters, remainder__body,
+constexpr python::Function remainder__function = {
+    "remainder_", remainder_parameters, remainder__body,
     "In place. x - y * floor(x / y), element by element, for every dtype but bool: 0, or\n"
     "of the sign of y. An integer y with a zero in it is an invalid_argument error before\n"
     "anything is written. The shapes broadcast against each other and both dtypes must be\n"
@@ -670,8 +721,8 @@ PyObject* floor_divide_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::floor_divide(x, y); });
 }
-constexpr python::Function floor_divide_function =
-    {"floor_divide", floor_divide_parameters, floor_divide_body,
+constexpr python::Function floor_divide_function = {
+    "floor_divide", floor_divide_parameters, floor_divide_body,
     "x / y rounded down, element by element, for every dtype but bool. An integer y with\n"
     "a zero in it is an invalid_argument error before anything is written. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
@@ -685,8 +736,8 @@ PyObject* floor_divide__body(python::Arguments& arguments) {
     return shard::floor_divide_(x, y, site);
   });
 }
-constexpr python::Function floor_divide__function =
-    {"floor_divide_", floor_divide_parameters, floor_divide__body,
+constexpr python::Function floor_divide__function = {
+    "floor_divide_", floor_divide_parameters, floor_divide__body,
     "In place. x / y rounded down, element by element, for every dtype but bool. An\n"
     "integer y with a zero in it is an invalid_argument error before anything is written.\n"
     "The shapes broadcast against each other and both dtypes must be equal (else\n"
@@ -702,7 +753,8 @@ PyObject* fmax_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::fmax(x, y, site); });
 }
-constexpr python::Function fmax_function = {"fmax", fmax_parameters, fmax_body,
+constexpr python::Function fmax_function = {
+    "fmax", fmax_parameters, fmax_body,
     "The larger of x and y, element by element, for every dtype but bool; a number wins\n"
     "over NaN. The shapes broadcast against each other and both dtypes must be equal\n"
     "(else shape_mismatch or dtype_mismatch)."
@@ -717,7 +769,8 @@ PyObject* fmin_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::fmin(x, y, site); });
 }
-constexpr python::Function fmin_function = {"fmin", fmin_parameters, fmin_body,
+constexpr python::Function fmin_function = {
+    "fmin", fmin_parameters, fmin_body,
     "The smaller of x and y, element by element, for every dtype but bool; a number wins\n"
     "over NaN. The shapes broadcast against each other and both dtypes must be equal\n"
     "(else shape_mismatch or dtype_mismatch)."
@@ -732,7 +785,8 @@ PyObject* atan2_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atan2(x, y, site); });
 }
-constexpr python::Function atan2_function = {"atan2", atan2_parameters, atan2_body,
+constexpr python::Function atan2_function = {
+    "atan2", atan2_parameters, atan2_body,
     "The angle of the point (y, x) in radians from -pi to pi, element by element, for\n"
     "float dtypes. The shapes broadcast against each other and both dtypes must be equal\n"
     "(else shape_mismatch or dtype_mismatch)."
@@ -749,7 +803,8 @@ PyObject* copysign_body(python::Arguments& arguments) {
     return shard::copysign(x, y, site);
   });
 }
-constexpr python::Function copysign_function = {"copysign", copysign_parameters, copysign_body,
+constexpr python::Function copysign_function = {
+    "copysign", copysign_parameters, copysign_body,
     "x with the sign of y, element by element, for float dtypes. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -762,7 +817,8 @@ PyObject* copysign__body(python::Arguments& arguments) {
     return shard::copysign_(x, y, site);
   });
 }
-constexpr python::Function copysign__function = {"copysign_", copysign_parameters, copysign__body,
+constexpr python::Function copysign__function = {
+    "copysign_", copysign_parameters, copysign__body,
     "In place. x with the sign of y, element by element, for float dtypes. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -779,7 +835,8 @@ PyObject* heaviside_body(python::Arguments& arguments) {
     return shard::heaviside(x, y, site);
   });
 }
-constexpr python::Function heaviside_function = {"heaviside", heaviside_parameters, heaviside_body,
+constexpr python::Function heaviside_function = {
+    "heaviside", heaviside_parameters, heaviside_body,
     "0 where x < 0, y where x is 0, and 1 where x > 0, element by element, for every\n"
     "dtype but bool; 0 for NaN. The shapes broadcast against each other and both dtypes\n"
     "must be equal (else shape_mismatch or dtype_mismatch)."
@@ -798,7 +855,8 @@ PyObject* lerp_body(python::Arguments& arguments) {
     return shard::lerp(x, y, weight, site);
   });
 }
-constexpr python::Function lerp_function = {"lerp", lerp_parameters, lerp_body,
+constexpr python::Function lerp_function = {
+    "lerp", lerp_parameters, lerp_body,
     "x + weight * (y - x), element by element, for float dtypes. The shapes broadcast\n"
     "against each other and all dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -812,7 +870,8 @@ PyObject* lerp__body(python::Arguments& arguments) {
     return shard::lerp_(x, y, weight, site);
   });
 }
-constexpr python::Function lerp__function = {"lerp_", lerp_parameters, lerp__body,
+constexpr python::Function lerp__function = {
+    "lerp_", lerp_parameters, lerp__body,
     "In place. x + weight * (y - x), element by element, for float dtypes. The shapes\n"
     "broadcast against each other and all dtypes must be equal (else shape_mismatch or\n"
     "dtype_mismatch)."
@@ -827,7 +886,8 @@ PyObject* increment_body(python::Arguments& arguments) {
   const float value = python::value<float>(arguments, 1, 1.0);
   return arguments.call([&]() -> decltype(auto) { return shard::increment(x, value); });
 }
-constexpr python::Function increment_function = {"increment", increment_parameters, increment_body,
+constexpr python::Function increment_function = {
+    "increment", increment_parameters, increment_body,
     "x + value, for x of one element (else invalid_argument) and of every dtype but bool;\n"
     "for integers value must be an integer (else dtype_mismatch)."
 };
@@ -839,8 +899,8 @@ PyObject* increment__body(python::Arguments& arguments) {
     return shard::increment_(x, value, site);
   });
 }
-constexpr python::Function increment__function =
-    {"increment_", increment_parameters, increment__body,
+constexpr python::Function increment__function = {
+    "increment_", increment_parameters, increment__body,
     "In place. x + value, for x of one element (else invalid_argument) and of every dtype\n"
     "but bool; for integers value must be an integer (else dtype_mismatch)."
 };
@@ -858,7 +918,8 @@ PyObject* where_body(python::Arguments& arguments) {
     return shard::where(condition, x, y, site);
   });
 }
-constexpr python::Function where_function = {"where", where_parameters, where_body,
+constexpr python::Function where_function = {
+    "where", where_parameters, where_body,
     "x where condition (bool) holds, else y; the three shapes broadcast, and x and y have\n"
     "one dtype (else shape_mismatch or dtype_mismatch)."
 };
@@ -871,7 +932,8 @@ PyObject* where__body(python::Arguments& arguments) {
     return shard::where_(condition, x, y, site);
   });
 }
-constexpr python::Function where__function = {"where_", where_parameters, where__body,
+constexpr python::Function where__function = {
+    "where_", where_parameters, where__body,
     "In place. x where condition (bool) holds, else y; the three shapes broadcast, and x\n"
     "and y have one dtype (else shape_mismatch or dtype_mismatch)."
 };
@@ -891,7 +953,8 @@ PyObject* matmul_body(python::Arguments& arguments) {
     return shard::matmul(x, y, transpose_x, transpose_y, site);
   });
 }
-constexpr python::Function matmul_function = {"matmul", matmul_parameters, matmul_body,
+constexpr python::Function matmul_function = {
+    "matmul", matmul_parameters, matmul_body,
     "The matrix product of the last two dims [.., m, k] and [.., k, n] (swapped by the\n"
     "transpose flags), with leading dims broadcast; a 1-D x counts as [1, k], a 1-D y as\n"
     "[k, 1], and that dim is dropped again. Equal dtypes, every one but bool;\n"
@@ -915,7 +978,8 @@ PyObject* cumsum_body(python::Arguments& arguments) {
     return shard::cumsum(x, axis, flatten, exclusive, reverse, site);
   });
 }
-constexpr python::Function cumsum_function = {"cumsum", cumsum_parameters, cumsum_body,
+constexpr python::Function cumsum_function = {
+    "cumsum", cumsum_parameters, cumsum_body,
     "Running sums along axis, of the shape and dtype of x (flatten: of all elements in\n"
     "order, as one dim); exclusive leaves each element out of its own sum, reverse runs\n"
     "from the end. Every dtype but bool."
@@ -931,7 +995,8 @@ PyObject* cumsum__body(python::Arguments& arguments) {
     return shard::cumsum_(x, axis, flatten, exclusive, reverse, site);
   });
 }
-constexpr python::Function cumsum__function = {"cumsum_", cumsum_parameters, cumsum__body,
+constexpr python::Function cumsum__function = {
+    "cumsum_", cumsum_parameters, cumsum__body,
     "In place. Running sums along axis, of the shape and dtype of x (flatten: of all\n"
     "elements in order, as one dim); exclusive leaves each element out of its own sum,\n"
     "reverse runs from the end. Every dtype but bool."

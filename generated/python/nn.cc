@@ -17,7 +17,8 @@ PyObject* softmax_body(python::Arguments& arguments) {
     return shard::softmax(x, axis, site);
   });
 }
-constexpr python::Function softmax_function = {"softmax", softmax_parameters, softmax_body,
+constexpr python::Function softmax_function = {
+    "softmax", softmax_parameters, softmax_body,
     "exp(x) divided by its sum along axis, of the shape and dtype of x; float dtypes."
 };
 
@@ -28,7 +29,8 @@ PyObject* softmax__body(python::Arguments& arguments) {
     return shard::softmax_(x, axis, site);
   });
 }
-constexpr python::Function softmax__function = {"softmax_", softmax_parameters, softmax__body,
+constexpr python::Function softmax__function = {
+    "softmax_", softmax_parameters, softmax__body,
     "In place. exp(x) divided by its sum along axis, of the shape and dtype of x; float\n"
     "dtypes."
 };
@@ -44,8 +46,8 @@ PyObject* log_softmax_body(python::Arguments& arguments) {
     return shard::log_softmax(x, axis, site);
   });
 }
-constexpr python::Function log_softmax_function =
-    {"log_softmax", log_softmax_parameters, log_softmax_body,
+constexpr python::Function log_softmax_function = {
+    "log_softmax", log_softmax_parameters, log_softmax_body,
     "The logarithm of softmax along axis, x - log(sum(exp(x))), of the shape and dtype of\n"
     "x; float dtypes."
 };
@@ -63,7 +65,8 @@ PyObject* embedding_body(python::Arguments& arguments) {
     return shard::embedding(x, weight, padding_idx, site);
   });
 }
-constexpr python::Function embedding_function = {"embedding", embedding_parameters, embedding_body,
+constexpr python::Function embedding_function = {
+    "embedding", embedding_parameters, embedding_body,
     "The rows of weight [v, d] at the ids x (int32 or int64), of shape x.shape + [d];\n"
     "padding_idx gives a row of zeros unless it is -1, and an id outside [0, v) is an\n"
     "out_of_range error before anything is written."
@@ -86,8 +89,8 @@ PyObject* layer_norm_body(python::Arguments& arguments) {
     return shard::layer_norm(x, scale, bias, epsilon, begin_norm_axis, site);
   });
 }
-constexpr python::Function layer_norm_function =
-    {"layer_norm", layer_norm_parameters, layer_norm_body,
+constexpr python::Function layer_norm_function = {
+    "layer_norm", layer_norm_parameters, layer_norm_body,
     "x normalised over the dims from begin_norm_axis on, times scale plus bias (as many\n"
     "elements as those dims, dtype of x or of the statistics); float dtypes. mean and\n"
     "variance have the leading dims, in float32 for 16-bit x, else in the dtype of x."
@@ -106,7 +109,8 @@ PyObject* rms_norm_body(python::Arguments& arguments) {
     return shard::rms_norm(x, scale, epsilon, site);
   });
 }
-constexpr python::Function rms_norm_function = {"rms_norm", rms_norm_parameters, rms_norm_body,
+constexpr python::Function rms_norm_function = {
+    "rms_norm", rms_norm_parameters, rms_norm_body,
     "x divided by the root of the mean of its squares plus epsilon along the last dim,\n"
     "times scale [d] (dtype of x or of the statistics); float dtypes. invvar is what x\n"
     "was multiplied with, in float32 for 16-bit x, else in the dtype of x."
@@ -142,8 +146,8 @@ PyObject* batch_norm_body(python::Arguments& arguments) {
         data_format, use_global_stats, trainable_statistics, site);
   });
 }
-constexpr python::Function batch_norm_function =
-    {"batch_norm", batch_norm_parameters, batch_norm_body,
+constexpr python::Function batch_norm_function = {
+    "batch_norm", batch_norm_parameters, batch_norm_body,
     "x [n, c, ...] (or [n, ..., c] for NHWC) normalised per channel; float dtypes. mean,\n"
     "variance, scale and bias are [c], in float32 for 16-bit x, else in the dtype of x.\n"
     "In training mean and variance are updated in their buffers to old * momentum + batch\n"
@@ -181,8 +185,8 @@ PyObject* sync_batch_norm__body(python::Arguments& arguments) {
         data_format, use_global_stats, trainable_statistics, site);
   });
 }
-constexpr python::Function sync_batch_norm__function =
-    {"sync_batch_norm_", sync_batch_norm__parameters, sync_batch_norm__body,
+constexpr python::Function sync_batch_norm__function = {
+    "sync_batch_norm_", sync_batch_norm__parameters, sync_batch_norm__body,
     "batch_norm, whose statistics on a mesh are always those of the whole batch; mean and\n"
     "variance are updated in their buffers."
 };
@@ -206,8 +210,8 @@ PyObject* group_norm_body(python::Arguments& arguments) {
     return shard::group_norm(x, scale, bias, epsilon, groups, data_format, site);
   });
 }
-constexpr python::Function group_norm_function =
-    {"group_norm", group_norm_parameters, group_norm_body,
+constexpr python::Function group_norm_function = {
+    "group_norm", group_norm_parameters, group_norm_body,
     "x [n, c, ...] (or [n, ..., c] for NHWC) normalised over each of groups runs of c /\n"
     "groups channels of an image, times scale [c] plus bias [c] (dtype of x or of the\n"
     "statistics); float dtypes. mean and variance are [n, groups], in float32 for 16-bit\n"
@@ -229,8 +233,8 @@ PyObject* instance_norm_body(python::Arguments& arguments) {
     return shard::instance_norm(x, scale, bias, epsilon, site);
   });
 }
-constexpr python::Function instance_norm_function =
-    {"instance_norm", instance_norm_parameters, instance_norm_body,
+constexpr python::Function instance_norm_function = {
+    "instance_norm", instance_norm_parameters, instance_norm_body,
     "x [n, c, ...] normalised over the space dims of each channel of an image, times\n"
     "scale [c] plus bias [c] (dtype of x or of the statistics); float dtypes. saved_mean\n"
     "and saved_variance are [n, c]: the mean and 1 / sqrt(variance + epsilon), in float32\n"
@@ -258,7 +262,8 @@ PyObject* dropout_body(python::Arguments& arguments) {
     return shard::dropout(x, seed_tensor, p, is_test, mode, seed, fix_seed, site);
   });
 }
-constexpr python::Function dropout_function = {"dropout", dropout_parameters, dropout_body,
+constexpr python::Function dropout_function = {
+    "dropout", dropout_parameters, dropout_body,
     "x with each element zeroed with probability p (0 to 1); mode upscale_in_train\n"
     "divides the kept ones by 1 - p, downscale_in_infer multiplies by 1 - p when is_test.\n"
     "mask (uint8) is 1 where an element was kept. A seed_tensor (int32 or int64, one\n"
@@ -278,8 +283,8 @@ PyObject* label_smooth_body(python::Arguments& arguments) {
     return shard::label_smooth(label, prior_dist, epsilon, site);
   });
 }
-constexpr python::Function label_smooth_function =
-    {"label_smooth", label_smooth_parameters, label_smooth_body,
+constexpr python::Function label_smooth_function = {
+    "label_smooth", label_smooth_parameters, label_smooth_body,
     "(1 - epsilon) * label + epsilon * prior_dist, where the last dim of label is that of\n"
     "classes; prior_dist has one element a class and all other dims 1, and is 1 / classes\n"
     "where it is absent. Equal float dtypes."
@@ -307,8 +312,9 @@ PyObject* cross_entropy_with_softmax_body(python::Arguments& arguments) {
         numeric_stable_mode, ignore_index, axis, site);
   });
 }
-constexpr python::Function cross_entropy_with_softmax_function = {"cross_entropy_with_softmax",
-    cross_entropy_with_softmax_parameters, cross_entropy_with_softmax_body,
+constexpr python::Function cross_entropy_with_softmax_function = {
+    "cross_entropy_with_softmax", cross_entropy_with_softmax_parameters,
+        cross_entropy_with_softmax_body,
     "softmax of input along axis, and loss = -log(softmax at label), with axis kept as 1;\n"
     "float dtypes. label has the shape of loss, or that without axis (int32 or int64;\n"
     "ignore_index gives loss 0, another label outside the classes is an out_of_range\n"
@@ -345,8 +351,8 @@ PyObject* flash_attn_body(python::Arguments& arguments) {
         is_test, rng_name, site);
   });
 }
-constexpr python::Function flash_attn_function =
-    {"flash_attn", flash_attn_parameters, flash_attn_body,
+constexpr python::Function flash_attn_function = {
+    "flash_attn", flash_attn_parameters, flash_attn_body,
     "softmax(q k^T / sqrt(width) + attn_mask) v for each batch and head of [batch,\n"
     "sequence, heads, width], of one float dtype; k and v may have fewer heads, each for\n"
     "a group of those of q, and v another width. attn_mask is [batch, heads, queries,\n"
@@ -384,8 +390,9 @@ PyObject* fused_rotary_position_embedding_body(python::Arguments& arguments) {
         use_neox_rotary_style, time_major, rotary_emb_base, site);
   });
 }
-constexpr python::Function fused_rotary_position_embedding_function = {"fused_rotary_position_embedding",
-    fused_rotary_position_embedding_parameters, fused_rotary_position_embedding_body,
+constexpr python::Function fused_rotary_position_embedding_function = {
+    "fused_rotary_position_embedding", fused_rotary_position_embedding_parameters,
+        fused_rotary_position_embedding_body,
     "q, k and v [batch, sequence, heads, width] (time_major: [sequence, batch, ..]) with\n"
     "pairs of elements turned by the angle of their position: neighbours, or without\n"
     "use_neox_rotary_style an element and the one half a head further. The angle of pair\n"
@@ -411,8 +418,9 @@ PyObject* fused_rotary_position_embedding__body(python::Arguments& arguments) {
         use_neox_rotary_style, time_major, rotary_emb_base, site);
   });
 }
-constexpr python::Function fused_rotary_position_embedding__function = {"fused_rotary_position_embedding_",
-    fused_rotary_position_embedding_parameters, fused_rotary_position_embedding__body,
+constexpr python::Function fused_rotary_position_embedding__function = {
+    "fused_rotary_position_embedding_", fused_rotary_position_embedding_parameters,
+        fused_rotary_position_embedding__body,
     "In place. q, k and v [batch, sequence, heads, width] (time_major: [sequence, batch,\n"
     "..]) with pairs of elements turned by the angle of their position: neighbours, or\n"
     "without use_neox_rotary_style an element and the one half a head further. The angle\n"
@@ -442,8 +450,9 @@ PyObject* fused_linear_param_grad_add_body(python::Arguments& arguments) {
     return shard::fused_linear_param_grad_add(x, dout, dweight, dbias, multi_precision, has_bias);
   });
 }
-constexpr python::Function fused_linear_param_grad_add_function = {"fused_linear_param_grad_add",
-    fused_linear_param_grad_add_parameters, fused_linear_param_grad_add_body,
+constexpr python::Function fused_linear_param_grad_add_function = {
+    "fused_linear_param_grad_add", fused_linear_param_grad_add_parameters,
+        fused_linear_param_grad_add_body,
     "The gradients of a linear layer, added to dweight [k, n] and dbias [n] where these\n"
     "are given: x^T dout and the sum of dout over all dims but the last of x [.., k] and\n"
     "dout [.., n], of one float dtype. They have that dtype or, with multi_precision, at\n"
@@ -470,8 +479,8 @@ PyObject* spectral_norm_body(python::Arguments& arguments) {
     return shard::spectral_norm(weight, u, v, dim, power_iters, eps);
   });
 }
-constexpr python::Function spectral_norm_function =
-    {"spectral_norm", spectral_norm_parameters, spectral_norm_body,
+constexpr python::Function spectral_norm_function = {
+    "spectral_norm", spectral_norm_parameters, spectral_norm_body,
     "weight divided by an estimate of the largest singular value of the matrix [h, w]\n"
     "whose rows are the slices of weight along dim: after power_iters steps of the power\n"
     "method from u [h] and v [w], which are not changed and have no gradient. eps is\n"
@@ -502,8 +511,9 @@ PyObject* cross_entropy_with_softmax_grad_body(python::Arguments& arguments) {
         use_softmax, numeric_stable_mode, ignore_index, axis);
   });
 }
-constexpr python::Function cross_entropy_with_softmax_grad_function = {"cross_entropy_with_softmax_grad",
-    cross_entropy_with_softmax_grad_parameters, cross_entropy_with_softmax_grad_body,
+constexpr python::Function cross_entropy_with_softmax_grad_function = {
+    "cross_entropy_with_softmax_grad", cross_entropy_with_softmax_grad_parameters,
+        cross_entropy_with_softmax_grad_body,
     "The gradient of the loss alone: (softmax - label) * loss_grad with a hard label as a\n"
     "vector of 0 and 1, or (softmax * the sum of label - label) * loss_grad, and 0 where\n"
     "a label is ignore_index. Without use_softmax softmax holds the given probabilities,\n"
@@ -524,8 +534,9 @@ PyObject* cross_entropy_with_softmax_grad__body(python::Arguments& arguments) {
         use_softmax, numeric_stable_mode, ignore_index, axis, site);
   });
 }
-constexpr python::Function cross_entropy_with_softmax_grad__function = {"cross_entropy_with_softmax_grad_",
-    cross_entropy_with_softmax_grad_parameters, cross_entropy_with_softmax_grad__body,
+constexpr python::Function cross_entropy_with_softmax_grad__function = {
+    "cross_entropy_with_softmax_grad_", cross_entropy_with_softmax_grad_parameters,
+        cross_entropy_with_softmax_grad__body,
     "In place. The gradient of the loss alone: (softmax - label) * loss_grad with a hard\n"
     "label as a vector of 0 and 1, or (softmax * the sum of label - label) * loss_grad,\n"
     "and 0 where a label is ignore_index. Without use_softmax softmax holds the given\n"

@@ -23,7 +23,8 @@ PyObject* sgd__body(python::Arguments& arguments) {
     return shard::sgd_(param, learning_rate, grad, master_param, multi_precision, site);
   });
 }
-constexpr python::Function sgd__function = {"sgd_", sgd__parameters, sgd__body,
+constexpr python::Function sgd__function = {
+    "sgd_", sgd__parameters, sgd__body,
     "param -= learning_rate * grad; param and grad agree in shape and dtype (float),\n"
     "learning_rate is [1] of any float dtype. With multi_precision the float32\n"
     "master_param is updated and param is its rounded copy."
@@ -72,7 +73,8 @@ PyObject* adamw__body(python::Arguments& arguments) {
         multi_precision, use_global_beta_pow, site);
   });
 }
-constexpr python::Function adamw__function = {"adamw_", adamw__parameters, adamw__body,
+constexpr python::Function adamw__function = {
+    "adamw_", adamw__parameters, adamw__body,
     "One AdamW step with decoupled weight decay coeff (with_decay); param, grad and the\n"
     "moments agree in shape, the moments have the dtype of param or float32,\n"
     "learning_rate, beta1_pow and beta2_pow are [1] of a float dtype, and a true\n"
@@ -121,7 +123,8 @@ PyObject* adam__body(python::Arguments& arguments) {
         min_row_size_to_use_multithread, multi_precision, use_global_beta_pow, site);
   });
 }
-constexpr python::Function adam__function = {"adam_", adam__parameters, adam__body,
+constexpr python::Function adam__function = {
+    "adam_", adam__parameters, adam__body,
     "One Adam step: adamw_ without weight decay. lazy_mode and\n"
     "min_row_size_to_use_multithread, which are about sparse gradients, are accepted for\n"
     "compatibility and have no effect."
@@ -157,7 +160,8 @@ PyObject* momentum__body(python::Arguments& arguments) {
         regularization_method, regularization_coeff, multi_precision, rescale_grad, site);
   });
 }
-constexpr python::Function momentum__function = {"momentum_", momentum__parameters, momentum__body,
+constexpr python::Function momentum__function = {
+    "momentum_", momentum__parameters, momentum__body,
     "One step of stochastic gradient descent with momentum: g = rescale_grad * grad, plus\n"
     "regularization_coeff * param where regularization_method is \"l2_decay\" (else it is\n"
     "\"\"); velocity = mu * velocity + g; param -= learning_rate * velocity, or\n"
@@ -199,7 +203,8 @@ PyObject* rmsprop__body(python::Arguments& arguments) {
         epsilon, decay, momentum, centered, multi_precision, site);
   });
 }
-constexpr python::Function rmsprop__function = {"rmsprop_", rmsprop__parameters, rmsprop__body,
+constexpr python::Function rmsprop__function = {
+    "rmsprop_", rmsprop__parameters, rmsprop__body,
     "One RMSProp step: mean_square = decay * mean_square + (1 - decay) * grad^2; moment =\n"
     "momentum * moment + learning_rate * grad / sqrt(mean_square + epsilon); param -=\n"
     "moment. With centered, mean_grad, which it needs, is the running mean of grad, and\n"
@@ -230,7 +235,8 @@ PyObject* adagrad__body(python::Arguments& arguments) {
         multi_precision, site);
   });
 }
-constexpr python::Function adagrad__function = {"adagrad_", adagrad__parameters, adagrad__body,
+constexpr python::Function adagrad__function = {
+    "adagrad_", adagrad__parameters, adagrad__body,
     "One AdaGrad step: moment += grad^2; param -= learning_rate * grad / (sqrt(moment) +\n"
     "epsilon). moment has the shape of param and its dtype or float32; grad,\n"
     "learning_rate and master_param are as in momentum_."
@@ -262,7 +268,8 @@ PyObject* adadelta__body(python::Arguments& arguments) {
         master_param, rho, epsilon, multi_precision, site);
   });
 }
-constexpr python::Function adadelta__function = {"adadelta_", adadelta__parameters, adadelta__body,
+constexpr python::Function adadelta__function = {
+    "adadelta_", adadelta__parameters, adadelta__body,
     "One Adadelta step: avg_squared_grad = rho * avg_squared_grad + (1 - rho) * grad^2;\n"
     "update = grad * sqrt((avg_squared_update + epsilon) / (avg_squared_grad + epsilon));\n"
     "avg_squared_update = rho * avg_squared_update + (1 - rho) * update^2; param -=\n"
@@ -300,7 +307,8 @@ PyObject* adamax__body(python::Arguments& arguments) {
         beta1, beta2, epsilon, multi_precision, site);
   });
 }
-constexpr python::Function adamax__function = {"adamax_", adamax__parameters, adamax__body,
+constexpr python::Function adamax__function = {
+    "adamax_", adamax__parameters, adamax__body,
     "One Adamax step: moment = beta1 * moment + (1 - beta1) * grad; inf_norm =\n"
     "max(|grad|, beta2 * inf_norm + epsilon); param -= learning_rate / (1 - beta1_pow) *\n"
     "moment / inf_norm. beta1_pow, [1] of a float dtype, is beta1 to the power of the\n"
@@ -332,7 +340,8 @@ PyObject* asgd__body(python::Arguments& arguments) {
     return shard::asgd_(param, grad, learning_rate, d, y, n, master_param, multi_precision, site);
   });
 }
-constexpr python::Function asgd__function = {"asgd_", asgd__parameters, asgd__body,
+constexpr python::Function asgd__function = {
+    "asgd_", asgd__parameters, asgd__body,
     "One step of stochastic average gradient descent: d += grad - y; y = grad; param -=\n"
     "learning_rate / n * d. y is the gradient of this batch in the previous pass over the\n"
     "data, d the sum of the latest gradients of all batches, and n, [1] of a float dtype,\n"
@@ -364,7 +373,8 @@ PyObject* rprop__body(python::Arguments& arguments) {
         multi_precision, site);
   });
 }
-constexpr python::Function rprop__function = {"rprop_", rprop__parameters, rprop__body,
+constexpr python::Function rprop__function = {
+    "rprop_", rprop__parameters, rprop__body,
     "One step of resilient backpropagation. Each element has a learning_rate of its own:\n"
     "where grad has the sign of prev, the previous gradient, it is multiplied by etas[1],\n"
     "up to learning_rate_range[1]; where the sign changed, it is multiplied by etas[0],\n"
@@ -413,7 +423,8 @@ PyObject* lamb__body(python::Arguments& arguments) {
         multi_precision, site);
   });
 }
-constexpr python::Function lamb__function = {"lamb_", lamb__parameters, lamb__body,
+constexpr python::Function lamb__function = {
+    "lamb_", lamb__parameters, lamb__body,
     "One LAMB step: the step of adamw_, plus weight_decay * param, is u = m / (sqrt(v) +\n"
     "epsilon) + weight_decay * param for the unbiased moments m and v; then param -=\n"
     "learning_rate * ratio * u, where ratio is |param| / |u|, in Euclidean norms of the\n"
@@ -430,8 +441,8 @@ PyObject* clip_by_norm_body(python::Arguments& arguments) {
   const float max_norm = python::value<float>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::clip_by_norm(x, max_norm); });
 }
-constexpr python::Function clip_by_norm_function =
-    {"clip_by_norm", clip_by_norm_parameters, clip_by_norm_body,
+constexpr python::Function clip_by_norm_function = {
+    "clip_by_norm", clip_by_norm_parameters, clip_by_norm_body,
     "x scaled down so that its Euclidean norm is at most max_norm, for float dtypes;\n"
     "max_norm must be positive (else invalid_argument)."
 };
@@ -469,8 +480,8 @@ PyObject* merged_momentum__body(python::Arguments& arguments) {
         site);
   });
 }
-constexpr python::Function merged_momentum__function =
-    {"merged_momentum_", merged_momentum__parameters, merged_momentum__body,
+constexpr python::Function merged_momentum__function = {
+    "merged_momentum_", merged_momentum__parameters, merged_momentum__body,
     "momentum_ of each parameter of a list. grad, velocity and, with multi_precision,\n"
     "master_param have as many tensors; learning_rate has as many or one for all;\n"
     "regularization_method and regularization_coeff have as many entries or none. Another\n"
@@ -511,8 +522,8 @@ PyObject* merged_adam__body(python::Arguments& arguments) {
         master_param, beta1, beta2, epsilon, multi_precision, use_global_beta_pow, site);
   });
 }
-constexpr python::Function merged_adam__function =
-    {"merged_adam_", merged_adam__parameters, merged_adam__body,
+constexpr python::Function merged_adam__function = {
+    "merged_adam_", merged_adam__parameters, merged_adam__body,
     "adam_ of each parameter of a list. The other lists have as many tensors,\n"
     "learning_rate as many or one for all; another number of them is an invalid_argument\n"
     "error. All parameters have one dtype."
@@ -529,8 +540,9 @@ PyObject* check_finite_and_unscale__body(python::Arguments& arguments) {
     return shard::check_finite_and_unscale_(x, scale, site);
   });
 }
-constexpr python::Function check_finite_and_unscale__function = {"check_finite_and_unscale_",
-    check_finite_and_unscale__parameters, check_finite_and_unscale__body,
+constexpr python::Function check_finite_and_unscale__function = {
+    "check_finite_and_unscale_", check_finite_and_unscale__parameters,
+        check_finite_and_unscale__body,
     "x / scale for each tensor of the list, and whether an element of one of them is\n"
     "infinite or NaN, as a bool [1]. The tensors have one float dtype, and scale is [1]\n"
     "of a float dtype."
@@ -565,8 +577,8 @@ PyObject* update_loss_scaling__body(python::Arguments& arguments) {
         stop_update, site);
   });
 }
-constexpr python::Function update_loss_scaling__function =
-    {"update_loss_scaling_", update_loss_scaling__parameters, update_loss_scaling__body,
+constexpr python::Function update_loss_scaling__function = {
+    "update_loss_scaling_", update_loss_scaling__parameters, update_loss_scaling__body,
     "Dynamic loss scaling: with found_infinite, a bool [1], x is set to 0, the steps\n"
     "in_bad_steps are counted, and after decr_every_n_nan_or_inf of them in a row\n"
     "loss_scaling is multiplied by decr_ratio, but stays at least 1; without,\n"
@@ -605,8 +617,8 @@ PyObject* average_accumulates__body(python::Arguments& arguments) {
         min_average_window, site);
   });
 }
-constexpr python::Function average_accumulates__function =
-    {"average_accumulates_", average_accumulates__parameters, average_accumulates__body,
+constexpr python::Function average_accumulates__function = {
+    "average_accumulates_", average_accumulates__parameters, average_accumulates__body,
     "Adds param to the sums of which the average of a parameter is taken: (sum_1 + sum_2\n"
     "+ sum_3) / (num_accumulates + old_num_accumulates). num_updates and num_accumulates\n"
     "rise by 1, and sum_1 by param. Each 16384 updates sum_1 is moved to sum_2, so that\n"

@@ -28,7 +28,8 @@ PyObject* uniform_body(python::Arguments& arguments) {
         : shard::uniform(shape, dtype, min, max, seed, place);
   });
 }
-constexpr python::Function uniform_function = {"uniform", uniform_parameters, uniform_body,
+constexpr python::Function uniform_function = {
+    "uniform", uniform_parameters, uniform_body,
     "Random numbers from [min, max) of a float dtype; a seed other than 0 gives the same\n"
     "numbers at each call."
 };
@@ -55,7 +56,8 @@ PyObject* gaussian_body(python::Arguments& arguments) {
         : shard::gaussian(shape, mean, std, seed, dtype, place);
   });
 }
-constexpr python::Function gaussian_function = {"gaussian", gaussian_parameters, gaussian_body,
+constexpr python::Function gaussian_function = {
+    "gaussian", gaussian_parameters, gaussian_body,
     "Normally distributed random numbers of a float dtype; a seed other than 0 gives the\n"
     "same numbers at each call, and std < 0 is an invalid_argument error."
 };
@@ -82,7 +84,8 @@ PyObject* randint_body(python::Arguments& arguments) {
         : shard::randint(low, high, shape, dtype, seed, place);
   });
 }
-constexpr python::Function randint_function = {"randint", randint_parameters, randint_body,
+constexpr python::Function randint_function = {
+    "randint", randint_parameters, randint_body,
     "Random integers from [low, high) in int32 or int64; a seed other than 0 gives the\n"
     "same numbers at each call, and low >= high is an invalid_argument error."
 };
@@ -94,7 +97,8 @@ PyObject* bernoulli_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::bernoulli(x); });
 }
-constexpr python::Function bernoulli_function = {"bernoulli", bernoulli_parameters, bernoulli_body,
+constexpr python::Function bernoulli_function = {
+    "bernoulli", bernoulli_parameters, bernoulli_body,
     "1 with the probability that x has there, else 0, in x's float dtype. A probability\n"
     "outside of [0, 1] is an invalid_argument error."
 };
@@ -115,7 +119,8 @@ PyObject* randperm_body(python::Arguments& arguments) {
         : shard::randperm(n, dtype, place);
   });
 }
-constexpr python::Function randperm_function = {"randperm", randperm_parameters, randperm_body,
+constexpr python::Function randperm_function = {
+    "randperm", randperm_parameters, randperm_body,
     "The numbers 0 .. n - 1 in a random order, in int32 or int64. Each element is\n"
     "computed from its index alone, so a rank makes no more than its shard."
 };
@@ -143,8 +148,9 @@ PyObject* truncated_gaussian_random_body(python::Arguments& arguments) {
         : shard::truncated_gaussian_random(shape, mean, std, seed, dtype, place);
   });
 }
-constexpr python::Function truncated_gaussian_random_function = {"truncated_gaussian_random",
-    truncated_gaussian_random_parameters, truncated_gaussian_random_body,
+constexpr python::Function truncated_gaussian_random_function = {
+    "truncated_gaussian_random", truncated_gaussian_random_parameters,
+        truncated_gaussian_random_body,
     "Normally distributed random numbers that are within two std of mean, of a float\n"
     "dtype; a seed other than 0 gives the same numbers at each call, and std < 0 is an\n"
     "invalid_argument error."
@@ -157,7 +163,8 @@ PyObject* poisson_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::poisson(x, site); });
 }
-constexpr python::Function poisson_function = {"poisson", poisson_parameters, poisson_body,
+constexpr python::Function poisson_function = {
+    "poisson", poisson_parameters, poisson_body,
     "Poisson-distributed random numbers with the means that x has there, in x's float\n"
     "dtype. A mean that is negative or not finite is an invalid_argument error."
 };
@@ -169,8 +176,8 @@ PyObject* standard_gamma_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::standard_gamma(x); });
 }
-constexpr python::Function standard_gamma_function =
-    {"standard_gamma", standard_gamma_parameters, standard_gamma_body,
+constexpr python::Function standard_gamma_function = {
+    "standard_gamma", standard_gamma_parameters, standard_gamma_body,
     "Gamma-distributed random numbers with the shapes that x has there and the scale 1,\n"
     "in x's float dtype; 0 for the shape 0. A shape that is negative or not finite is an\n"
     "invalid_argument error."
@@ -183,7 +190,8 @@ PyObject* dirichlet_body(python::Arguments& arguments) {
   const Tensor& alpha = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::dirichlet(alpha); });
 }
-constexpr python::Function dirichlet_function = {"dirichlet", dirichlet_parameters, dirichlet_body,
+constexpr python::Function dirichlet_function = {
+    "dirichlet", dirichlet_parameters, dirichlet_body,
     "Random rows along the last dim that sum to 1, from the Dirichlet distribution with\n"
     "the concentrations alpha, in alpha's float dtype. A concentration that is not finite\n"
     "and above 0 is an invalid_argument error."
@@ -198,7 +206,8 @@ PyObject* binomial_body(python::Arguments& arguments) {
   const Tensor& prob = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::binomial(count, prob); });
 }
-constexpr python::Function binomial_function = {"binomial", binomial_parameters, binomial_body,
+constexpr python::Function binomial_function = {
+    "binomial", binomial_parameters, binomial_body,
     "How many of `count` trials succeed, each with the probability `prob`, as int64. Both\n"
     "have one shape and one float dtype (else shape_mismatch and dtype_mismatch). A count\n"
     "that is no whole number from 0 to 2^53, or a probability outside of [0, 1], is an\n"
@@ -218,8 +227,8 @@ PyObject* multinomial_body(python::Arguments& arguments) {
     return shard::multinomial(x, num_samples, replacement);
   });
 }
-constexpr python::Function multinomial_function =
-    {"multinomial", multinomial_parameters, multinomial_body,
+constexpr python::Function multinomial_function = {
+    "multinomial", multinomial_parameters, multinomial_body,
     "The int64 indices of num_samples categories of each row of x, [categories] or [rows,\n"
     "categories], drawn with probabilities in proportion to the weights in the row.\n"
     "Without replacement no category is drawn twice. Weights that are negative or not\n"
@@ -242,8 +251,8 @@ PyObject* top_p_sampling_body(python::Arguments& arguments) {
     return shard::top_p_sampling(x, ps, threshold, seed);
   });
 }
-constexpr python::Function top_p_sampling_function =
-    {"top_p_sampling", top_p_sampling_parameters, top_p_sampling_body,
+constexpr python::Function top_p_sampling_function = {
+    "top_p_sampling", top_p_sampling_parameters, top_p_sampling_body,
     "A category of each row of x [rows, categories], which has probabilities: the first\n"
     "one, from the likeliest to the least likely (of equal ones the first), with which\n"
     "their sum exceeds u p, where u is uniform in [0, 1) and p the row's element of ps\n"
@@ -278,8 +287,8 @@ PyObject* uniform_inplace_body(python::Arguments& arguments) {
     return shard::uniform_inplace(x, min, max, seed, diag_num, diag_step, diag_val, site);
   });
 }
-constexpr python::Function uniform_inplace_function =
-    {"uniform_inplace", uniform_inplace_parameters, uniform_inplace_body,
+constexpr python::Function uniform_inplace_function = {
+    "uniform_inplace", uniform_inplace_parameters, uniform_inplace_body,
     "Random numbers from [min, max) in the shape and float dtype of x, whose values are\n"
     "not read; a seed other than 0 gives the same numbers at each call. Then diag_num\n"
     "elements, in row-major order 0, diag_step + 1, 2 * (diag_step + 1), ..., are\n"
@@ -298,8 +307,8 @@ PyObject* uniform_inplace__body(python::Arguments& arguments) {
     return shard::uniform_inplace_(x, min, max, seed, diag_num, diag_step, diag_val, site);
   });
 }
-constexpr python::Function uniform_inplace__function =
-    {"uniform_inplace_", uniform_inplace_parameters, uniform_inplace__body,
+constexpr python::Function uniform_inplace__function = {
+    "uniform_inplace_", uniform_inplace_parameters, uniform_inplace__body,
     "In place. Random numbers from [min, max) in the shape and float dtype of x, whose\n"
     "values are not read; a seed other than 0 gives the same numbers at each call. Then\n"
     "diag_num elements, in row-major order 0, diag_step + 1, 2 * (diag_step + 1), ...,\n"
@@ -321,8 +330,8 @@ PyObject* gaussian_inplace_body(python::Arguments& arguments) {
     return shard::gaussian_inplace(x, mean, std, seed, site);
   });
 }
-constexpr python::Function gaussian_inplace_function =
-    {"gaussian_inplace", gaussian_inplace_parameters, gaussian_inplace_body,
+constexpr python::Function gaussian_inplace_function = {
+    "gaussian_inplace", gaussian_inplace_parameters, gaussian_inplace_body,
     "Normally distributed random numbers in the shape and float dtype of x, whose values\n"
     "are not read; a seed other than 0 gives the same numbers at each call, and std < 0\n"
     "is an invalid_argument error."
@@ -337,8 +346,8 @@ PyObject* gaussian_inplace__body(python::Arguments& arguments) {
     return shard::gaussian_inplace_(x, mean, std, seed, site);
   });
 }
-constexpr python::Function gaussian_inplace__function =
-    {"gaussian_inplace_", gaussian_inplace_parameters, gaussian_inplace__body,
+constexpr python::Function gaussian_inplace__function = {
+    "gaussian_inplace_", gaussian_inplace_parameters, gaussian_inplace__body,
     "In place. Normally distributed random numbers in the shape and float dtype of x,\n"
     "whose values are not read; a seed other than 0 gives the same numbers at each call,\n"
     "and std < 0 is an invalid_argument error."
@@ -355,8 +364,8 @@ PyObject* exponential__body(python::Arguments& arguments) {
     return shard::exponential_(x, lam, site);
   });
 }
-constexpr python::Function exponential__function =
-    {"exponential_", exponential__parameters, exponential__body,
+constexpr python::Function exponential__function = {
+    "exponential_", exponential__parameters, exponential__body,
     "Exponentially distributed random numbers of the rate lam, that is of mean 1 / lam,\n"
     "in the place of x of a float dtype; lam <= 0 is an invalid_argument error."
 };

@@ -19,7 +19,8 @@ PyObject* sum_body(python::Arguments& arguments) {
     return shard::sum(x, axis, keepdim, site);
   });
 }
-constexpr python::Function sum_function = {"sum", sum_parameters, sum_body,
+constexpr python::Function sum_function = {
+    "sum", sum_parameters, sum_body,
     "The sum of x over the axes (all when empty), which are dropped or, with keepdim,\n"
     "kept as 1. bool, uint8 and int32 give int64; other dtypes keep theirs."
 };
@@ -37,7 +38,8 @@ PyObject* mean_body(python::Arguments& arguments) {
     return shard::mean(x, axis, keepdim, site);
   });
 }
-constexpr python::Function mean_function = {"mean", mean_parameters, mean_body,
+constexpr python::Function mean_function = {
+    "mean", mean_parameters, mean_body,
     "The mean of x over the axes (all when empty), which are dropped or, with keepdim,\n"
     "kept as 1. Float dtypes only (else dtype_mismatch); over no elements it is NaN."
 };
@@ -55,7 +57,8 @@ PyObject* max_body(python::Arguments& arguments) {
     return shard::max(x, axis, keepdim, site);
   });
 }
-constexpr python::Function max_function = {"max", max_parameters, max_body,
+constexpr python::Function max_function = {
+    "max", max_parameters, max_body,
     "The largest element of x over the axes (all when empty), which are dropped or, with\n"
     "keepdim, kept as 1. Every dtype; NaN wins; over no elements it is an\n"
     "invalid_argument error. Each of several largest elements gets the whole gradient;\n"
@@ -75,7 +78,8 @@ PyObject* min_body(python::Arguments& arguments) {
     return shard::min(x, axis, keepdim, site);
   });
 }
-constexpr python::Function min_function = {"min", min_parameters, min_body,
+constexpr python::Function min_function = {
+    "min", min_parameters, min_body,
     "The smallest element of x over the axes (all when empty), which are dropped or, with\n"
     "keepdim, kept as 1. Every dtype; NaN wins; over no elements it is an\n"
     "invalid_argument error. Each of several smallest elements gets the whole gradient;\n"
@@ -95,7 +99,8 @@ PyObject* prod_body(python::Arguments& arguments) {
     return shard::prod(x, axis, keepdim, site);
   });
 }
-constexpr python::Function prod_function = {"prod", prod_parameters, prod_body,
+constexpr python::Function prod_function = {
+    "prod", prod_parameters, prod_body,
     "The product of x over the axes (all when empty), which are dropped or, with keepdim,\n"
     "kept as 1. bool, uint8 and int32 give int64; other dtypes keep theirs."
 };
@@ -111,7 +116,8 @@ PyObject* all_body(python::Arguments& arguments) {
   const bool keepdim = python::value<bool>(arguments, 2, false);
   return arguments.call([&]() -> decltype(auto) { return shard::all(x, axis, keepdim); });
 }
-constexpr python::Function all_function = {"all", all_parameters, all_body,
+constexpr python::Function all_function = {
+    "all", all_parameters, all_body,
     "Whether no element of x over the axes (all when empty), which are dropped or, with\n"
     "keepdim, kept as 1, is 0; as bool, for every dtype; true over no elements."
 };
@@ -127,7 +133,8 @@ PyObject* any_body(python::Arguments& arguments) {
   const bool keepdim = python::value<bool>(arguments, 2, false);
   return arguments.call([&]() -> decltype(auto) { return shard::any(x, axis, keepdim); });
 }
-constexpr python::Function any_function = {"any", any_parameters, any_body,
+constexpr python::Function any_function = {
+    "any", any_parameters, any_body,
     "Whether some element of x over the axes (all when empty), which are dropped or, with\n"
     "keepdim, kept as 1, is not 0; as bool, for every dtype; false over no elements."
 };
@@ -145,7 +152,8 @@ PyObject* amax_body(python::Arguments& arguments) {
     return shard::amax(x, axis, keepdim, site);
   });
 }
-constexpr python::Function amax_function = {"amax", amax_parameters, amax_body,
+constexpr python::Function amax_function = {
+    "amax", amax_parameters, amax_body,
     "As max, from which it differs in its gradient, which is divided evenly among the\n"
     "largest elements."
 };
@@ -163,7 +171,8 @@ PyObject* amin_body(python::Arguments& arguments) {
     return shard::amin(x, axis, keepdim, site);
   });
 }
-constexpr python::Function amin_function = {"amin", amin_parameters, amin_body,
+constexpr python::Function amin_function = {
+    "amin", amin_parameters, amin_body,
     "As min, from which it differs in its gradient, which is divided evenly among the\n"
     "smallest elements."
 };
@@ -177,8 +186,8 @@ PyObject* squared_l2_norm_body(python::Arguments& arguments) {
     return shard::squared_l2_norm(x, site);
   });
 }
-constexpr python::Function squared_l2_norm_function =
-    {"squared_l2_norm", squared_l2_norm_parameters, squared_l2_norm_body,
+constexpr python::Function squared_l2_norm_function = {
+    "squared_l2_norm", squared_l2_norm_parameters, squared_l2_norm_body,
     "The sum of the squares of all elements, as [1] of the dtype of x; float dtypes."
 };
 
@@ -197,8 +206,8 @@ PyObject* frobenius_norm_body(python::Arguments& arguments) {
     return shard::frobenius_norm(x, axis, keep_dim, reduce_all, site);
   });
 }
-constexpr python::Function frobenius_norm_function =
-    {"frobenius_norm", frobenius_norm_parameters, frobenius_norm_body,
+constexpr python::Function frobenius_norm_function = {
+    "frobenius_norm", frobenius_norm_parameters, frobenius_norm_body,
     "The root of the sum of the squares of x over the axes (all when empty or with\n"
     "reduce_all), which are dropped or, with keep_dim, kept as 1; float dtypes. Shards\n"
     "add their squares up before the root is taken, so no reduction is left pending."
@@ -211,7 +220,8 @@ PyObject* numel_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::numel(x); });
 }
-constexpr python::Function numel_function = {"numel", numel_parameters, numel_body,
+constexpr python::Function numel_function = {
+    "numel", numel_parameters, numel_body,
     "The number of elements of x as a 0-d int64. It is known without x: nothing is moved\n"
     "or reduced for it."
 };
@@ -233,7 +243,8 @@ PyObject* argmax_body(python::Arguments& arguments) {
     return shard::argmax(x, axis, keepdims, flatten, dtype);
   });
 }
-constexpr python::Function argmax_function = {"argmax", argmax_parameters, argmax_body,
+constexpr python::Function argmax_function = {
+    "argmax", argmax_parameters, argmax_body,
     "The index of the largest element along axis (flatten: in row-major order of all\n"
     "elements) as int64 or int32; the lowest index of equal ones, NaN wins, and an empty\n"
     "axis is an invalid_argument error."
@@ -256,7 +267,8 @@ PyObject* argmin_body(python::Arguments& arguments) {
     return shard::argmin(x, axis, keepdims, flatten, dtype);
   });
 }
-constexpr python::Function argmin_function = {"argmin", argmin_parameters, argmin_body,
+constexpr python::Function argmin_function = {
+    "argmin", argmin_parameters, argmin_body,
     "The index of the smallest element along axis (flatten: in row-major order of all\n"
     "elements) as int64 or int32; the lowest index of equal ones, NaN wins, and an empty\n"
     "axis is an invalid_argument error."
@@ -273,7 +285,8 @@ PyObject* cumprod_body(python::Arguments& arguments) {
     return shard::cumprod(x, dim, site);
   });
 }
-constexpr python::Function cumprod_function = {"cumprod", cumprod_parameters, cumprod_body,
+constexpr python::Function cumprod_function = {
+    "cumprod", cumprod_parameters, cumprod_body,
     "Running products along dim, of the shape and dtype of x. Every dtype but bool;\n"
     "integers wrap."
 };
@@ -285,7 +298,8 @@ PyObject* cumprod__body(python::Arguments& arguments) {
     return shard::cumprod_(x, dim, site);
   });
 }
-constexpr python::Function cumprod__function = {"cumprod_", cumprod_parameters, cumprod__body,
+constexpr python::Function cumprod__function = {
+    "cumprod_", cumprod_parameters, cumprod__body,
     "In place. Running products along dim, of the shape and dtype of x. Every dtype but\n"
     "bool; integers wrap."
 };
@@ -303,7 +317,8 @@ PyObject* cummax_body(python::Arguments& arguments) {
     return shard::cummax(x, axis, dtype, site);
   });
 }
-constexpr python::Function cummax_function = {"cummax", cummax_parameters, cummax_body,
+constexpr python::Function cummax_function = {
+    "cummax", cummax_parameters, cummax_body,
     "The largest element up to each position along axis, and its index along it, the last\n"
     "one of equal elements, as int64 or int32. NaN wins. Every dtype."
 };
@@ -321,7 +336,8 @@ PyObject* cummin_body(python::Arguments& arguments) {
     return shard::cummin(x, axis, dtype, site);
   });
 }
-constexpr python::Function cummin_function = {"cummin", cummin_parameters, cummin_body,
+constexpr python::Function cummin_function = {
+    "cummin", cummin_parameters, cummin_body,
     "The smallest element up to each position along axis, and its index along it, the\n"
     "last one of equal elements, as int64 or int32. NaN wins. Every dtype."
 };
@@ -343,8 +359,8 @@ PyObject* logcumsumexp_body(python::Arguments& arguments) {
     return shard::logcumsumexp(x, axis, flatten, exclusive, reverse, site);
   });
 }
-constexpr python::Function logcumsumexp_function =
-    {"logcumsumexp", logcumsumexp_parameters, logcumsumexp_body,
+constexpr python::Function logcumsumexp_function = {
+    "logcumsumexp", logcumsumexp_parameters, logcumsumexp_body,
     "The logarithms of running sums of exp(x) along axis, computed without overflow\n"
     "(flatten: of all elements in order, as one dim); exclusive leaves each element out\n"
     "of its own sum, so that the first is -infinity, reverse runs from the end. Float\n"
@@ -366,7 +382,8 @@ PyObject* logsumexp_body(python::Arguments& arguments) {
     return shard::logsumexp(x, axis, keepdim, reduce_all);
   });
 }
-constexpr python::Function logsumexp_function = {"logsumexp", logsumexp_parameters, logsumexp_body,
+constexpr python::Function logsumexp_function = {
+    "logsumexp", logsumexp_parameters, logsumexp_body,
     "The logarithm of the sum of exp(x) over the axes (all when empty or with\n"
     "reduce_all), which are dropped or, with keepdim, kept as 1. It is computed without\n"
     "overflow. Float dtypes; over no elements it is an invalid_argument error."
@@ -387,7 +404,8 @@ PyObject* nanmedian_body(python::Arguments& arguments) {
     return shard::nanmedian(x, axis, keepdim, mode, site);
   });
 }
-constexpr python::Function nanmedian_function = {"nanmedian", nanmedian_parameters, nanmedian_body,
+constexpr python::Function nanmedian_function = {
+    "nanmedian", nanmedian_parameters, nanmedian_body,
     "The median over axis (empty: over all dims) of the elements that are not NaN, NaN\n"
     "where all are. Of an even number of elements mode avg takes the mean of the two in\n"
     "the middle (of integers rounded towards zero), min the smaller one. medians (int64)\n"
@@ -417,7 +435,8 @@ PyObject* p_norm_body(python::Arguments& arguments) {
     return shard::p_norm(x, porder, axis, epsilon, keepdim, asvector);
   });
 }
-constexpr python::Function p_norm_function = {"p_norm", p_norm_parameters, p_norm_body,
+constexpr python::Function p_norm_function = {
+    "p_norm", p_norm_parameters, p_norm_body,
     "(the sum of |x|^porder)^(1 / porder) along axis (asvector: over all elements), which\n"
     "is dropped or, with keepdim, kept as 1. A porder of 0 counts the elements that are\n"
     "not 0, and an infinite one is the largest, or smallest, |x|. The gradient where the\n"
@@ -437,7 +456,8 @@ PyObject* norm_body(python::Arguments& arguments) {
   const bool is_test = python::value<bool>(arguments, 3, false);
   return arguments.call([&]() -> decltype(auto) { return shard::norm(x, axis, epsilon, is_test); });
 }
-constexpr python::Function norm_function = {"norm", norm_parameters, norm_body,
+constexpr python::Function norm_function = {
+    "norm", norm_parameters, norm_body,
     "x divided by norm, the square root of epsilon plus the sum of squares along axis,\n"
     "which is kept as 1. is_test is accepted for compatibility and has no effect. Float\n"
     "dtypes."
@@ -450,7 +470,8 @@ PyObject* l1_norm_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::l1_norm(x); });
 }
-constexpr python::Function l1_norm_function = {"l1_norm", l1_norm_parameters, l1_norm_body,
+constexpr python::Function l1_norm_function = {
+    "l1_norm", l1_norm_parameters, l1_norm_body,
     "The sum of the absolute values of all elements, without dims; float dtypes."
 };
 
@@ -461,7 +482,8 @@ PyObject* mean_all_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&]() -> decltype(auto) { return shard::mean_all(x); });
 }
-constexpr python::Function mean_all_function = {"mean_all", mean_all_parameters, mean_all_body,
+constexpr python::Function mean_all_function = {
+    "mean_all", mean_all_parameters, mean_all_body,
     "The mean of all elements, without dims; float dtypes, and NaN over no elements."
 };
 
@@ -474,7 +496,8 @@ PyObject* reduce_as_body(python::Arguments& arguments) {
   const Tensor& target = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::reduce_as(x, target); });
 }
-constexpr python::Function reduce_as_function = {"reduce_as", reduce_as_parameters, reduce_as_body,
+constexpr python::Function reduce_as_function = {
+    "reduce_as", reduce_as_parameters, reduce_as_body,
     "x summed over the dims along which the shape of target broadcasts to it, so that it\n"
     "gets the shape of target, of which no element is read. The dtype is that of sum;\n"
     "shape_mismatch where target does not broadcast to x."

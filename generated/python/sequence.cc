@@ -40,7 +40,8 @@ PyObject* rnn_body(python::Arguments& arguments) {
         is_bidirec, input_size, hidden_size, num_layers, mode, seed, is_test, site);
   });
 }
-constexpr python::Function rnn_function = {"rnn", rnn_parameters, rnn_body,
+constexpr python::Function rnn_function = {
+    "rnn", rnn_parameters, rnn_body,
     "num_layers recurrent layers of mode LSTM, GRU, RNN_TANH or RNN_RELU on x [time,\n"
     "batch, input_size]; with is_bidirec each has a second direction, which reads time\n"
     "backwards. out is [time, batch, directions * hidden_size]. pre_state is h, of LSTM h\n"
@@ -73,7 +74,8 @@ PyObject* warpctc_body(python::Arguments& arguments) {
     return shard::warpctc(logits, label, logits_length, labels_length, blank, norm_by_times, site);
   });
 }
-constexpr python::Function warpctc_function = {"warpctc", warpctc_parameters, warpctc_body,
+constexpr python::Function warpctc_function = {
+    "warpctc", warpctc_parameters, warpctc_body,
     "loss [batch, 1] of CTC (Graves et al. 2006): -log of the probability that logits\n"
     "[time, batch, classes], of which softmax makes probabilities, spell the first\n"
     "labels_length labels of label [batch, labels] in the first logits_length steps of\n"
@@ -98,8 +100,8 @@ PyObject* viterbi_decode_body(python::Arguments& arguments) {
     return shard::viterbi_decode(potentials, transition_params, lengths, include_bos_eos_tag);
   });
 }
-constexpr python::Function viterbi_decode_function =
-    {"viterbi_decode", viterbi_decode_parameters, viterbi_decode_body,
+constexpr python::Function viterbi_decode_function = {
+    "viterbi_decode", viterbi_decode_parameters, viterbi_decode_body,
     "The path of tags that has the highest score, for each sequence of potentials [batch,\n"
     "time, tags], and that score [batch]: the sum of the potentials of its tags and of\n"
     "transition_params [tags, tags] from each tag to the next. path (int64 [batch, time])\n"
@@ -118,8 +120,8 @@ PyObject* gather_tree_body(python::Arguments& arguments) {
   const Tensor& parents = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::gather_tree(ids, parents); });
 }
-constexpr python::Function gather_tree_function =
-    {"gather_tree", gather_tree_parameters, gather_tree_body,
+constexpr python::Function gather_tree_function = {
+    "gather_tree", gather_tree_parameters, gather_tree_body,
     "The whole sequences of a beam search from the ids [time, batch, beams] of each step\n"
     "and the beams, parents, that they continue: out[time - 1] is ids, and the steps\n"
     "before follow parents. Those of step 0 are not read; another one outside of the\n"

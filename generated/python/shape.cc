@@ -17,7 +17,8 @@ PyObject* reshape_body(python::Arguments& arguments) {
     return shard::reshape(x, shape, site);
   });
 }
-constexpr python::Function reshape_function = {"reshape", reshape_parameters, reshape_body,
+constexpr python::Function reshape_function = {
+    "reshape", reshape_parameters, reshape_body,
     "x in another shape of equal size, sharing its buffer; one -1 is inferred and a 0\n"
     "keeps the dim of x at that place. Where x has no elements a 0 is a 0, so that every\n"
     "shape without elements can be reached. Errors: shape_mismatch naming both sizes."
@@ -30,7 +31,8 @@ PyObject* reshape__body(python::Arguments& arguments) {
     return shard::reshape_(x, shape, site);
   });
 }
-constexpr python::Function reshape__function = {"reshape_", reshape_parameters, reshape__body,
+constexpr python::Function reshape__function = {
+    "reshape_", reshape_parameters, reshape__body,
     "In place. x in another shape of equal size, sharing its buffer; one -1 is inferred\n"
     "and a 0 keeps the dim of x at that place. Where x has no elements a 0 is a 0, so\n"
     "that every shape without elements can be reached. Errors: shape_mismatch naming both\n"
@@ -50,7 +52,8 @@ PyObject* flatten_body(python::Arguments& arguments) {
     return shard::flatten(x, start_axis, stop_axis, site);
   });
 }
-constexpr python::Function flatten_function = {"flatten", flatten_parameters, flatten_body,
+constexpr python::Function flatten_function = {
+    "flatten", flatten_parameters, flatten_body,
     "x with the dims from start_axis to stop_axis merged into one, sharing its buffer; a\n"
     "0-d x becomes [1]."
 };
@@ -63,7 +66,8 @@ PyObject* flatten__body(python::Arguments& arguments) {
     return shard::flatten_(x, start_axis, stop_axis, site);
   });
 }
-constexpr python::Function flatten__function = {"flatten_", flatten_parameters, flatten__body,
+constexpr python::Function flatten__function = {
+    "flatten_", flatten_parameters, flatten__body,
     "In place. x with the dims from start_axis to stop_axis merged into one, sharing its\n"
     "buffer; a 0-d x becomes [1]."
 };
@@ -79,7 +83,8 @@ PyObject* squeeze_body(python::Arguments& arguments) {
     return shard::squeeze(x, axis, site);
   });
 }
-constexpr python::Function squeeze_function = {"squeeze", squeeze_parameters, squeeze_body,
+constexpr python::Function squeeze_function = {
+    "squeeze", squeeze_parameters, squeeze_body,
     "x without the dims of size 1 among axis (all such dims when empty), sharing its\n"
     "buffer; axes of other sizes stay."
 };
@@ -91,7 +96,8 @@ PyObject* squeeze__body(python::Arguments& arguments) {
     return shard::squeeze_(x, axis, site);
   });
 }
-constexpr python::Function squeeze__function = {"squeeze_", squeeze_parameters, squeeze__body,
+constexpr python::Function squeeze__function = {
+    "squeeze_", squeeze_parameters, squeeze__body,
     "In place. x without the dims of size 1 among axis (all such dims when empty),\n"
     "sharing its buffer; axes of other sizes stay."
 };
@@ -107,7 +113,8 @@ PyObject* unsqueeze_body(python::Arguments& arguments) {
     return shard::unsqueeze(x, axis, site);
   });
 }
-constexpr python::Function unsqueeze_function = {"unsqueeze", unsqueeze_parameters, unsqueeze_body,
+constexpr python::Function unsqueeze_function = {
+    "unsqueeze", unsqueeze_parameters, unsqueeze_body,
     "x with a new dim of size 1 at each of axis, inserted one after the other, sharing\n"
     "its buffer."
 };
@@ -119,8 +126,8 @@ PyObject* unsqueeze__body(python::Arguments& arguments) {
     return shard::unsqueeze_(x, axis, site);
   });
 }
-constexpr python::Function unsqueeze__function =
-    {"unsqueeze_", unsqueeze_parameters, unsqueeze__body,
+constexpr python::Function unsqueeze__function = {
+    "unsqueeze_", unsqueeze_parameters, unsqueeze__body,
     "In place. x with a new dim of size 1 at each of axis, inserted one after the other,\n"
     "sharing its buffer."
 };
@@ -136,7 +143,8 @@ PyObject* transpose_body(python::Arguments& arguments) {
     return shard::transpose(x, perm, site);
   });
 }
-constexpr python::Function transpose_function = {"transpose", transpose_parameters, transpose_body,
+constexpr python::Function transpose_function = {
+    "transpose", transpose_parameters, transpose_body,
     "x with its dims in the order perm (a permutation of all of them, negative ones count\n"
     "from the end), copied; every dtype."
 };
@@ -148,8 +156,8 @@ PyObject* transpose__body(python::Arguments& arguments) {
     return shard::transpose_(x, perm, site);
   });
 }
-constexpr python::Function transpose__function =
-    {"transpose_", transpose_parameters, transpose__body,
+constexpr python::Function transpose__function = {
+    "transpose_", transpose_parameters, transpose__body,
     "In place. x with its dims in the order perm (a permutation of all of them, negative\n"
     "ones count from the end), copied; every dtype."
 };
@@ -165,7 +173,8 @@ PyObject* expand_body(python::Arguments& arguments) {
     return shard::expand(x, shape, site);
   });
 }
-constexpr python::Function expand_function = {"expand", expand_parameters, expand_body,
+constexpr python::Function expand_function = {
+    "expand", expand_parameters, expand_body,
     "x broadcast to shape, copied; -1 keeps the dim of x, new dims come first, and only\n"
     "dims of size 1 grow (else shape_mismatch)."
 };
@@ -181,7 +190,8 @@ PyObject* tile_body(python::Arguments& arguments) {
     return shard::tile(x, repeat_times, site);
   });
 }
-constexpr python::Function tile_function = {"tile", tile_parameters, tile_body,
+constexpr python::Function tile_function = {
+    "tile", tile_parameters, tile_body,
     "x repeated repeat_times times along each dim, copied; the numbers belong to the last\n"
     "dims of x, or the missing leading dims of x count as 1. A negative number is an\n"
     "invalid_argument error."
@@ -200,7 +210,8 @@ PyObject* expand_as_body(python::Arguments& arguments) {
     return shard::expand_as(x, y, target_shape, site);
   });
 }
-constexpr python::Function expand_as_function = {"expand_as", expand_as_parameters, expand_as_body,
+constexpr python::Function expand_as_function = {
+    "expand_as", expand_as_parameters, expand_as_body,
     "x broadcast to the shape of y, of which nothing else is used, or without y to\n"
     "target_shape, as expand does; only dims of size 1 grow (else shape_mismatch)."
 };
@@ -216,7 +227,8 @@ PyObject* concat_body(python::Arguments& arguments) {
     return shard::concat(x, axis, site);
   });
 }
-constexpr python::Function concat_function = {"concat", concat_parameters, concat_body,
+constexpr python::Function concat_function = {
+    "concat", concat_parameters, concat_body,
     "The tensors one after the other along axis; they agree in dtype and in all other\n"
     "dims, and there is at least one."
 };
@@ -232,7 +244,8 @@ PyObject* stack_body(python::Arguments& arguments) {
     return shard::stack(x, axis, site);
   });
 }
-constexpr python::Function stack_function = {"stack", stack_parameters, stack_body,
+constexpr python::Function stack_function = {
+    "stack", stack_parameters, stack_body,
     "The tensors, of one shape and dtype, along a new dim at axis."
 };
 
@@ -249,7 +262,8 @@ PyObject* split_body(python::Arguments& arguments) {
     return shard::split(x, sections, axis, site);
   });
 }
-constexpr python::Function split_function = {"split", split_parameters, split_body,
+constexpr python::Function split_function = {
+    "split", split_parameters, split_body,
     "Copies of consecutive parts of x along axis with the sizes sections, which add up to\n"
     "its size; one may be -1 for the rest."
 };
@@ -267,8 +281,8 @@ PyObject* split_with_num_body(python::Arguments& arguments) {
     return shard::split_with_num(x, num, axis, site);
   });
 }
-constexpr python::Function split_with_num_function =
-    {"split_with_num", split_with_num_parameters, split_with_num_body,
+constexpr python::Function split_with_num_function = {
+    "split_with_num", split_with_num_parameters, split_with_num_body,
     "Copies of num equally long parts of x along axis, whose size num divides (else\n"
     "shape_mismatch)."
 };
@@ -284,7 +298,8 @@ PyObject* unbind_body(python::Arguments& arguments) {
     return shard::unbind(input, axis, site);
   });
 }
-constexpr python::Function unbind_function = {"unbind", unbind_parameters, unbind_body,
+constexpr python::Function unbind_function = {
+    "unbind", unbind_parameters, unbind_body,
     "Copies of the slices of input along axis, one for each of its elements, without that\n"
     "dim."
 };
@@ -308,7 +323,8 @@ PyObject* slice_body(python::Arguments& arguments) {
     return shard::slice(input, axes, starts, ends, infer_flags, decrease_axis, site);
   });
 }
-constexpr python::Function slice_function = {"slice", slice_parameters, slice_body,
+constexpr python::Function slice_function = {
+    "slice", slice_parameters, slice_body,
     "A copy of input from starts to before ends along axes; negative positions count from\n"
     "the end, positions beyond a dim are clamped to it, and dims of size 1 named by\n"
     "decrease_axis are dropped. infer_flags are accepted for compatibility and have no\n"
@@ -332,8 +348,8 @@ PyObject* strided_slice_body(python::Arguments& arguments) {
     return shard::strided_slice(x, axes, starts, ends, strides, site);
   });
 }
-constexpr python::Function strided_slice_function =
-    {"strided_slice", strided_slice_parameters, strided_slice_body,
+constexpr python::Function strided_slice_function = {
+    "strided_slice", strided_slice_parameters, strided_slice_body,
     "A copy of every strides-th element of x from starts to before ends along axes;\n"
     "negative positions count from the end and positions beyond a dim are clamped to it.\n"
     "A negative stride runs backwards, where an end of -1 is the place before the first\n"
@@ -359,7 +375,8 @@ PyObject* unslice_body(python::Arguments& arguments) {
     return shard::unslice(x, shape, axes, starts, ends, strides, site);
   });
 }
-constexpr python::Function unslice_function = {"unslice", unslice_parameters, unslice_body,
+constexpr python::Function unslice_function = {
+    "unslice", unslice_parameters, unslice_body,
     "A tensor of zeros of the given shape whose strided_slice by axes, starts, ends and\n"
     "strides is x, every dtype. An x of another shape than that slice is a shape_mismatch\n"
     "error. The gradient of slices."
@@ -376,7 +393,8 @@ PyObject* tril_body(python::Arguments& arguments) {
     return shard::tril(x, diagonal, site);
   });
 }
-constexpr python::Function tril_function = {"tril", tril_parameters, tril_body,
+constexpr python::Function tril_function = {
+    "tril", tril_parameters, tril_body,
     "x with the elements of its last two dims that lie above a diagonal set to 0, every\n"
     "dtype; diagonal counts from the main one, positive upwards. Fewer than two dims are\n"
     "a shape_mismatch error."
@@ -389,7 +407,8 @@ PyObject* tril__body(python::Arguments& arguments) {
     return shard::tril_(x, diagonal, site);
   });
 }
-constexpr python::Function tril__function = {"tril_", tril_parameters, tril__body,
+constexpr python::Function tril__function = {
+    "tril_", tril_parameters, tril__body,
     "In place. x with the elements of its last two dims that lie above a diagonal set to\n"
     "0, every dtype; diagonal counts from the main one, positive upwards. Fewer than two\n"
     "dims are a shape_mismatch error."
@@ -406,7 +425,8 @@ PyObject* triu_body(python::Arguments& arguments) {
     return shard::triu(x, diagonal, site);
   });
 }
-constexpr python::Function triu_function = {"triu", triu_parameters, triu_body,
+constexpr python::Function triu_function = {
+    "triu", triu_parameters, triu_body,
     "x with the elements of its last two dims that lie below a diagonal set to 0, every\n"
     "dtype; diagonal counts from the main one, positive upwards. Fewer than two dims are\n"
     "a shape_mismatch error."
@@ -419,7 +439,8 @@ PyObject* triu__body(python::Arguments& arguments) {
     return shard::triu_(x, diagonal, site);
   });
 }
-constexpr python::Function triu__function = {"triu_", triu_parameters, triu__body,
+constexpr python::Function triu__function = {
+    "triu_", triu_parameters, triu__body,
     "In place. x with the elements of its last two dims that lie below a diagonal set to\n"
     "0, every dtype; diagonal counts from the main one, positive upwards. Fewer than two\n"
     "dims are a shape_mismatch error."
@@ -434,7 +455,8 @@ PyObject* one_hot_body(python::Arguments& arguments) {
   const Scalar num_classes = python::value<Scalar>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::one_hot(x, num_classes); });
 }
-constexpr python::Function one_hot_function = {"one_hot", one_hot_parameters, one_hot_body,
+constexpr python::Function one_hot_function = {
+    "one_hot", one_hot_parameters, one_hot_body,
     "float32 of shape x.shape + [num_classes], 1 at the class that x (int32 or int64)\n"
     "names and 0 elsewhere; a class outside [0, num_classes) is an out_of_range error."
 };
@@ -452,7 +474,8 @@ PyObject* gather_body(python::Arguments& arguments) {
     return shard::gather(x, index, axis, site);
   });
 }
-constexpr python::Function gather_function = {"gather", gather_parameters, gather_body,
+constexpr python::Function gather_function = {
+    "gather", gather_parameters, gather_body,
     "The slices of x along axis at index (int32 or int64, at most 1-D; a 0-d index drops\n"
     "the dim), copied; an index outside the dim is an out_of_range error, negative ones\n"
     "count from the end."
@@ -473,7 +496,8 @@ PyObject* index_sum_body(python::Arguments& arguments) {
     return shard::index_sum(x, index, size, axis, site);
   });
 }
-constexpr python::Function index_sum_function = {"index_sum", index_sum_parameters, index_sum_body,
+constexpr python::Function index_sum_function = {
+    "index_sum", index_sum_parameters, index_sum_body,
     "The slices of x along axis added up where index (int32 or int64, [n], n the dim of\n"
     "x) says, in a result with the given size along axis; 0 where no slice goes. Slices\n"
     "are added in their order, 16-bit floats in float32. An index outside the size is an\n"
@@ -495,7 +519,8 @@ PyObject* scatter_body(python::Arguments& arguments) {
     return shard::scatter(x, index, updates, overwrite, site);
   });
 }
-constexpr python::Function scatter_function = {"scatter", scatter_parameters, scatter_body,
+constexpr python::Function scatter_function = {
+    "scatter", scatter_parameters, scatter_body,
     "A copy of x whose rows, along dim 0, at index (int32 or int64, [n] or [n, 1]) are\n"
     "those of updates [n, ...], the last of equal ones; without overwrite the sums of all\n"
     "of them. Each rank writes those of its rows, so dim 0 may be sharded. An index\n"
@@ -511,7 +536,8 @@ PyObject* scatter__body(python::Arguments& arguments) {
     return shard::scatter_(x, index, updates, overwrite, site);
   });
 }
-constexpr python::Function scatter__function = {"scatter_", scatter_parameters, scatter__body,
+constexpr python::Function scatter__function = {
+    "scatter_", scatter_parameters, scatter__body,
     "In place. A copy of x whose rows, along dim 0, at index (int32 or int64, [n] or [n,\n"
     "1]) are those of updates [n, ...], the last of equal ones; without overwrite the\n"
     "sums of all of them. Each rank writes those of its rows, so dim 0 may be sharded. An\n"

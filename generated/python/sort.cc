@@ -23,7 +23,8 @@ PyObject* topk_body(python::Arguments& arguments) {
     return shard::topk(x, k, axis, largest, sorted, site);
   });
 }
-constexpr python::Function topk_function = {"topk", topk_parameters, topk_body,
+constexpr python::Function topk_function = {
+    "topk", topk_parameters, topk_body,
     "The k largest (else smallest) elements along axis, in order, and their int64 indices\n"
     "along it; of equal ones those of the lowest indices. NaN is larger than other\n"
     "values. They are sorted without `sorted` too. k beyond the dim, or below 1, is an\n"
@@ -45,7 +46,8 @@ PyObject* argsort_body(python::Arguments& arguments) {
     return shard::argsort(x, axis, descending, stable, site);
   });
 }
-constexpr python::Function argsort_function = {"argsort", argsort_parameters, argsort_body,
+constexpr python::Function argsort_function = {
+    "argsort", argsort_parameters, argsort_body,
     "x sorted along axis, and the int64 indices of the sorted elements along it. Equal\n"
     "elements keep their order, also without `stable`; NaN is larger than other values.\n"
     "Every dtype."
@@ -66,7 +68,8 @@ PyObject* kthvalue_body(python::Arguments& arguments) {
     return shard::kthvalue(x, k, axis, keepdim, site);
   });
 }
-constexpr python::Function kthvalue_function = {"kthvalue", kthvalue_parameters, kthvalue_body,
+constexpr python::Function kthvalue_function = {
+    "kthvalue", kthvalue_parameters, kthvalue_body,
     "The element that is number k, counted from 1, when x is sorted along axis as by\n"
     "argsort, and its int64 index along it. The axis is dropped or, with keepdim, kept as\n"
     "1. A k outside the dim is an invalid_argument error. Every dtype."
@@ -85,7 +88,8 @@ PyObject* mode_body(python::Arguments& arguments) {
     return shard::mode(x, axis, keepdim, site);
   });
 }
-constexpr python::Function mode_function = {"mode", mode_parameters, mode_body,
+constexpr python::Function mode_function = {
+    "mode", mode_parameters, mode_body,
     "The most frequent element along axis, the smallest of several, and the largest int64\n"
     "index at which it is. NaNs are equal and larger than other values. The axis is\n"
     "dropped or, with keepdim, kept as 1; an empty one is an invalid_argument error.\n"
@@ -107,8 +111,8 @@ PyObject* searchsorted_body(python::Arguments& arguments) {
     return shard::searchsorted(sorted_sequence, values, out_int32, right);
   });
 }
-constexpr python::Function searchsorted_function =
-    {"searchsorted", searchsorted_parameters, searchsorted_body,
+constexpr python::Function searchsorted_function = {
+    "searchsorted", searchsorted_parameters, searchsorted_body,
     "For each of the values the number of elements of sorted_sequence that are smaller\n"
     "(right: not larger), as int64 or int32. sorted_sequence [n], or [.., n] with the\n"
     "leading dims of values [.., v], is in rising order along its last dim, which is not\n"
@@ -130,7 +134,8 @@ PyObject* histogram_body(python::Arguments& arguments) {
     return shard::histogram(input, bins, min, max);
   });
 }
-constexpr python::Function histogram_function = {"histogram", histogram_parameters, histogram_body,
+constexpr python::Function histogram_function = {
+    "histogram", histogram_parameters, histogram_body,
     "How many elements are in each of `bins` ranges of equal width from min to max, as\n"
     "int64 [bins]; others, and NaN, are in none. Equal min and max stand for the smallest\n"
     "and largest element, and for one less and one more where these are equal too; they\n"

@@ -13,7 +13,8 @@ PyObject* lgamma_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::lgamma(x, site); });
 }
-constexpr python::Function lgamma_function = {"lgamma", lgamma_parameters, lgamma_body,
+constexpr python::Function lgamma_function = {
+    "lgamma", lgamma_parameters, lgamma_body,
     "log(|gamma(x)|), element by element, for float dtypes; infinite at 0, -1, -2, ..."
 };
 
@@ -21,7 +22,8 @@ PyObject* lgamma__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::lgamma_(x, site); });
 }
-constexpr python::Function lgamma__function = {"lgamma_", lgamma_parameters, lgamma__body,
+constexpr python::Function lgamma__function = {
+    "lgamma_", lgamma_parameters, lgamma__body,
     "In place. log(|gamma(x)|), element by element, for float dtypes; infinite at 0, -1,\n"
     "-2, ..."
 };
@@ -33,7 +35,8 @@ PyObject* gammaln_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::gammaln(x, site); });
 }
-constexpr python::Function gammaln_function = {"gammaln", gammaln_parameters, gammaln_body,
+constexpr python::Function gammaln_function = {
+    "gammaln", gammaln_parameters, gammaln_body,
     "log(|gamma(x)|), element by element, for float dtypes. The same as lgamma."
 };
 
@@ -41,7 +44,8 @@ PyObject* gammaln__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::gammaln_(x, site); });
 }
-constexpr python::Function gammaln__function = {"gammaln_", gammaln_parameters, gammaln__body,
+constexpr python::Function gammaln__function = {
+    "gammaln_", gammaln_parameters, gammaln__body,
     "In place. log(|gamma(x)|), element by element, for float dtypes. The same as lgamma."
 };
 
@@ -52,7 +56,8 @@ PyObject* digamma_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::digamma(x, site); });
 }
-constexpr python::Function digamma_function = {"digamma", digamma_parameters, digamma_body,
+constexpr python::Function digamma_function = {
+    "digamma", digamma_parameters, digamma_body,
     "The derivative of log(gamma(x)), element by element, for float dtypes; NaN at -1,\n"
     "-2, ... and infinite at 0."
 };
@@ -61,7 +66,8 @@ PyObject* digamma__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::digamma_(x, site); });
 }
-constexpr python::Function digamma__function = {"digamma_", digamma_parameters, digamma__body,
+constexpr python::Function digamma__function = {
+    "digamma_", digamma_parameters, digamma__body,
     "In place. The derivative of log(gamma(x)), element by element, for float dtypes; NaN\n"
     "at -1, -2, ... and infinite at 0."
 };
@@ -77,7 +83,8 @@ PyObject* polygamma_body(python::Arguments& arguments) {
     return shard::polygamma(x, n, site);
   });
 }
-constexpr python::Function polygamma_function = {"polygamma", polygamma_parameters, polygamma_body,
+constexpr python::Function polygamma_function = {
+    "polygamma", polygamma_parameters, polygamma_body,
     "The derivative of digamma of order n at x, element by element, for float dtypes; a\n"
     "negative n is an invalid_argument error."
 };
@@ -89,8 +96,8 @@ PyObject* polygamma__body(python::Arguments& arguments) {
     return shard::polygamma_(x, n, site);
   });
 }
-constexpr python::Function polygamma__function =
-    {"polygamma_", polygamma_parameters, polygamma__body,
+constexpr python::Function polygamma__function = {
+    "polygamma_", polygamma_parameters, polygamma__body,
     "In place. The derivative of digamma of order n at x, element by element, for float\n"
     "dtypes; a negative n is an invalid_argument error."
 };
@@ -102,7 +109,8 @@ PyObject* erfinv_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erfinv(x, site); });
 }
-constexpr python::Function erfinv_function = {"erfinv", erfinv_parameters, erfinv_body,
+constexpr python::Function erfinv_function = {
+    "erfinv", erfinv_parameters, erfinv_body,
     "The inverse of the error function, element by element, for float dtypes; NaN outside\n"
     "of [-1, 1]."
 };
@@ -111,7 +119,8 @@ PyObject* erfinv__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erfinv_(x, site); });
 }
-constexpr python::Function erfinv__function = {"erfinv_", erfinv_parameters, erfinv__body,
+constexpr python::Function erfinv__function = {
+    "erfinv_", erfinv_parameters, erfinv__body,
     "In place. The inverse of the error function, element by element, for float dtypes;\n"
     "NaN outside of [-1, 1]."
 };
@@ -123,7 +132,8 @@ PyObject* i0_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i0(x, site); });
 }
-constexpr python::Function i0_function = {"i0", i0_parameters, i0_body,
+constexpr python::Function i0_function = {
+    "i0", i0_parameters, i0_body,
     "The modified Bessel function of the first kind of order 0, element by element, for\n"
     "float dtypes."
 };
@@ -132,7 +142,8 @@ PyObject* i0__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i0_(x, site); });
 }
-constexpr python::Function i0__function = {"i0_", i0_parameters, i0__body,
+constexpr python::Function i0__function = {
+    "i0_", i0_parameters, i0__body,
     "In place. The modified Bessel function of the first kind of order 0, element by\n"
     "element, for float dtypes."
 };
@@ -144,7 +155,8 @@ PyObject* i0e_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i0e(x, site); });
 }
-constexpr python::Function i0e_function = {"i0e", i0e_parameters, i0e_body,
+constexpr python::Function i0e_function = {
+    "i0e", i0e_parameters, i0e_body,
     "exp(-|x|) * i0(x), element by element, for float dtypes."
 };
 
@@ -155,7 +167,8 @@ PyObject* i1_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i1(x, site); });
 }
-constexpr python::Function i1_function = {"i1", i1_parameters, i1_body,
+constexpr python::Function i1_function = {
+    "i1", i1_parameters, i1_body,
     "The modified Bessel function of the first kind of order 1, element by element, for\n"
     "float dtypes."
 };
@@ -167,7 +180,8 @@ PyObject* i1e_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i1e(x, site); });
 }
-constexpr python::Function i1e_function = {"i1e", i1e_parameters, i1e_body,
+constexpr python::Function i1e_function = {
+    "i1e", i1e_parameters, i1e_body,
     "exp(-|x|) * i1(x), element by element, for float dtypes."
 };
 

@@ -19,8 +19,8 @@ PyObject* affine_grid_body(python::Arguments& arguments) {
     return shard::affine_grid(input, output_shape, align_corners);
   });
 }
-constexpr python::Function affine_grid_function =
-    {"affine_grid", affine_grid_parameters, affine_grid_body,
+constexpr python::Function affine_grid_function = {
+    "affine_grid", affine_grid_parameters, affine_grid_body,
     "Places for grid_sample: the product of each matrix of input [n, 2, 3] and (x, y, 1),\n"
     "for x and y of all elements of images of output_shape [n, c, h, w], as [n, h, w, 2];\n"
     "of input [n, 3, 4] and output_shape [n, c, d, h, w] as [n, d, h, w, 3]. The first\n"
@@ -45,8 +45,8 @@ PyObject* grid_sample_body(python::Arguments& arguments) {
     return shard::grid_sample(x, grid, mode, padding_mode, align_corners, site);
   });
 }
-constexpr python::Function grid_sample_function =
-    {"grid_sample", grid_sample_parameters, grid_sample_body,
+constexpr python::Function grid_sample_function = {
+    "grid_sample", grid_sample_parameters, grid_sample_body,
     "The images x [n, c, h, w] (or volumes [n, c, d, h, w]) at the places of grid [n, p,\n"
     "q, 2] (x, y), or [n, p, q, r, 3] (x, y, z): [n, c, p, q] or [n, c, p, q, r]. The\n"
     "middles of the first and last elements of a dim are at -1 and 1 with align_corners,\n"
@@ -77,7 +77,8 @@ PyObject* unpool_body(python::Arguments& arguments) {
     return shard::unpool(x, indices, ksize, strides, padding, output_size, data_format, site);
   });
 }
-constexpr python::Function unpool_function = {"unpool", unpool_parameters, unpool_body,
+constexpr python::Function unpool_function = {
+    "unpool", unpool_parameters, unpool_body,
     "The elements of x [n, c, h, w] at the places indices (int32 or int64, of the shape\n"
     "of x) in images of output_size [height, width], counted row by row in each channel;\n"
     "elements without one are 0, and of several at one place the last is there. An empty\n"
@@ -110,7 +111,8 @@ PyObject* roi_align_body(python::Arguments& arguments) {
         sampling_ratio, aligned, site);
   });
 }
-constexpr python::Function roi_align_function = {"roi_align", roi_align_parameters, roi_align_body,
+constexpr python::Function roi_align_function = {
+    "roi_align", roi_align_parameters, roi_align_body,
     "The means of images x [n, c, h, w] in pooled_height x pooled_width equal parts of\n"
     "boxes [r, 4] (x1, y1, x2, y2) times spatial_scale: [r, c, pooled_height,\n"
     "pooled_width]. boxes_num [n] (int32 or int64) says how many of the boxes, in their\n"
@@ -141,7 +143,8 @@ PyObject* roi_pool_body(python::Arguments& arguments) {
     return shard::roi_pool(x, boxes, boxes_num, pooled_height, pooled_width, spatial_scale, site);
   });
 }
-constexpr python::Function roi_pool_function = {"roi_pool", roi_pool_parameters, roi_pool_body,
+constexpr python::Function roi_pool_function = {
+    "roi_pool", roi_pool_parameters, roi_pool_body,
     "The largest elements of images x [n, c, h, w] in pooled_height x pooled_width parts\n"
     "of boxes [r, 4] (x1, y1, x2, y2, times spatial_scale and rounded, both ends\n"
     "included): [r, c, pooled_height, pooled_width]. Parts may share elements; one\n"
@@ -160,7 +163,8 @@ PyObject* nms_body(python::Arguments& arguments) {
   const float threshold = python::value<float>(arguments, 1, 1.0f);
   return arguments.call([&]() -> decltype(auto) { return shard::nms(x, threshold); });
 }
-constexpr python::Function nms_function = {"nms", nms_parameters, nms_body,
+constexpr python::Function nms_function = {
+    "nms", nms_parameters, nms_body,
     "The int64 indices, in rising order, of the boxes x [r, 4] (x1, y1, x2, y2) that\n"
     "overlap none of the kept boxes before them: [count]. Boxes overlap where the area\n"
     "that both have is more than threshold of the area that they cover together. Boxes\n"
@@ -189,7 +193,8 @@ PyObject* box_coder_body(python::Arguments& arguments) {
         variance);
   });
 }
-constexpr python::Function box_coder_function = {"box_coder", box_coder_parameters, box_coder_body,
+constexpr python::Function box_coder_function = {
+    "box_coder", box_coder_parameters, box_coder_body,
     "Boxes relative to prior boxes [m, 4] (x1, y1, x2, y2), or back. A box has a width x2\n"
     "- x1, a height y2 - y1 and a center; the size of a box is one more if not\n"
     "box_normalized, and the center of a prior box is x1 + width / 2. With the code_type\n"

@@ -21,7 +21,8 @@ PyObject* index_put_body(python::Arguments& arguments) {
     return shard::index_put(x, indices, value, accumulate, site);
   });
 }
-constexpr python::Function index_put_function = {"index_put", index_put_parameters, index_put_body,
+constexpr python::Function index_put_function = {
+    "index_put", index_put_parameters, index_put_body,
     "x with value written at indices, which select in the first dims of x: positions\n"
     "(int32 or int64) select in one dim, a mask (bool) in as many dims as it has, whose\n"
     "sizes it has, where it is true, in row-major order. All broadcast to one shape, a\n"
@@ -42,8 +43,8 @@ PyObject* index_put__body(python::Arguments& arguments) {
     return shard::index_put_(x, indices, value, accumulate, site);
   });
 }
-constexpr python::Function index_put__function =
-    {"index_put_", index_put_parameters, index_put__body,
+constexpr python::Function index_put__function = {
+    "index_put_", index_put_parameters, index_put__body,
     "In place. x with value written at indices, which select in the first dims of x:\n"
     "positions (int32 or int64) select in one dim, a mask (bool) in as many dims as it\n"
     "has, whose sizes it has, where it is true, in row-major order. All broadcast to one\n"
@@ -81,7 +82,8 @@ PyObject* set_value_body(python::Arguments& arguments) {
         site);
   });
 }
-constexpr python::Function set_value_function = {"set_value", set_value_parameters, set_value_body,
+constexpr python::Function set_value_function = {
+    "set_value", set_value_parameters, set_value_body,
     "x with numbers written into its slice by axes, starts, ends and steps, which are\n"
     "those of strided_slice. values has the numbers of a tensor of that shape, which\n"
     "broadcasts to the slice: without the dims decrease_axes, whose slices have at most\n"
@@ -105,8 +107,8 @@ PyObject* set_value__body(python::Arguments& arguments) {
         site);
   });
 }
-constexpr python::Function set_value__function =
-    {"set_value_", set_value_parameters, set_value__body,
+constexpr python::Function set_value__function = {
+    "set_value_", set_value_parameters, set_value__body,
     "In place. x with numbers written into its slice by axes, starts, ends and steps,\n"
     "which are those of strided_slice. values has the numbers of a tensor of that shape,\n"
     "which broadcasts to the slice: without the dims decrease_axes, whose slices have at\n"
@@ -139,8 +141,8 @@ PyObject* set_value_with_tensor_body(python::Arguments& arguments) {
         none_axes, site);
   });
 }
-constexpr python::Function set_value_with_tensor_function =
-    {"set_value_with_tensor", set_value_with_tensor_parameters, set_value_with_tensor_body,
+constexpr python::Function set_value_with_tensor_function = {
+    "set_value_with_tensor", set_value_with_tensor_parameters, set_value_with_tensor_body,
     "set_value with the elements of a tensor values of the dtype of x (else\n"
     "dtype_mismatch)."
 };
@@ -159,8 +161,8 @@ PyObject* set_value_with_tensor__body(python::Arguments& arguments) {
         none_axes, site);
   });
 }
-constexpr python::Function set_value_with_tensor__function =
-    {"set_value_with_tensor_", set_value_with_tensor_parameters, set_value_with_tensor__body,
+constexpr python::Function set_value_with_tensor__function = {
+    "set_value_with_tensor_", set_value_with_tensor_parameters, set_value_with_tensor__body,
     "In place. set_value with the elements of a tensor values of the dtype of x (else\n"
     "dtype_mismatch)."
 };
@@ -182,8 +184,8 @@ PyObject* fill_diagonal_tensor_body(python::Arguments& arguments) {
     return shard::fill_diagonal_tensor(x, y, offset, dim1, dim2, site);
   });
 }
-constexpr python::Function fill_diagonal_tensor_function =
-    {"fill_diagonal_tensor", fill_diagonal_tensor_parameters, fill_diagonal_tensor_body,
+constexpr python::Function fill_diagonal_tensor_function = {
+    "fill_diagonal_tensor", fill_diagonal_tensor_parameters, fill_diagonal_tensor_body,
     "x with y on the diagonals of dim1 and dim2: on the elements whose index along dim2\n"
     "is that along dim1 plus offset. y has the dims of diagonal(x, offset, dim1, dim2),\n"
     "the other dims of x and then the length of the diagonal (else shape_mismatch), and\n"
@@ -200,8 +202,8 @@ PyObject* fill_diagonal_tensor__body(python::Arguments& arguments) {
     return shard::fill_diagonal_tensor_(x, y, offset, dim1, dim2, site);
   });
 }
-constexpr python::Function fill_diagonal_tensor__function =
-    {"fill_diagonal_tensor_", fill_diagonal_tensor_parameters, fill_diagonal_tensor__body,
+constexpr python::Function fill_diagonal_tensor__function = {
+    "fill_diagonal_tensor_", fill_diagonal_tensor_parameters, fill_diagonal_tensor__body,
     "In place. x with y on the diagonals of dim1 and dim2: on the elements whose index\n"
     "along dim2 is that along dim1 plus offset. y has the dims of diagonal(x, offset,\n"
     "dim1, dim2), the other dims of x and then the length of the diagonal (else\n"

@@ -259,7 +259,7 @@ TEST_CASE("Without a dist layer no dist files are listed or written, and the run
   // Files of a layer that was removed are removed.
   write(folder.path("r.json"), R"({"extends": "shard"})");
   REQUIRE(run_tool(arguments).code == 0);
-  CHECK(read_folder(folder.path("out")).size() == 12);
+  CHECK(read_folder(folder.path("out")).size() == 16);
   write(folder.path("r.json"), R"({"extends": "shard", "layers": ["dense"]})");
   REQUIRE(run_tool(arguments).code == 0);
   CHECK(read_folder(folder.path("out")) == files);

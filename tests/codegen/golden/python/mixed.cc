@@ -15,7 +15,8 @@ PyObject* add_body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add(x, y, site); });
 }
-constexpr python::Function add_function = {"add", add_parameters, add_body,
+constexpr python::Function add_function = {
+    "add", add_parameters, add_body,
     "The op add of mixed.yaml."
 };
 
@@ -24,7 +25,8 @@ PyObject* add__body(python::Arguments& arguments) {
   const Tensor& y = arguments.tensor(1);
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add_(x, y, site); });
 }
-constexpr python::Function add__function = {"add_", add_parameters, add__body,
+constexpr python::Function add__function = {
+    "add_", add_parameters, add__body,
     "In place. The op add of mixed.yaml."
 };
 
@@ -38,7 +40,8 @@ PyObject* cast_body(python::Arguments& arguments) {
       python::value<std::optional<DType>>(arguments, 1, std::nullopt);
   return arguments.call([&]() -> decltype(auto) { return shard::cast(x, dtype); });
 }
-constexpr python::Function cast_function = {"cast", cast_parameters, cast_body,
+constexpr python::Function cast_function = {
+    "cast", cast_parameters, cast_body,
     "The op cast of mixed.yaml."
 };
 
@@ -50,7 +53,8 @@ PyObject* cast__body(python::Arguments& arguments) {
     return shard::cast_(x, dtype, site);
   });
 }
-constexpr python::Function cast__function = {"cast_", cast_parameters, cast__body,
+constexpr python::Function cast__function = {
+    "cast_", cast_parameters, cast__body,
     "In place. The op cast of mixed.yaml."
 };
 
@@ -63,7 +67,8 @@ PyObject* reshape_body(python::Arguments& arguments) {
   const IntArray shape = python::value<IntArray>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::reshape(x, shape); });
 }
-constexpr python::Function reshape_function = {"reshape", reshape_parameters, reshape_body,
+constexpr python::Function reshape_function = {
+    "reshape", reshape_parameters, reshape_body,
     "The op reshape of mixed.yaml."
 };
 
@@ -74,7 +79,8 @@ PyObject* reshape__body(python::Arguments& arguments) {
     return shard::reshape_(x, shape, site);
   });
 }
-constexpr python::Function reshape__function = {"reshape_", reshape_parameters, reshape__body,
+constexpr python::Function reshape__function = {
+    "reshape_", reshape_parameters, reshape__body,
     "In place. The op reshape of mixed.yaml."
 };
 
@@ -87,8 +93,8 @@ PyObject* reshape_with_shape_body(python::Arguments& arguments) {
   const IntArray shape = python::value<IntArray>(arguments, 1);
   return arguments.call([&]() -> decltype(auto) { return shard::reshape_with_shape(x, shape); });
 }
-constexpr python::Function reshape_with_shape_function =
-    {"reshape_with_shape", reshape_with_shape_parameters, reshape_with_shape_body,
+constexpr python::Function reshape_with_shape_function = {
+    "reshape_with_shape", reshape_with_shape_parameters, reshape_with_shape_body,
     "The op reshape_with_shape of mixed.yaml."
 };
 
@@ -99,8 +105,8 @@ PyObject* reshape_with_shape__body(python::Arguments& arguments) {
     return shard::reshape_with_shape_(x, shape, site);
   });
 }
-constexpr python::Function reshape_with_shape__function =
-    {"reshape_with_shape_", reshape_with_shape_parameters, reshape_with_shape__body,
+constexpr python::Function reshape_with_shape__function = {
+    "reshape_with_shape_", reshape_with_shape_parameters, reshape_with_shape__body,
     "In place. The op reshape_with_shape of mixed.yaml."
 };
 
@@ -113,7 +119,8 @@ PyObject* concat_body(python::Arguments& arguments) {
   const Scalar axis = python::value<Scalar>(arguments, 1, 0);
   return arguments.call([&]() -> decltype(auto) { return shard::concat(x, axis); });
 }
-constexpr python::Function concat_function = {"concat", concat_parameters, concat_body,
+constexpr python::Function concat_function = {
+    "concat", concat_parameters, concat_body,
     "The op concat of mixed.yaml."
 };
 
@@ -128,7 +135,8 @@ PyObject* split_body(python::Arguments& arguments) {
   const Scalar axis = python::value<Scalar>(arguments, 2, 0);
   return arguments.call([&]() -> decltype(auto) { return shard::split(x, sections, axis); });
 }
-constexpr python::Function split_function = {"split", split_parameters, split_body,
+constexpr python::Function split_function = {
+    "split", split_parameters, split_body,
     "The op split of mixed.yaml."
 };
 
@@ -147,7 +155,8 @@ PyObject* dropout_body(python::Arguments& arguments) {
     return shard::dropout(x, seed_tensor, p, mode);
   });
 }
-constexpr python::Function dropout_function = {"dropout", dropout_parameters, dropout_body,
+constexpr python::Function dropout_function = {
+    "dropout", dropout_parameters, dropout_body,
     "The op dropout of mixed.yaml."
 };
 
@@ -160,7 +169,8 @@ PyObject* dropout__body(python::Arguments& arguments) {
     return shard::dropout_(x, seed_tensor, p, mode, site);
   });
 }
-constexpr python::Function dropout__function = {"dropout_", dropout_parameters, dropout__body,
+constexpr python::Function dropout__function = {
+    "dropout_", dropout_parameters, dropout__body,
     "In place. The op dropout of mixed.yaml."
 };
 
@@ -181,8 +191,8 @@ PyObject* batch_norm_body(python::Arguments& arguments) {
     return shard::batch_norm(x, mean, variance, scale, momentum, site);
   });
 }
-constexpr python::Function batch_norm_function =
-    {"batch_norm", batch_norm_parameters, batch_norm_body,
+constexpr python::Function batch_norm_function = {
+    "batch_norm", batch_norm_parameters, batch_norm_body,
     "The op batch_norm of mixed.yaml."
 };
 
@@ -203,7 +213,8 @@ PyObject* sgd__body(python::Arguments& arguments) {
     return shard::sgd_(param, learning_rate, grad, master_param, multi_precision, site);
   });
 }
-constexpr python::Function sgd__function = {"sgd_", sgd__parameters, sgd__body,
+constexpr python::Function sgd__function = {
+    "sgd_", sgd__parameters, sgd__body,
     "The op sgd_ of mixed.yaml."
 };
 
@@ -225,7 +236,8 @@ PyObject* full_body(python::Arguments& arguments) {
         : shard::full(shape, value, dtype, place);
   });
 }
-constexpr python::Function full_function = {"full", full_parameters, full_body,
+constexpr python::Function full_function = {
+    "full", full_parameters, full_body,
     "The op full of mixed.yaml."
 };
 
@@ -245,7 +257,8 @@ PyObject* zeros_body(python::Arguments& arguments) {
         : shard::zeros(shape, dtype, place);
   });
 }
-constexpr python::Function zeros_function = {"zeros", zeros_parameters, zeros_body,
+constexpr python::Function zeros_function = {
+    "zeros", zeros_parameters, zeros_body,
     "The op zeros of mixed.yaml."
 };
 
@@ -266,8 +279,8 @@ PyObject* names_that_clash_body(python::Arguments& arguments) {
     return shard::names_that_clash(out, call, kernel, ctx, device);
   });
 }
-constexpr python::Function names_that_clash_function =
-    {"names_that_clash", names_that_clash_parameters, names_that_clash_body,
+constexpr python::Function names_that_clash_function = {
+    "names_that_clash", names_that_clash_parameters, names_that_clash_body,
     "The op names_that_clash of mixed.yaml."
 };
 
@@ -280,8 +293,8 @@ PyObject* masked_select_body(python::Arguments& arguments) {
   const Tensor& mask = arguments.tensor(1);
   return arguments.call([&]() -> decltype(auto) { return shard::masked_select(x, mask); });
 }
-constexpr python::Function masked_select_function =
-    {"masked_select", masked_select_parameters, masked_select_body,
+constexpr python::Function masked_select_function = {
+    "masked_select", masked_select_parameters, masked_select_body,
     "The op masked_select of mixed.yaml."
 };
 
@@ -298,8 +311,9 @@ PyObject* recorded_by_its_composite_body(python::Arguments& arguments) {
     return shard::recorded_by_its_composite(x, axis, slope);
   });
 }
-constexpr python::Function recorded_by_its_composite_function = {"recorded_by_its_composite",
-    recorded_by_its_composite_parameters, recorded_by_its_composite_body,
+constexpr python::Function recorded_by_its_composite_function = {
+    "recorded_by_its_composite", recorded_by_its_composite_parameters,
+        recorded_by_its_composite_body,
     "The op recorded_by_its_composite of mixed.yaml."
 };
 
@@ -311,8 +325,9 @@ PyObject* recorded_by_its_composite__body(python::Arguments& arguments) {
     return shard::recorded_by_its_composite_(x, axis, slope, site);
   });
 }
-constexpr python::Function recorded_by_its_composite__function = {"recorded_by_its_composite_",
-    recorded_by_its_composite_parameters, recorded_by_its_composite__body,
+constexpr python::Function recorded_by_its_composite__function = {
+    "recorded_by_its_composite_", recorded_by_its_composite_parameters,
+        recorded_by_its_composite__body,
     "In place. The op recorded_by_its_composite of mixed.yaml."
 };
 
