@@ -17,7 +17,14 @@ def script(text, *launcher, fails=False):
 
 def start_script(text):
     command = [sys.executable, "-u", "-c", textwrap.dedent(text)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=take_interrupts
+    )
+
+
+def take_interrupts():
+    """Shells start programs in the background with interrupts ignored, which their children inherit; Python raises none then."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def interrupt_when_ready(process, timeout=20):

@@ -97,6 +97,8 @@ def test_a_rank_of_mpi_that_waits_can_be_interrupted():
             import shard
             from shard import Layout, ProcessMesh
 
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells may have had ignored
+
             def program():
                 x = shard.ones([4], layout=Layout(ProcessMesh([2]), "a"))
                 if shard.rank() == 0:
