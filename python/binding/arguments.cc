@@ -46,17 +46,20 @@ void forget_refusal() {
 
 /// An integer, also one of another library (__index__), but no float. Nothing where the object is none, or is too large.
 std::optional<int64_t> integer_of(PyObject* object) {
-  if (!PyLong_Check(object) && PyIndex_Check(object) == 0) return std::nullopt;
+  int overflow = 0;
+  if (PyLong_Check(object)) {
+    const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
+    return overflow != 0 ? std::nullopt : std::optional<int64_t>(value);
+  }
+  if (PyIndex_Check(object) == 0) return std::nullopt;
   PyObject* const number = PyNumber_Index(object);
   if (number == nullptr) {
     forget_refusal();
     return std::nullopt;
   }
-  int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
   Py_DECREF(number);
-  if (overflow != 0) return std::nullopt;
-  return value;
+  return overflow != 0 ? std::nullopt : std::optional<int64_t>(value);
 }
 
 std::optional<double> real_of(PyObject* object) {

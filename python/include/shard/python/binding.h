@@ -217,9 +217,8 @@ class Arguments {
   template <class F>
   void each_item(int i, F f) {
     PyObject* const list = sequence(i);
-    const Py_ssize_t count = PySequence_Size(list);
-    for (Py_ssize_t at = 0; at < count; ++at) {
-      PyObject* const item = PySequence_GetItem(list, at);
+    for (Py_ssize_t at = 0; at < (PyList_Check(list) ? PyList_Size(list) : PyTuple_Size(list)); ++at) {
+      PyObject* const item = item_of(list, at);
       const bool good = item != nullptr && f(item);
       Py_XDECREF(item);
       if (!good) fail_item(i, at, list);
@@ -229,6 +228,16 @@ class Arguments {
   Tensor& required_tensor(int i);
   std::vector<Tensor> tensors_of(int i, bool writable);
   PyObject* sequence(int i);
+  /// A new reference to an item of a list or tuple. Null with a Python error.
+  static PyObject* item_of(PyObject* list, Py_ssize_t at) {
+#ifndef Py_GIL_DISABLED
+    PyObject* const item = PyList_Check(list) ? PyList_GetItem(list, at) : PyTuple_GetItem(list, at);
+    Py_XINCREF(item);
+    return item;
+#else
+    return PySequence_GetItem(list, at);
+#endif
+  }
   [[noreturn]] void fail_type(int i, const char* hint = "");
   [[noreturn]] void fail_item(int i, Py_ssize_t at, PyObject* list);
   void assign_names(PyObject* const* values, PyObject* names);
