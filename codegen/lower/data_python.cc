@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 
 #include "lower/data_common.h"
 #include "lower/gradients.h"
@@ -58,7 +57,7 @@ std::string accepted(const Op& op, ArgRef arg) {
 }
 
 std::string initial_of(const Op& op, ArgRef arg) {
-  return arg.tensor ? "None" : python_default(op, op.signature.attrs[arg.index]);
+  return arg.tensor ? "None" : python_default(op.signature.attrs[arg.index]);
 }
 
 /// The name, the accepted types and the default of each argument.

@@ -103,7 +103,7 @@ std::string python_type(const Op& op, const Attr& attr) {
   return base_python_type(attr.type) + (may_be_open(op, attr) || attr.type == AttrType::place ? " | None" : "");
 }
 
-std::string python_default(const Op&, const Attr& attr) {
+std::string python_default(const Attr& attr) {
   if (attr.type == AttrType::place && std::holds_alternative<LiteralList>(attr.default_value->value)) return "None";
   return std::visit(PythonSpeller{attr.type == AttrType::scalar}, attr.default_value->value);
 }

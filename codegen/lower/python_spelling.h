@@ -15,7 +15,7 @@ std::string python_type(const Input& input, bool optional);
 /// "int | Sequence[int]"
 std::string python_type(const Op& op, const Attr& attr);
 /// The default of an attribute, which has one: "None", "(1, 2)", "'float32'".
-std::string python_default(const Op& op, const Attr& attr);
+std::string python_default(const Attr& attr);
 /// The text as the inside of a C++ string literal.
 std::string in_quotes(std::string_view text);
 
