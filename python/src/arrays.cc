@@ -37,10 +37,11 @@ std::optional<Device> device_argument(nb::handle object, const char* function) {
       fmt::format("{}(): device must be a shard.Device or its name, not {}", function, name_of_type(object)));
 }
 
-CallSite site_of(const Tensor& x) {
-  const bool kept = (x.get().grad.requires_grad && grad_enabled()) || this_thread.tracer != nullptr;
-  return kept ? current_site() : CallSite{};
+bool keeps_site(const Tensor& x) {
+  return (x.get().grad.requires_grad && grad_enabled()) || this_thread.tracer != nullptr;
 }
+
+CallSite site_of(const Tensor& x) { return keeps_site(x) ? current_site() : CallSite{}; }
 
 DenseTensor readable(const Tensor& x, const char* function) {
   if (Tracer* const tracer = Tracer::current()) {

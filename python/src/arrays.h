@@ -34,6 +34,8 @@ std::optional<DType> dtype_argument(nb::handle object, const char* function);
 std::optional<Device> device_argument(nb::handle object, const char* function);
 /// The line of the Python program, where a call with this tensor keeps it.
 CallSite site_of(const Tensor& x);
+/// Whether a call with the tensor has one: it is recorded, or traced.
+bool keeps_site(const Tensor& x);
 
 /// The value of a dense tensor, which may be read. Throws layout for a distributed tensor, stale_view, poisoned or no_data.
 DenseTensor readable(const Tensor& x, const char* function);

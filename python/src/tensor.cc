@@ -52,10 +52,6 @@ std::optional<Operand> operand_of(PyObject* object, const Tensor* other, CallSit
   return Operand(value, site);
 }
 
-bool keeps_site(const Tensor& tensor) {
-  return tensor.defined() && ((tensor.impl()->grad.requires_grad && grad_enabled()) || this_thread.tracer != nullptr);
-}
-
 PyObject* not_implemented() {
   Py_INCREF(Py_NotImplemented);
   return Py_NotImplemented;
