@@ -58,6 +58,13 @@ HWY_INLINE Pack<C> load_pack(const T* x) {
     Pack<C> pack;
     std::memcpy(&pack, &bits, sizeof(pack));
     return pack;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // which comes with F16C; better instruction sets have smaller numbers
+  } else if constexpr (std::is_same_v<T, float16>) {
+    static_assert(std::is_same_v<C, float>);
+    __m128i halves;
+    std::memcpy(&halves, x, sizeof(halves));
+    return reinterpret_cast<Pack<C>>(_mm256_cvtph_ps(halves));
+#endif
   } else {
     return pack_of<C>([=](int64_t j) { return static_cast<C>(x[j]); });
   }

@@ -1,10 +1,9 @@
 // The CPU kernels of matmul and of the gradient of a linear layer: batches of products (gemm.h), and
 // plain loops for tiny matrices and integers.
-#include <cblas.h>
-
 #include <vector>
 
 #include "shard/kernels/cpu/gemm.h"
+#include "shard/kernels/cpu/openblas.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
@@ -163,7 +162,7 @@ void linear_param_grad_add(const OpContext& ctx, const DenseTensor& x, const Den
 }  // namespace
 
 void register_matmul() {
-  openblas_set_num_threads(1);  // several ranks call it at once; threads are ours to divide
+  prepare_openblas();
   for_types(NumberTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("matmul", kBackend, dtype_of<T>, &matmul<T>); });
   note_epilogue("matmul");
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
