@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 extern "C" char* openblas_get_corename();
@@ -12,37 +13,42 @@ extern "C" [[gnu::weak]] void gotoblas_dynamic_quit();
 namespace shard {
 namespace {
 
-/// OpenBLAS with the kernels of `core`, nullptr for those that it chooses, as if it were loaded anew.
+constexpr char kCoreVariable[] = "OPENBLAS_CORETYPE";
+
+/// OpenBLAS as if it were loaded anew, with the kernels of `core` or, for nullptr, those that it chooses.
 void load_openblas(const char* core) {
-  if (core) setenv("OPENBLAS_CORETYPE", core, 1);
+  if (core) setenv(kCoreVariable, core, 1);
   gotoblas_dynamic_quit();
   gotoblas_dynamic_init();
-  unsetenv("OPENBLAS_CORETYPE");
+}
+
+/// The core that prepare_openblas leaves, where the user chose one or none.
+std::string prepared_core(const char* chosen) {
+  if (!chosen) unsetenv(kCoreVariable);
+  cpu::prepare_openblas();
+  return openblas_get_corename();
 }
 
 TEST_CASE("OpenBLAS has kernels for the vectors of a processor that it does not know") {
 #if defined(__x86_64__)
-  if (std::getenv("OPENBLAS_CORETYPE") || !gotoblas_dynamic_init || !gotoblas_dynamic_quit) return;
+  if (!gotoblas_dynamic_init || !gotoblas_dynamic_quit) return;
   if (!__builtin_cpu_supports("avx2")) return;
+  const char* variable = std::getenv(kCoreVariable);
+  const std::optional<std::string> user = variable ? std::optional<std::string>(variable) : std::nullopt;
+
   load_openblas("Prescott");  // what it falls back to
   REQUIRE(std::string(openblas_get_corename()) == "Prescott");
-  cpu::prepare_openblas();
-  CHECK(std::string(openblas_get_corename()) == (__builtin_cpu_supports("avx512bw") ? "SkylakeX" : "Haswell"));
-  CHECK_FALSE(std::getenv("OPENBLAS_CORETYPE"));  // processes that this one starts choose for themselves
+  CHECK(prepared_core(nullptr) == (__builtin_cpu_supports("avx512bw") ? "SkylakeX" : "Haswell"));
+  CHECK_FALSE(std::getenv(kCoreVariable));  // processes that this one starts choose for themselves
 
-  load_openblas("Sandybridge");  // a choice of OpenBLAS is kept
-  cpu::prepare_openblas();
-  CHECK(std::string(openblas_get_corename()) == "Sandybridge");
+  load_openblas("Sandybridge");  // other choices of OpenBLAS are kept
+  CHECK(prepared_core(nullptr) == "Sandybridge");
+  load_openblas("Prescott");  // and so are those of the user
+  CHECK(prepared_core("Prescott") == "Prescott");
 
-  setenv("OPENBLAS_CORETYPE", "Prescott", 1);  // and so is one of the user
-  gotoblas_dynamic_quit();
-  gotoblas_dynamic_init();
-  cpu::prepare_openblas();
-  CHECK(std::string(openblas_get_corename()) == "Prescott");
-  unsetenv("OPENBLAS_CORETYPE");
-
-  load_openblas(nullptr);
-  cpu::prepare_openblas();
+  unsetenv(kCoreVariable);
+  load_openblas(user ? user->c_str() : nullptr);
+  prepared_core(user ? user->c_str() : nullptr);
 #endif
 }
 

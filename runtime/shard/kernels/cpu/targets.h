@@ -5,7 +5,7 @@
 
 #include "hwy/detect_compiler_arch.h"
 
-#ifdef SHARD_WITHOUT_AVX3  // under sanitizers, which find in the code for AVX2 what they would find in this
+#ifdef SHARD_WITHOUT_AVX3  // under sanitizers (runtime/CMakeLists.txt)
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3 | HWY_AVX3_DL)
 #else
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
