@@ -67,6 +67,14 @@ Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout, const Sc
   return dist::arange(start, end, layout, step, dtype, place);
 }
 
+Tensor arange(const Scalar& end, DType dtype, Device place) {
+  return shard::arange(Scalar(0), end, Scalar(1), dtype, place);
+}
+
+Tensor arange(const Scalar& end, LayoutArg layout, DType dtype, Device place) {
+  return shard::arange(Scalar(0), end, layout, Scalar(1), dtype, place);
+}
+
 Tensor linspace(const Scalar& start, const Scalar& stop, int64_t number, DType dtype,
     Device place) {
   return call::call_local(ops::linspace, infer::linspace, dense::linspace, start, stop, number,

@@ -27,6 +27,11 @@ SHARD_API Tensor arange(const Scalar& start, const Scalar& end, const Scalar& st
     DType dtype = DType::int64, Device place = default_device());
 SHARD_API Tensor arange(const Scalar& start, const Scalar& end, LayoutArg layout,
     const Scalar& step = 1, DType dtype = DType::int64, Device place = default_device());
+/// 0, 1, ... up to before end, as one dim.
+SHARD_API Tensor arange(const Scalar& end, DType dtype = DType::int64,
+    Device place = default_device());
+SHARD_API Tensor arange(const Scalar& end, LayoutArg layout, DType dtype = DType::int64,
+    Device place = default_device());
 /// `number` numbers at equal distances from start to stop, both included, as one dim; of one the
 /// start. Computed in float64 and converted as by cast. Every dtype but bool; a number below 1 is
 /// an invalid_argument error.

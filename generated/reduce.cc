@@ -79,10 +79,18 @@ Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims, bool flatten, 
       flatten, dtype), x);
 }
 
+Tensor argmax(const Tensor& x, DType dtype) {
+  return shard::argmax(x, Scalar(0), false, true, dtype);
+}
+
 Tensor argmin(const Tensor& x, const Scalar& axis, bool keepdims, bool flatten, DType dtype) {
   return autograd::unlinked(ops::argmin,
       call::dispatch(ops::argmin, dist::argmin, infer::argmin, dense::argmin, x, axis, keepdims,
       flatten, dtype), x);
+}
+
+Tensor argmin(const Tensor& x, DType dtype) {
+  return shard::argmin(x, Scalar(0), false, true, dtype);
 }
 
 Tensor cumprod(const Tensor& x, int dim, CallSite site) {

@@ -55,11 +55,15 @@ SHARD_API Tensor numel(const Tensor& x);
 /// invalid_argument error.
 SHARD_API Tensor argmax(const Tensor& x, const Scalar& axis, bool keepdims = false,
     bool flatten = false, DType dtype = DType::int64);
+/// The index of the largest of all elements in row-major order.
+SHARD_API Tensor argmax(const Tensor& x, DType dtype = DType::int64);
 /// The index of the smallest element along axis (flatten: in row-major order of all elements) as
 /// int64 or int32; the lowest index of equal ones, NaN wins, and an empty axis is an
 /// invalid_argument error.
 SHARD_API Tensor argmin(const Tensor& x, const Scalar& axis, bool keepdims = false,
     bool flatten = false, DType dtype = DType::int64);
+/// The index of the smallest of all elements in row-major order.
+SHARD_API Tensor argmin(const Tensor& x, DType dtype = DType::int64);
 /// Running products along dim, of the shape and dtype of x. Every dtype but bool; integers wrap.
 SHARD_API Tensor cumprod(const Tensor& x, int dim, CallSite site = CallSite::here());
 SHARD_API Tensor& cumprod_(Tensor& x, int dim, CallSite site = CallSite::here());

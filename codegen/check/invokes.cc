@@ -49,12 +49,35 @@ void check_arity(const Op& op, const Op& target, DiagnosticSink& sink) {
   }
 }
 
+/// The functions of an overload stand beside those of the op that it invokes, in one file, and Python calls it where arguments of that
+/// one are missing.
+void check_overload(const Op& op, const Op& target, DiagnosticSink& sink) {
+  const bool refers = is_overload(target);
+  const std::string problem =
+      refers             ? fmt::format("invokes '{}', which is an overload itself: invoke '{}'", target.name.text,
+                                       target.invoke->function.text)
+      : !is_overload(op) ? ""
+      : op.name.at.file != target.name.at.file
+          ? fmt::format("is an overload of '{}', which is in another file: move it there", target.name.text)
+      : required_args(op.signature) >= required_args(target.signature)
+          ? fmt::format("is an overload of '{}', but requires as many arguments, so that calls would not choose it",
+                        target.name.text)
+          : "";
+  if (!problem.empty())
+    sink.error(op.name.at, "overload", fmt::format("Op '{}' {}.", op.name.text, problem),
+               {{target.name.at, "The op that is invoked."}});
+}
+
 void check_target(const Op& op, const OpsByName& ops, Suggester& suggest, DiagnosticSink& sink) {
   const Name& name = op.invoke->function;
   const auto found = ops.find(name.text);
   if (found == ops.end()) {
     sink.warning(name.at, "unknown-invoke",
                  fmt::format("'{}' in 'invoke' is not an op of these files{}", name.text, suggest(name.text)));
+    if (is_overload(op))
+      sink.error(
+          op.name.at, "overload",
+          fmt::format("Op '{}' is an overload of '{}', which is not an op of these files.", op.name.text, name.text));
     return;
   }
   const auto fits = [&](const Op* each) { return call_fits(op, *op.invoke, each->signature); };
@@ -68,6 +91,7 @@ void check_target(const Op& op, const OpsByName& ops, Suggester& suggest, Diagno
         {{found->second.front()->name.at, "The first definition."}, {target.name.at, "The one that it matches."}});
   }
   check_arity(op, target, sink);
+  check_overload(op, target, sink);
   const size_t given = std::min(op.invoke->args.size(), target.signature.args.size());
   for (size_t i = 0; i < given; ++i) check_argument(op, op.invoke->args[i], target, target.signature.args[i], sink);
 }

@@ -233,6 +233,14 @@ void check_optional_outputs(const Op& op, DiagnosticSink& sink) {
     sink.error(op.name.at, "optional-outputs", fmt::format("'optional_outputs' of op '{}' {}.", op.name.text, problem));
 }
 
+void check_overload(const Op& op, DiagnosticSink& sink) {
+  if (!op.extension.overload.value_or(false) || (op.invoke && !op.is_backward)) return;
+  sink.error(op.name.at, "overload",
+             fmt::format("'overload' of op '{}' {}.", op.name.text,
+                         op.is_backward ? "is for functions that users call, not for backward ops"
+                                        : "needs the key 'invoke', which names the op of which it is an overload"));
+}
+
 void check_sizes(const Op& op, DiagnosticSink& sink) {
   for (const Output& output : op.signature.outputs) {
     for (const SizeTerm& term : output.size) {
@@ -272,6 +280,7 @@ void check_references(const Op& op, DiagnosticSink& sink) {
   check_pointwise(op, sink);
   check_record_composite(op, sink);
   check_optional_outputs(op, sink);
+  check_overload(op, sink);
   if (op.infer_meta) check_infer_meta_refs(op, sink);
   if (op.kernel) check_kernel_refs(op, sink);
   // A backward op may pass its outputs to a function that writes them.

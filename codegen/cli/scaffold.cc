@@ -112,7 +112,7 @@ int run_scaffold(const ScaffoldOptions& options) {
   const Family& family = families[static_cast<size_t>(selection.family_of(options.op))];
   const int parts = count_parts(family.ops.size());
   const std::vector<std::vector<Part>> no_parts;
-  const ScaffoldPlace place{part_name(family.name, part_of(options.op, parts), parts), is_of_library(family.path)};
+  const ScaffoldPlace place{part_name(family.name, part_of(*op, parts), parts), is_of_library(family.path)};
   const Scaffold made = scaffold({selection, own_runtime(), no_parts}, *op, place);
   for (const std::string& each : made.problems) note(fmt::format("template {}.", each));
   return made.problems.empty() ? write(options, made) : kFindings;

@@ -236,6 +236,7 @@ OrderedJson extension_json(const Extension& extension) {
   if (extension.no_gradient) json["no_gradient"] = *extension.no_gradient;
   if (extension.record_composite) json["record_composite"] = *extension.record_composite;
   if (extension.optional_outputs) json["optional_outputs"] = *extension.optional_outputs;
+  if (extension.overload) json["overload"] = *extension.overload;
   if (extension.save_if) json["save_if"] = save_if_json(*extension.save_if);
   if (extension.doc) json["doc"] = *extension.doc;
   return json.empty() ? OrderedJson(nullptr) : json;

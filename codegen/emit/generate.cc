@@ -171,7 +171,7 @@ std::vector<std::vector<Part>> split_families(const std::vector<Family>& familie
     std::vector<Part>& parts = all.emplace_back();
     if (family.imported) continue;
     for (int k = 0; k < count; ++k) parts.push_back({part_name(family.name, k, count), base_name(family.path), {}});
-    for (const Op* op : selection.ops[i]) parts[static_cast<size_t>(part_of(op->name.text, count))].ops.push_back(op);
+    for (const Op* op : selection.ops[i]) parts[static_cast<size_t>(part_of(*op, count))].ops.push_back(op);
   }
   return all;
 }

@@ -242,9 +242,10 @@ Json invoke_data(const LowerContext& context, const Op& op, Shape shape) {
   if (shape.layout) args = with_layout(target, std::move(args), layout_name(op));
   Json call = {{"function", rt("api") + "::" + (all ? intermediate_name(target) : cpp_name(target))},
                {"args", join(args)}};
-  // Users know the op that they called, so errors name that one. A runtime without such errors
-  // omits the symbol.
-  if (!context.runtime.symbols.contains("call::rethrow_as")) return {{"named", false}, {"unnamed", std::move(call)}};
+  // Users know the op that they called, so errors name that one, whose name an overload has too. A runtime without such errors omits the
+  // symbol.
+  if (is_overload(op) || !context.runtime.symbols.contains("call::rethrow_as"))
+    return {{"named", false}, {"unnamed", std::move(call)}};
   call["op"] = op.name.text;
   call["invoked"] = target.name.text;
   return {{"named", std::move(call)}, {"unnamed", false}};
@@ -255,7 +256,9 @@ void add_functions(const LowerContext& context, const Op& op, Shape shape, std::
   const Form form = shape.form;
   shape.site = !shape.layout && takes_site(context, op, form);
   const bool picks = form == Form::functional && !op.intermediate.empty();
-  functions.push_back({picks ? intermediate_name(op) : function_name(op, form),
+  functions.push_back({picks                   ? intermediate_name(op)
+                       : form == Form::inplace ? inplace_name(op)
+                                               : api_name(op),
                        return_type(op, form, form == Form::functional), shape});
   if (picks) functions.push_back({cpp_name(op), return_type(op, form, false), shape, true});
 }

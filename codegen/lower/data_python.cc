@@ -20,7 +20,8 @@ struct PythonFunction {
 
   /// Without what C++ has to avoid (`dist_op`).
   std::string name() const {
-    return python_name(form == Form::inplace && !is_inplace_only(op) ? op.name.text + "_" : op.name.text);
+    const std::string& named = is_overload(op) ? op.invoke->function.text : op.name.text;
+    return python_name(form == Form::inplace && !is_inplace_only(op) ? named + "_" : named);
   }
   std::string identifier() const { return function_name(op, form); }
 };
@@ -130,7 +131,7 @@ Json python_body(const LowerContext& context, const PythonFunction& function) {
   const std::string arguments = scope.local("arguments"), site = site_name(op);
   const bool sited = takes_site(context, op, function.form);
   Json locals = python_locals(function, arguments);
-  const std::string callee = rt("api") + "::" + function_name(op, function.form);
+  const std::string callee = rt("api") + "::" + (function.form == Form::inplace ? inplace_name(op) : api_name(op));
   const auto call = [&](Texts args, bool layout) {
     if (layout) args = with_layout(op, std::move(args), layout_name(op));
     else if (sited) args.push_back(site);
@@ -172,6 +173,15 @@ Texts python_doc(const PythonFunction& function) {
   return lines;
 }
 
+/// The overloads of an op, last first.
+std::vector<const Op*> overloads_of(const Part& part, const Op& op) {
+  std::vector<const Op*> overloads;
+  for (const Op* other : part.ops) {
+    if (is_overload(*other) && other->invoke->function.text == op.name.text) overloads.insert(overloads.begin(), other);
+  }
+  return overloads;
+}
+
 bool is_method(const Op& op) {
   return !op.signature.args.empty() && op.signature.args[0].tensor &&
          !op.signature.inputs[op.signature.args[0].index].list;
@@ -194,9 +204,29 @@ Json python_binding(const LowerContext& context, const PythonFunction& function)
   Json doc = Json::array();
   const Texts lines = python_doc(function);
   for (size_t i = 0; i < lines.size(); ++i)
-    doc.push_back({{"line", in_quotes(lines[i]) + (i + 1 < lines.size() ? "\\n" : "")}});
+    doc.push_back({{"line", in_quotes(lines[i]) + (i + 1 < lines.size() ? "\\n" : "")}, {"more", false}});
   data["doc"] = std::move(doc);
+  data["overload"] = false;
   return data;
+}
+
+/// The bindings of an op and, before it, those of its overloads: each names the one before it, which calls that lack arguments mean.
+void add_bindings(const LowerContext& context, const Part& part, const Op& op, Json& list) {
+  if (is_overload(op)) return;
+  std::string overload;
+  const auto add = [&](const Op& each) {
+    for (const PythonFunction& function : python_functions_of(context, each)) {
+      list.push_back(python_binding(context, function));
+      if (overload.empty() || function.form == Form::inplace) continue;
+      list.back()["doc"].back()["more"] = true;
+      list.back()["overload"] = {{"next", overload}};
+    }
+  };
+  for (const Op* other : overloads_of(part, op)) {
+    add(*other);
+    overload = cpp_name(*other);
+  }
+  add(op);
 }
 
 /// "Tensor", "tuple[Tensor, list[Tensor]]"
@@ -231,14 +261,18 @@ Texts stub_parameters(const PythonFunction& function, bool method) {
   return texts;
 }
 
-Json python_stub(const PythonFunction& function, bool method) {
+/// `overloaded`: functions of other signatures have the same name.
+Json python_stub(const PythonFunction& function, bool method, bool overloaded) {
   Json doc = Json::array();
   Texts lines = python_doc(function);
   for (std::string& line : lines) line = in_quotes(line);  // Python's strings have the same escapes
   lines.front() = "\"\"\"" + lines.front();
   lines.back() += "\"\"\"";
   for (std::string& line : lines) doc.push_back({{"line", std::move(line)}});
+  Json decorated = false;
+  if (overloaded) decorated = {{"decorator", "@overload"}};
   return {{"name", function.name()},
+          {"overloaded", std::move(decorated)},
           {"parameters", join(stub_parameters(function, method))},
           {"returns", returned_type(function)},
           {"doc", std::move(doc)}};
@@ -265,11 +299,9 @@ std::string python_table_name(std::string_view umbrella, const std::string& part
 Json python_source_data(const LowerContext& context, const Part& part) {
   Json data = file_head(part);
   data["table"] = python_table_name(context.umbrella, part.name);
-  data["functions"] = items_of(part.ops, [&](const Op& op, Json& list) {
-    for (const PythonFunction& function : python_functions_of(context, op))
-      list.push_back(python_binding(context, function));
-  });
+  data["functions"] = items_of(part.ops, [&](const Op& op, Json& list) { add_bindings(context, part, op, list); });
   Json entries = items_of(part.ops, [&](const Op& op, Json& list) {
+    if (is_overload(op)) return;
     for (const PythonFunction& function : python_functions_of(context, op))
       list.push_back({{"function", function.identifier()}, {"method", is_method(op) ? "true" : "false"}});
   });
@@ -280,14 +312,23 @@ Json python_source_data(const LowerContext& context, const Part& part) {
 
 Json python_stub_data(const LowerContext& context, const Part& part) {
   Json data = {{"source", part.source}, {"class", methods_class(part.name)}};
-  data["functions"] = items_of(part.ops, [&](const Op& op, Json& list) {
-    for (const PythonFunction& function : python_functions_of(context, op))
-      list.push_back(python_stub(function, false));
-  });
+  // Type checkers want overloads one after the other.
+  const auto add_stubs = [&](const Op& op, bool methods, Json& list) {
+    if (is_overload(op)) return;
+    const std::vector<const Op*> overloads = overloads_of(part, op);
+    for (const PythonFunction& function : python_functions_of(context, op)) {
+      const bool overloaded = function.form == Form::functional && !overloads.empty();
+      list.push_back(python_stub(function, methods, overloaded));
+      if (!overloaded) continue;
+      for (const Op* other : overloads)
+        list.push_back(python_stub(python_functions_of(context, *other).front(), methods, true));
+    }
+  };
+  data["functions"] = items_of(part.ops, [&](const Op& op, Json& list) { add_stubs(op, false, list); });
   Json methods = items_of(part.ops, [&](const Op& op, Json& list) {
-    if (!is_method(op)) return;
-    for (const PythonFunction& function : python_functions_of(context, op)) list.push_back(python_stub(function, true));
+    if (is_method(op)) add_stubs(op, true, list);
   });
+  data["overloads"] = std::any_of(part.ops.begin(), part.ops.end(), [](const Op* op) { return is_overload(*op); });
   data["none"] = methods.empty();
   data["methods"] = std::move(methods);
   return data;

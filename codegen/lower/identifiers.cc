@@ -25,11 +25,17 @@ bool is_runtime_namespace(std::string_view name) {
   return std::find(namespaces.begin(), namespaces.end(), name) != namespaces.end();
 }
 
-std::string cpp_name(const Op& op) {
-  std::string name = op.name.text;
+namespace {
+
+std::string function_of(std::string name) {
   for (size_t at = name.find("__"); at != std::string::npos; at = name.find("__")) name.erase(at, 1);
   return is_runtime_namespace(name) ? name + "_op" : name;
 }
+
+}  // namespace
+
+std::string cpp_name(const Op& op) { return function_of(op.name.text); }
+std::string api_name(const Op& op) { return is_overload(op) ? function_of(op.invoke->function.text) : cpp_name(op); }
 
 bool is_inplace_only(const Op& op) { return op.name.text.ends_with('_') && !op.inplace.empty(); }
 std::string inplace_name(const Op& op) { return is_inplace_only(op) ? cpp_name(op) : cpp_name(op) + "_"; }
@@ -56,6 +62,10 @@ std::string register_name(std::string_view umbrella, const std::string& part) {
 
 int part_of(const std::string& op, int parts) {
   return static_cast<int>(hash_bytes(op) % static_cast<uint64_t>(parts));
+}
+
+int part_of(const Op& op, int parts) {
+  return part_of(is_overload(op) ? op.invoke->function.text : op.name.text, parts);
 }
 
 }  // namespace shardgen

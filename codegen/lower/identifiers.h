@@ -26,6 +26,8 @@ bool is_runtime_namespace(std::string_view name);
 /// The C++ function of an op: its name, without "__", which C++ reserves, and with "_op" appended
 /// if the name is a namespace.
 std::string cpp_name(const Op& op);
+/// The name of the public function of an op: that of the op that it invokes for an overload.
+std::string api_name(const Op& op);
 /// True when only the in-place form of the op exists.
 bool is_inplace_only(const Op& op);
 /// The name of the in-place form: "add_", or "sgd_" of an op with that name.
@@ -39,5 +41,7 @@ std::string part_name(const std::string& family, int part, int parts);
 std::string register_name(std::string_view umbrella, const std::string& part = "");
 /// The part of an op: a hash of its name alone.
 int part_of(const std::string& op, int parts);
+/// The same. An overload is in the part of the op that it invokes.
+int part_of(const Op& op, int parts);
 
 }  // namespace shardgen

@@ -35,6 +35,8 @@ const std::optional<std::vector<CallArg>>& infer_meta_params(const Op& op) {
   return op.infer_meta && op.infer_meta->param ? op.infer_meta->param : kernel_params(op);
 }
 
+bool is_overload(const Op& op) { return op.invoke && op.extension.overload.value_or(false); }
+
 bool has_body(const Op& op) { return op.kernel || (!op.invoke && !op.composite); }
 
 const Name& name_of(const Signature& signature, ArgRef arg) {

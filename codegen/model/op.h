@@ -222,6 +222,7 @@ struct Extension {
   std::optional<bool> no_gradient;
   std::optional<bool> record_composite;
   std::optional<bool> optional_outputs;
+  std::optional<bool> overload;
   std::optional<std::vector<SaveIf>> save_if;
   std::optional<std::string> doc;
 };
@@ -276,6 +277,8 @@ const std::optional<std::vector<CallArg>>& kernel_params(const Op& op);
 /// True when the op has a body of its own: an infer_meta, and a kernel or views. Otherwise it only
 /// calls other ops.
 bool has_body(const Op& op);
+/// True when the functions of the op are overloads of those of the op that it invokes.
+bool is_overload(const Op& op);
 const Name& name_of(const Signature& signature, ArgRef arg);
 bool contains(const std::vector<Name>& names, std::string_view name);
 

@@ -63,6 +63,7 @@ bool put_others(const Extension& from, Extension& to) {
   changes |= put(from.no_gradient, to.no_gradient);
   changes |= put(from.record_composite, to.record_composite);
   changes |= put(from.optional_outputs, to.optional_outputs);
+  changes |= put(from.overload, to.overload);
   changes |= put(from.save_if, to.save_if);
   changes |= put(from.doc, to.doc);
   return changes;

@@ -176,7 +176,7 @@ void read_neutral(Context c, Node n, Extension& e) {
   }
 }
 
-constexpr std::array<KeyReader<Extension>, 13> kExtensionKeys = {{
+constexpr std::array<KeyReader<Extension>, 14> kExtensionKeys = {{
     {{"partial", ValueKind::partial, "How the op commutes with a pending reduction."},
      [](Context c, Node n, Extension& e) {
        if (!expect_scalar(c, n, "'partial'")) return;
@@ -215,6 +215,9 @@ constexpr std::array<KeyReader<Extension>, 13> kExtensionKeys = {{
       "True for a backward op whose kernels leave out the outputs that nobody wants: they get undefined tensors for "
       "these."},
      [](Context c, Node n, Extension& e) { e.optional_outputs = read_bool(c, n, "'optional_outputs'"); }},
+    {{"overload", ValueKind::boolean,
+      "True for an op that invokes another with fewer arguments: its function has the name of the other one's."},
+     [](Context c, Node n, Extension& e) { e.overload = read_bool(c, n, "'overload'"); }},
     {{"save_if", ValueKind::conditions,
       "Of a backward op: the arguments that are read under a condition only, and are saved only then."},
      read_save_if},

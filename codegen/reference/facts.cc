@@ -176,7 +176,7 @@ void add_checked_facts(const Selection& selection, const Op& op, OpFacts& facts)
 }  // namespace
 
 std::vector<std::string> function_names(const Op& op) {
-  std::vector<std::string> names = {cpp_name(op)};
+  std::vector<std::string> names = {api_name(op)};
   if (!op.inplace.empty()) names.push_back(inplace_name(op));
   if (!op.intermediate.empty()) names.push_back(intermediate_name(op));
   return names;

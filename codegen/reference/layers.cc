@@ -122,7 +122,7 @@ std::vector<std::string> declarations_of(const LowerContext& context, const Op& 
         spell_symbols(context.runtime, fmt::format("{} {}({})", return_type(op, form, all), name, join(params))));
   };
   const auto declare_form = [&](Form form, const Texts& params) {
-    declare(function_name(op, form), form, !has_body(op), params);
+    declare(form == Form::inplace ? inplace_name(op) : api_name(op), form, !has_body(op), params);
     if (has_body(op) && form == Form::functional && !op.intermediate.empty())
       declare(intermediate_name(op), form, true, params);
   };
@@ -136,7 +136,7 @@ std::vector<std::string> declarations_of(const LowerContext& context, const Op& 
 std::vector<LayerFact> layers_of(const LowerContext& context, const Op& op) {
   if (const Call* call = external_call(context, op))
     return {{cpp_name(op), {"call the C++ function " + call->function.text}}};
-  if (!has_body(op)) return {{cpp_name(op), {"call " + op.invoke->function.text}}};
+  if (!has_body(op)) return {{api_name(op), {"call " + op.invoke->function.text}}};
   std::vector<LayerFact> layers;
   const bool dist = context.runtime.dist;
   for (const Form form : forms_of(context, op)) {

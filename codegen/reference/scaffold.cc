@@ -154,7 +154,7 @@ Json test_data(const LowerContext& context, const Op& op, const std::string& hea
     }
   }
   Json data = {{"op", op.name.text},         {"location", location_of(op)},
-               {"header", header},           {"function", has_body(op) ? function_name(op, form) : cpp_name(op)},
+               {"header", header},           {"function", has_body(op) ? function_name(op, form) : api_name(op)},
                {"spread", !tensors.empty()}, {"arguments", join(arguments)},
                {"first", first_of(op, form)}};
   data["tensors"] = std::move(tensors);

@@ -88,6 +88,27 @@ constexpr python::Function ones_function = {
     "error."
 };
 
+constexpr python::Parameter arange_up_to_parameters[] = {
+    {"end", "float"},
+    {"dtype", "dtype | str", "'int64'"},
+    {"place", "Device | str | None", "None"},
+    {"layout", "Layout", "None"},
+};
+PyObject* arange_up_to_body(python::Arguments& arguments) {
+  const Scalar end = python::value<Scalar>(arguments, 0);
+  const DType dtype = python::value<DType>(arguments, 1, DType::int64);
+  const Device place = python::value<Device>(arguments, 2, default_device());
+  const DistSpec* const layout = arguments.layout(3, -1);
+  return arguments.call([&]() -> decltype(auto) {
+    return layout != nullptr ? shard::arange(end, layout, dtype, place)
+        : shard::arange(end, dtype, place);
+  });
+}
+constexpr python::Function arange_up_to_function = {
+    "arange", arange_up_to_parameters, arange_up_to_body,
+    "0, 1, ... up to before end, as one dim."
+};
+
 constexpr python::Parameter arange_parameters[] = {
     {"start", "float"},
     {"end", "float"},
@@ -111,7 +132,8 @@ PyObject* arange_body(python::Arguments& arguments) {
 constexpr python::Function arange_function = {
     "arange", arange_parameters, arange_body,
     "start, start + step, ... up to before end, as one dim; every dtype but bool, and a\n"
-    "step of 0 is an invalid_argument error."
+    "step of 0 is an invalid_argument error.",
+    &arange_up_to_function
 };
 
 constexpr python::Parameter linspace_parameters[] = {

@@ -226,6 +226,20 @@ constexpr python::Function numel_function = {
     "or reduced for it."
 };
 
+constexpr python::Parameter argmax_of_all_parameters[] = {
+    {"x", "Tensor"},
+    {"dtype", "dtype | str", "'int64'"},
+};
+PyObject* argmax_of_all_body(python::Arguments& arguments) {
+  const Tensor& x = arguments.tensor(0);
+  const DType dtype = python::value<DType>(arguments, 1, DType::int64);
+  return arguments.call([&]() -> decltype(auto) { return shard::argmax(x, dtype); });
+}
+constexpr python::Function argmax_of_all_function = {
+    "argmax", argmax_of_all_parameters, argmax_of_all_body,
+    "The index of the largest of all elements in row-major order."
+};
+
 constexpr python::Parameter argmax_parameters[] = {
     {"x", "Tensor"},
     {"axis", "float"},
@@ -247,7 +261,22 @@ constexpr python::Function argmax_function = {
     "argmax", argmax_parameters, argmax_body,
     "The index of the largest element along axis (flatten: in row-major order of all\n"
     "elements) as int64 or int32; the lowest index of equal ones, NaN wins, and an empty\n"
-    "axis is an invalid_argument error."
+    "axis is an invalid_argument error.",
+    &argmax_of_all_function
+};
+
+constexpr python::Parameter argmin_of_all_parameters[] = {
+    {"x", "Tensor"},
+    {"dtype", "dtype | str", "'int64'"},
+};
+PyObject* argmin_of_all_body(python::Arguments& arguments) {
+  const Tensor& x = arguments.tensor(0);
+  const DType dtype = python::value<DType>(arguments, 1, DType::int64);
+  return arguments.call([&]() -> decltype(auto) { return shard::argmin(x, dtype); });
+}
+constexpr python::Function argmin_of_all_function = {
+    "argmin", argmin_of_all_parameters, argmin_of_all_body,
+    "The index of the smallest of all elements in row-major order."
 };
 
 constexpr python::Parameter argmin_parameters[] = {
@@ -271,7 +300,8 @@ constexpr python::Function argmin_function = {
     "argmin", argmin_parameters, argmin_body,
     "The index of the smallest element along axis (flatten: in row-major order of all\n"
     "elements) as int64 or int32; the lowest index of equal ones, NaN wins, and an empty\n"
-    "axis is an invalid_argument error."
+    "axis is an invalid_argument error.",
+    &argmin_of_all_function
 };
 
 constexpr python::Parameter cumprod_parameters[] = {

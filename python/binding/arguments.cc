@@ -93,7 +93,30 @@ bool is_named(PyObject* keyword, const Parameter& parameter) {
   return std::strcmp(parameter.name, "place") == 0 && PyUnicode_CompareWithASCIIString(keyword, "device") == 0;
 }
 
+/// Whether a call passes all that the function needs, and nothing else.
+bool fits(const Function& function, size_t by_position, PyObject* names) {
+  if (by_position > function.parameters.size()) return false;
+  const Py_ssize_t named = names != nullptr ? PyTuple_Size(names) : 0;
+  Py_ssize_t known = 0;
+  for (const Parameter& parameter : function.parameters.subspan(by_position)) {
+    bool passed = false;
+    for (Py_ssize_t k = 0; !passed && k < named; ++k) passed = is_named(PyTuple_GetItem(names, k), parameter);
+    if (!passed && parameter.initial == nullptr) return false;
+    known += passed ? 1 : 0;
+  }
+  return known == named;
+}
+
 }  // namespace
+
+const Function& Arguments::chosen(const Function& function, bool method, Py_ssize_t count, PyObject* names) {
+  if (function.overload == nullptr) return function;
+  const size_t by_position = static_cast<size_t>(count) + (method ? 1 : 0);
+  for (const Function* each = &function; each != nullptr; each = each->overload) {
+    if (fits(*each, by_position, names)) return *each;
+  }
+  return function;
+}
 
 Arguments::Arguments(const Function& function, PyObject* self, PyObject* const* values, Py_ssize_t count,
                      PyObject* names)

@@ -139,8 +139,9 @@ PyObject* Arguments::tuple_of(std::span<PyObject* const> items) {
 PyObject* run(const Function& function, PyObject* self, PyObject* const* values, Py_ssize_t count,
               PyObject* names) noexcept {
   try {
-    Arguments arguments(function, self, values, count, names);
-    return function.body(arguments);
+    const Function& chosen = Arguments::chosen(function, self != nullptr, count, names);
+    Arguments arguments(chosen, self, values, count, names);
+    return chosen.body(arguments);
   } catch (const PythonError& error) { error.restore(); } catch (...) {
     services->raise();
   }

@@ -51,11 +51,11 @@ def read_stubs():
     for path in paths:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef):
-                functions[node.name] = Function(node.name, parameters_of(node))
+                functions.setdefault(node.name, Function(node.name, parameters_of(node)))  # the first of overloads
             elif isinstance(node, ast.ClassDef):
                 for each in node.body:
                     if isinstance(each, ast.FunctionDef):
-                        methods[each.name] = Function(each.name, parameters_of(each))
+                        methods.setdefault(each.name, Function(each.name, parameters_of(each)))
     return functions, methods
 
 

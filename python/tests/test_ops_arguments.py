@@ -330,6 +330,24 @@ def test_methods_name_wrong_arguments(function):
             getattr(TENSOR, function)(**arguments)
 
 
+def test_overloads_take_calls_that_lack_arguments():
+    assert shard.arange(3).tolist() == shard.arange(end=3).tolist() == [0, 1, 2]
+    assert shard.arange(2, dtype="float32").dtype == shard.float32
+    assert shard.arange(1, 3).tolist() == shard.arange(start=1, end=3).tolist() == [1, 2]
+    mesh = shard.run(lambda: shard.arange(4, layout=shard.Layout(shard.ProcessMesh([2]), [shard.Shard(0)])).local().tolist(), nranks=2)
+    assert mesh == [[0, 1], [2, 3]]
+    x = shard.tensor([[1.0, 9.0], [0.0, 3.0]])
+    assert shard.argmax(x).tolist() == x.argmax().tolist() == 1 and x.argmin().tolist() == 2
+    assert x.argmax(dtype=shard.int32).dtype == shard.int32
+    assert x.argmax(1).tolist() == x.argmax(axis=1).tolist() == [1, 1]
+    with pytest.raises(TypeError, match=r"^\[argmax\] needs the argument 'axis'"):  # the arguments are those of the whole function
+        x.argmax(keepdims=True)
+    with pytest.raises(TypeError, match=r"^\[arange\] needs the argument 'start'"):
+        shard.arange()
+    with pytest.raises(TypeError, match=r"^\[arange\] has no argument 'stop'"):
+        shard.arange(stop=3)
+
+
 @pytest.mark.parametrize("number", [np.int64(1), np.int32(1), np.uint8(1), np.array(1)])
 def test_integers_of_numpy_are_integers(number):
     assert shard.flip(shard.tensor([[1, 2]]), number).tolist() == [[2, 1]]

@@ -72,6 +72,19 @@ TEST_CASE("6: creation ops with a layout make each rank's shard of the plain val
   }
 }
 
+TEST_CASE("a range of one number ends there, and the position of the largest of all elements needs no axis") {
+  CHECK(arange(3).to_vector<int64_t>() == std::vector<int64_t>{0, 1, 2});
+  CHECK(arange(2, DType::float32).to_vector<float>() == std::vector<float>{0, 1});
+  const Tensor x = Tensor::from_data<float>({1, 9, 0, 3}, {2, 2});
+  CHECK(argmax(x).to_vector<int64_t>() == std::vector<int64_t>{1});
+  CHECK(argmin(x, DType::int32).to_vector<int32_t>() == std::vector<int32_t>{2});
+  CHECK(argmax(x, 1).to_vector<int64_t>() == std::vector<int64_t>{1, 1});
+  run_ranks(2, [&](Rank&) {
+    const DistSpec* spec = DistSpec::parse(ProcessMesh::make({2}), "a");
+    check(full_equals(arange(5, spec), arange(5).to_vector<int64_t>()), "a range in shards");
+  });
+}
+
 TEST_CASE("34: random numbers that are made on a mesh have the bits of the plain call with the same key") {
   compare(
       [](const DistSpec* spec) {

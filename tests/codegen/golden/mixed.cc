@@ -137,6 +137,12 @@ Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype, Device place)
   }
 }
 
+Tensor full(const IntArray& shape) { return shard::full(shape, Scalar(1)); }
+
+Tensor full(const IntArray& shape, LayoutArg layout) {
+  return shard::full(shape, Scalar(1), layout);
+}
+
 Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel, int ctx,
     int device) {
   return autograd::unlinked(ops::names_that_clash,

@@ -40,6 +40,8 @@ SHARD_API Tensor zeros(const IntArray& shape, DType dtype = DType::float32,
     Device place = default_device());
 SHARD_API Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
     Device place = default_device());
+SHARD_API Tensor full(const IntArray& shape);
+SHARD_API Tensor full(const IntArray& shape, LayoutArg layout);
 SHARD_API Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel,
     int ctx, int device);
 SHARD_API std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y,

@@ -109,6 +109,9 @@ class Arguments {
   Arguments(const Arguments&) = delete;
   Arguments& operator=(const Arguments&) = delete;
 
+  /// The function itself, or the first of its overloads that the arguments of a call fit.
+  static const Function& chosen(const Function& function, bool method, Py_ssize_t count, PyObject* names);
+
   bool given(int i) const { return values_[static_cast<size_t>(i)] != nullptr; }
   bool given_and_not_none(int i) const { return given(i) && values_[static_cast<size_t>(i)] != Py_None; }
 
@@ -275,6 +278,8 @@ struct Function {
   std::span<const Parameter> parameters;
   PyObject* (*body)(Arguments& arguments);
   const char* doc;
+  /// What calls mean that lack arguments of this function; null: nothing.
+  const Function* overload = nullptr;
 };
 
 /// "add(x: Tensor, y: Tensor)"

@@ -218,6 +218,22 @@ constexpr python::Function sgd__function = {
     "The op sgd_ of mixed.yaml."
 };
 
+constexpr python::Parameter full_of_ones_parameters[] = {
+    {"shape", "int | Sequence[int]"},
+    {"layout", "Layout", "None"},
+};
+PyObject* full_of_ones_body(python::Arguments& arguments) {
+  const IntArray shape = python::value<IntArray>(arguments, 0);
+  const DistSpec* const layout = arguments.layout(1, 0);
+  return arguments.call([&]() -> decltype(auto) {
+    return layout != nullptr ? shard::full(shape, layout) : shard::full(shape);
+  });
+}
+constexpr python::Function full_of_ones_function = {
+    "full", full_of_ones_parameters, full_of_ones_body,
+    "The op full_of_ones of mixed.yaml."
+};
+
 constexpr python::Parameter full_parameters[] = {
     {"shape", "int | Sequence[int]"},
     {"value", "float"},
@@ -238,7 +254,8 @@ PyObject* full_body(python::Arguments& arguments) {
 }
 constexpr python::Function full_function = {
     "full", full_parameters, full_body,
-    "The op full of mixed.yaml."
+    "The op full of mixed.yaml.",
+    &full_of_ones_function
 };
 
 constexpr python::Parameter zeros_parameters[] = {
