@@ -99,13 +99,18 @@ std::string recorded_name(const Op& op, Form form) {
   return form == Form::functional && !op.intermediate.empty() ? intermediate_name(op) : function_name(op, form);
 }
 
+Texts recorded_parameters(const Op& op, Form form) {
+  Texts params = parameters(op, Role::api, form, false);
+  params.push_back(rt("CallSite") + " " + site_name(op));
+  return params;
+}
+
 Json function_data(const LowerContext& context, const Op& op, const Gradient& gradient, Form form) {
   const Locals locals(op);
   const bool inplace = form == Form::inplace;
   const std::string function = function_name(op, form);
   const std::string site = site_name(op);
-  Texts recorded = {site, rt("ops") + "::" + cpp_name(op)}, params = parameters(op, Role::api, form, false);
-  params.push_back(rt("CallSite") + " " + site);
+  Texts recorded = {site, rt("ops") + "::" + cpp_name(op)};
   if (inplace) recorded.insert(recorded.begin() + 1, rt("call::inplace"));
   for (const std::string& name : tensor_names(op)) recorded.push_back(name);
   Json keeps = Json::array();
@@ -127,7 +132,7 @@ Json function_data(const LowerContext& context, const Op& op, const Gradient& gr
   }
   return {{"returns", return_type(op, form, form == Form::functional)},
           {"name", recorded_name(op, form)},
-          {"params", parameter_list(op, params)},
+          {"params", parameter_list(op, recorded_parameters(op, form))},
           {"record", locals.record},
           {"backward", locals.backward},
           {"context", locals.context},
@@ -178,8 +183,12 @@ Json gradient_headers(const LowerContext& context, const Part& part) {
 
 Json autograd_header_data(const LowerContext& context, const Part& part) {
   Json data = file_head(part);
-  data["functions"] = for_recorded(context, part, [](const Op& op, const Gradient&, Form form) {
-    return Json{{"name", recorded_name(op, form)}};
+  data["functions"] = for_recorded(context, part, [&](const Op& op, const Gradient&, Form form) {
+    Json written = false;
+    if (context.selection.has_overload(op))
+      written = {{"returns", return_type(op, form, form == Form::functional)},
+                 {"params", parameter_list(op, recorded_parameters(op, form))}};
+    return Json{{"name", recorded_name(op, form)}, {"same", written == false}, {"written", std::move(written)}};
   });
   return data;
 }

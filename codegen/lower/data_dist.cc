@@ -99,7 +99,7 @@ Json declaration(const Op& op, Form form, const std::string& params) {
 /// The declaration of a form: by the type of the public function, where that takes the same arguments.
 Json form_declaration(const LowerContext& context, const Op& op, Form form) {
   const bool hides = !op.intermediate.empty();
-  if (takes_site(context, op, form) || (form == Form::inplace && hides))
+  if (takes_site(context, op, form) || (form == Form::inplace && hides) || context.selection.has_overload(op))
     return declaration(op, form, parameters_of(op, form));
   const std::string same = hides ? intermediate_name(op) : function_name(op, form);
   return {{"name", function_name(op, form)}, {"declared", {{"same", {{"public", same}}}, {"written", false}}}};

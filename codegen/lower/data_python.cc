@@ -149,6 +149,7 @@ Json python_body(const LowerContext& context, const PythonFunction& function) {
   return {{"arguments", arguments},
           {"declared", declare(fmt::format("{}", fmt::join(arg_names(op), " ")))},
           {"locals", std::move(locals)},
+          {"method", !op.view.empty() && !op.kernel && has_body(op) ? "call_view" : "call"},
           {"site", sited ? rt("CallSite") + " " + site : ""},
           {"call", std::move(result)}};
 }

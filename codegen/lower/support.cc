@@ -164,6 +164,11 @@ Selection select_ops(const std::vector<Family>& families, const Runtime& runtime
   }
   drop_invokers(families, all, selection);
   selection.find_ends();
+  for (const std::vector<const Op*>& family : selection.ops) {
+    for (const Op* op : family) {
+      if (is_overload(*op)) selection.overloaded.insert(op->invoke->function.text);
+    }
+  }
   return selection;
 }
 

@@ -37,6 +37,8 @@ struct Selection {
   /// True when `op` gets an in-place form of its own: it has in-place pairs, and no other op has
   /// that name.
   bool has_inplace_form(const Op& op) const;
+  /// True when an overload of the op is generated, so that its name alone does not tell the type of its function.
+  bool has_overload(const Op& op) const { return overloaded.contains(op.name.text); }
   /// Follows `invoke` of each generated op to its end, for end_of().
   void find_ends();
 
@@ -46,6 +48,7 @@ struct Selection {
   };
   std::unordered_map<std::string_view, Place> places;  // of generated ops, by name
   std::unordered_map<const Op*, const Op*> ends;       // of ops that invoke another
+  std::set<std::string_view> overloaded;               // the names of ops that have overloads
 };
 
 /// Ops in `refused` have errors and are left out; so are those in `lacking`, for the given reasons.

@@ -770,7 +770,7 @@ constexpr python::Parameter view_dtype_parameters[] = {
 PyObject* view_dtype_body(python::Arguments& arguments) {
   const Tensor& input = arguments.tensor(0);
   const DType dtype = python::value<DType>(arguments, 1);
-  return arguments.call([&](CallSite site) -> decltype(auto) {
+  return arguments.call_view([&](CallSite site) -> decltype(auto) {
     return shard::view_dtype(input, dtype, site);
   });
 }
@@ -787,7 +787,7 @@ constexpr python::Function view_dtype_function = {
 PyObject* view_dtype__body(python::Arguments& arguments) {
   Tensor& input = arguments.target(0);
   const DType dtype = python::value<DType>(arguments, 1);
-  return arguments.call([&](CallSite site) -> decltype(auto) {
+  return arguments.call_view([&](CallSite site) -> decltype(auto) {
     return shard::view_dtype_(input, dtype, site);
   });
 }

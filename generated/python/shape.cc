@@ -13,7 +13,7 @@ constexpr python::Parameter reshape_parameters[] = {
 PyObject* reshape_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const IntArray shape = python::value<IntArray>(arguments, 1);
-  return arguments.call([&](CallSite site) -> decltype(auto) {
+  return arguments.call_view([&](CallSite site) -> decltype(auto) {
     return shard::reshape(x, shape, site);
   });
 }
@@ -27,7 +27,7 @@ constexpr python::Function reshape_function = {
 PyObject* reshape__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const IntArray shape = python::value<IntArray>(arguments, 1);
-  return arguments.call([&](CallSite site) -> decltype(auto) {
+  return arguments.call_view([&](CallSite site) -> decltype(auto) {
     return shard::reshape_(x, shape, site);
   });
 }
@@ -48,7 +48,7 @@ PyObject* flatten_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const int start_axis = python::value<int>(arguments, 1, 1);
   const int stop_axis = python::value<int>(arguments, 2, 1);
-  return arguments.call([&](CallSite site) -> decltype(auto) {
+  return arguments.call_view([&](CallSite site) -> decltype(auto) {
     return shard::flatten(x, start_axis, stop_axis, site);
   });
 }
@@ -62,7 +62,7 @@ PyObject* flatten__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const int start_axis = python::value<int>(arguments, 1, 1);
   const int stop_axis = python::value<int>(arguments, 2, 1);
-  return arguments.call([&](CallSite site) -> decltype(auto) {
+  return arguments.call_view([&](CallSite site) -> decltype(auto) {
     return shard::flatten_(x, start_axis, stop_axis, site);
   });
 }
@@ -79,7 +79,7 @@ constexpr python::Parameter squeeze_parameters[] = {
 PyObject* squeeze_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const IntArray axis = python::value<IntArray>(arguments, 1, {});
-  return arguments.call([&](CallSite site) -> decltype(auto) {
+  return arguments.call_view([&](CallSite site) -> decltype(auto) {
     return shard::squeeze(x, axis, site);
   });
 }
@@ -92,7 +92,7 @@ constexpr python::Function squeeze_function = {
 PyObject* squeeze__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const IntArray axis = python::value<IntArray>(arguments, 1, {});
-  return arguments.call([&](CallSite site) -> decltype(auto) {
+  return arguments.call_view([&](CallSite site) -> decltype(auto) {
     return shard::squeeze_(x, axis, site);
   });
 }
@@ -109,7 +109,7 @@ constexpr python::Parameter unsqueeze_parameters[] = {
 PyObject* unsqueeze_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const IntArray axis = python::value<IntArray>(arguments, 1, {});
-  return arguments.call([&](CallSite site) -> decltype(auto) {
+  return arguments.call_view([&](CallSite site) -> decltype(auto) {
     return shard::unsqueeze(x, axis, site);
   });
 }
@@ -122,7 +122,7 @@ constexpr python::Function unsqueeze_function = {
 PyObject* unsqueeze__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const IntArray axis = python::value<IntArray>(arguments, 1, {});
-  return arguments.call([&](CallSite site) -> decltype(auto) {
+  return arguments.call_view([&](CallSite site) -> decltype(auto) {
     return shard::unsqueeze_(x, axis, site);
   });
 }

@@ -178,6 +178,12 @@ void Arguments::fail_item(int i, Py_ssize_t at, PyObject* list) {
                         parameter.accepts, at, type));
 }
 
+void Arguments::note(const Tensor& tensor) {
+  if (!tensor.defined()) return;
+  records_ |= tensor.impl()->grad.requires_grad;
+  distributed_ |= tensor.is_dist();
+}
+
 Tensor& Arguments::required_tensor(int i) {
   Tensor* const tensor = services->tensor(values_[i]);
   if (tensor == nullptr)
@@ -185,7 +191,7 @@ Tensor& Arguments::required_tensor(int i) {
               PyFloat_Check(values_[i]) || PyLong_Check(values_[i])
                   ? "; shard.full makes a tensor of a number, and the operators (+, -, *, /) take numbers as they are"
                   : "; shard.tensor makes a tensor of data");
-  records_ |= tensor->defined() && tensor->impl()->grad.requires_grad;
+  note(*tensor);
   return *tensor;
 }
 
@@ -206,7 +212,7 @@ std::vector<Tensor> Arguments::tensors_of(int i, bool writable) {
   each_item(i, [&](PyObject* item) {
     Tensor* const tensor = services->tensor(item);
     if (tensor == nullptr) return false;
-    records_ |= tensor->defined() && tensor->impl()->grad.requires_grad;
+    note(*tensor);
     tensors.push_back(*tensor);
     return true;
   });

@@ -22,6 +22,8 @@ Tensor& add_(Tensor& x, const Tensor& y, CallSite site) {
   return x;
 }
 
+Tensor add(const Tensor& x, CallSite site) { return shard::add(x, x, site); }
+
 Tensor cast(const Tensor& x, std::optional<DType> dtype) {
   return autograd::unlinked(ops::cast,
       call::dispatch(ops::cast, dist::cast, infer::cast, dense::cast, x, dtype), x);
@@ -135,12 +137,6 @@ Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype, Device place)
   } catch (...) {
     call::rethrow_as("zeros", "full");
   }
-}
-
-Tensor full(const IntArray& shape) { return shard::full(shape, Scalar(1)); }
-
-Tensor full(const IntArray& shape, LayoutArg layout) {
-  return shard::full(shape, Scalar(1), layout);
 }
 
 Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel, int ctx,

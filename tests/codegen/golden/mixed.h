@@ -6,6 +6,7 @@
 namespace shard {
 SHARD_API Tensor add(const Tensor& x, const Tensor& y, CallSite site = CallSite::here());
 SHARD_API Tensor& add_(Tensor& x, const Tensor& y, CallSite site = CallSite::here());
+SHARD_API Tensor add(const Tensor& x, CallSite site = CallSite::here());
 SHARD_API Tensor cast(const Tensor& x, std::optional<DType> dtype = std::nullopt);
 SHARD_API Tensor& cast_(Tensor& x, std::optional<DType> dtype = std::nullopt,
     CallSite site = CallSite::here());
@@ -40,8 +41,6 @@ SHARD_API Tensor zeros(const IntArray& shape, DType dtype = DType::float32,
     Device place = default_device());
 SHARD_API Tensor zeros(const IntArray& shape, LayoutArg layout, DType dtype = DType::float32,
     Device place = default_device());
-SHARD_API Tensor full(const IntArray& shape);
-SHARD_API Tensor full(const IntArray& shape, LayoutArg layout);
 SHARD_API Tensor names_that_clash(const Tensor& out, const Tensor& call, const Tensor& kernel,
     int ctx, int device);
 SHARD_API std::tuple<Tensor, Tensor> add_grad(const Tensor& x, const Tensor& y,

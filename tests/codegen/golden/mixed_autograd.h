@@ -5,6 +5,6 @@
 
 // The same functions for calls that are recorded.
 namespace shard::autograd {
-decltype(shard::add) add;
-decltype(shard::add_) add_;
+Tensor add(const Tensor& x, const Tensor& y, CallSite site);
+Tensor& add_(Tensor& x, const Tensor& y, CallSite site);
 }  // namespace shard::autograd

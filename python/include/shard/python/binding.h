@@ -65,16 +65,18 @@ class PythonError final : public std::exception {
 void restore_thread(PyThreadState* state);
 PyGILState_STATE ensure_lock();
 
-/// Waits and computes without the interpreter's lock for a scope.
+/// Waits and computes without the interpreter's lock for a scope, unless told to keep it.
 class ReleaseLock {
  public:
-  ReleaseLock() : state_(PyEval_SaveThread()) {}
+  explicit ReleaseLock(bool keep = false) : state_(keep ? nullptr : PyEval_SaveThread()) {}
   ReleaseLock(const ReleaseLock&) = delete;
   ReleaseLock& operator=(const ReleaseLock&) = delete;
-  ~ReleaseLock() { restore_thread(state_); }
+  ~ReleaseLock() {
+    if (state_ != nullptr) restore_thread(state_);
+  }
 
  private:
-  PyThreadState* state_;
+  PyThreadState* state_;  // null where it was kept
 };
 
 /// Holds the interpreter's lock for a scope, in any thread.
@@ -142,21 +144,30 @@ class Arguments {
   /// tuple for several outputs. An undefined tensor is None, and a reference is the argument itself.
   template <class Function>
   PyObject* call(Function function) {
-    if constexpr (std::invocable<Function, CallSite>) {
-      const CallSite site = site_for_call();
-      return returned([&]() -> decltype(auto) { return function(site); });
-    } else {
-      return returned(function);
-    }
+    return call_with(function, false);
+  }
+  /// The same for an op that makes views alone. With plain tensors it takes less time than to hand the interpreter's lock over, so keeps it.
+  template <class Function>
+  PyObject* call_view(Function function) {
+    return call_with(function, !distributed_);
   }
 
  private:
   template <class Function>
-  PyObject* returned(Function function) {
+  PyObject* call_with(Function function, bool keep_lock) {
+    if constexpr (std::invocable<Function, CallSite>) {
+      const CallSite site = site_for_call();
+      return returned([&]() -> decltype(auto) { return function(site); }, keep_lock);
+    } else {
+      return returned(function, keep_lock);
+    }
+  }
+  template <class Function>
+  PyObject* returned(Function function, bool keep_lock) {
     using Result = decltype(function());
     if constexpr (std::is_void_v<Result>) {
       {
-        const ReleaseLock release;
+        const ReleaseLock release(keep_lock);
         function();
       }
       finish();
@@ -164,7 +175,7 @@ class Arguments {
     } else {
       std::optional<Held<Result>> result;
       {
-        const ReleaseLock release;
+        const ReleaseLock release(keep_lock);
         result.emplace(Held<Result>{function()});
       }
       finish();
@@ -228,6 +239,7 @@ class Arguments {
     }
   }
 
+  void note(const Tensor& tensor);
   Tensor& required_tensor(int i);
   std::vector<Tensor> tensors_of(int i, bool writable);
   PyObject* sequence(int i);
@@ -256,7 +268,8 @@ class Arguments {
   const Function& function_;
   PyObject* values_[kMaxParameters];  // borrowed; null: not passed
   bool writes_ = false;
-  bool records_ = false;  // a tensor among the arguments requires a gradient
+  bool records_ = false;      // a tensor among the arguments requires a gradient
+  bool distributed_ = false;  // or is distributed
   std::vector<std::pair<PyObject*, Tensor*>> targets_;
   std::vector<std::unique_ptr<List>> lists_;
   Tensor absent_;

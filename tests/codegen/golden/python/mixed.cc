@@ -6,6 +6,18 @@
 namespace shard::python {
 namespace {
 
+constexpr python::Parameter add_itself_parameters[] = {
+    {"x", "Tensor"},
+};
+PyObject* add_itself_body(python::Arguments& arguments) {
+  const Tensor& x = arguments.tensor(0);
+  return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add(x, site); });
+}
+constexpr python::Function add_itself_function = {
+    "add", add_itself_parameters, add_itself_body,
+    "The op add_itself of mixed.yaml."
+};
+
 constexpr python::Parameter add_parameters[] = {
     {"x", "Tensor"},
     {"y", "Tensor"},
@@ -17,7 +29,8 @@ PyObject* add_body(python::Arguments& arguments) {
 }
 constexpr python::Function add_function = {
     "add", add_parameters, add_body,
-    "The op add of mixed.yaml."
+    "The op add of mixed.yaml.",
+    &add_itself_function
 };
 
 PyObject* add__body(python::Arguments& arguments) {
@@ -65,7 +78,7 @@ constexpr python::Parameter reshape_parameters[] = {
 PyObject* reshape_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
   const IntArray shape = python::value<IntArray>(arguments, 1);
-  return arguments.call([&]() -> decltype(auto) { return shard::reshape(x, shape); });
+  return arguments.call_view([&]() -> decltype(auto) { return shard::reshape(x, shape); });
 }
 constexpr python::Function reshape_function = {
     "reshape", reshape_parameters, reshape_body,
@@ -75,7 +88,7 @@ constexpr python::Function reshape_function = {
 PyObject* reshape__body(python::Arguments& arguments) {
   Tensor& x = arguments.target(0);
   const IntArray shape = python::value<IntArray>(arguments, 1);
-  return arguments.call([&](CallSite site) -> decltype(auto) {
+  return arguments.call_view([&](CallSite site) -> decltype(auto) {
     return shard::reshape_(x, shape, site);
   });
 }
@@ -218,22 +231,6 @@ constexpr python::Function sgd__function = {
     "The op sgd_ of mixed.yaml."
 };
 
-constexpr python::Parameter full_of_ones_parameters[] = {
-    {"shape", "int | Sequence[int]"},
-    {"layout", "Layout", "None"},
-};
-PyObject* full_of_ones_body(python::Arguments& arguments) {
-  const IntArray shape = python::value<IntArray>(arguments, 0);
-  const DistSpec* const layout = arguments.layout(1, 0);
-  return arguments.call([&]() -> decltype(auto) {
-    return layout != nullptr ? shard::full(shape, layout) : shard::full(shape);
-  });
-}
-constexpr python::Function full_of_ones_function = {
-    "full", full_of_ones_parameters, full_of_ones_body,
-    "The op full_of_ones of mixed.yaml."
-};
-
 constexpr python::Parameter full_parameters[] = {
     {"shape", "int | Sequence[int]"},
     {"value", "float"},
@@ -254,8 +251,7 @@ PyObject* full_body(python::Arguments& arguments) {
 }
 constexpr python::Function full_function = {
     "full", full_parameters, full_body,
-    "The op full of mixed.yaml.",
-    &full_of_ones_function
+    "The op full of mixed.yaml."
 };
 
 constexpr python::Parameter zeros_parameters[] = {

@@ -4,8 +4,14 @@ from typing import overload
 
 from shard import Device, Layout, Tensor, dtype
 
+@overload
 def add(x: Tensor, y: Tensor) -> Tensor:
     """The op add of mixed.yaml."""
+    ...
+
+@overload
+def add(x: Tensor) -> Tensor:
+    """The op add_itself of mixed.yaml."""
     ...
 
 def add_(x: Tensor, y: Tensor) -> Tensor:
@@ -64,15 +70,9 @@ def sgd_(param: Tensor, learning_rate: Tensor, grad: Tensor, master_param: Tenso
     """The op sgd_ of mixed.yaml."""
     ...
 
-@overload
 def full(shape: int | Sequence[int], value: float, dtype: dtype | str | None = 'float32',
     place: Device | str | None = 'cpu', layout: Layout | None = None) -> Tensor:
     """The op full of mixed.yaml."""
-    ...
-
-@overload
-def full(shape: int | Sequence[int], layout: Layout | None = None) -> Tensor:
-    """The op full_of_ones of mixed.yaml."""
     ...
 
 def zeros(shape: int | Sequence[int], dtype: dtype | str | None = 'float32',
@@ -99,8 +99,14 @@ def recorded_by_its_composite_(x: Tensor, axis: int, slope: float) -> Tensor:
 class MixedMethods:
     """The methods of tensors."""
 
+    @overload
     def add(self, y: Tensor) -> Tensor:
         """The op add of mixed.yaml."""
+        ...
+
+    @overload
+    def add(self) -> Tensor:
+        """The op add_itself of mixed.yaml."""
         ...
 
     def add_(self, y: Tensor) -> Tensor:
