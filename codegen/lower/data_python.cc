@@ -61,6 +61,24 @@ std::string initial_of(const Op& op, ArgRef arg) {
   return arg.tensor ? "None" : python_default(op.signature.attrs[arg.index]);
 }
 
+bool is_ints(AttrType type) {
+  return type == AttrType::int_array || type == AttrType::int32_list || type == AttrType::int64_list;
+}
+
+/// The argument whose ints may be passed one by one, as in reshape(x, 3, 2), or -1: the first or, behind a tensor, the second one,
+/// where those after it are no numbers.
+int ints_position(const Op& op) {
+  const std::vector<ArgRef>& args = op.signature.args;
+  const auto type_of = [&](ArgRef arg) { return arg.tensor ? AttrType::unknown : op.signature.attrs[arg.index].type; };
+  const size_t first = !args.empty() && args[0].tensor ? 1 : 0;
+  if (args.size() <= first || !is_ints(type_of(args[first]))) return -1;
+  for (size_t i = first + 1; i < args.size(); ++i) {
+    const AttrType type = type_of(args[i]);
+    if (type != AttrType::dtype && type != AttrType::place && type != AttrType::str) return -1;
+  }
+  return static_cast<int>(first);
+}
+
 /// The name, the accepted types and the default of each argument.
 Json python_parameters(const PythonFunction& function) {
   const Op& op = function.op;
@@ -205,9 +223,12 @@ Json python_binding(const LowerContext& context, const PythonFunction& function)
   Json doc = Json::array();
   const Texts lines = python_doc(function);
   for (size_t i = 0; i < lines.size(); ++i)
-    doc.push_back({{"line", in_quotes(lines[i]) + (i + 1 < lines.size() ? "\\n" : "")}, {"more", false}});
+    doc.push_back({{"line", in_quotes(lines[i]) + (i + 1 < lines.size() ? "\\n" : "")},
+                   {"comma", i + 1 < lines.size() ? "" : ","}});
   data["doc"] = std::move(doc);
   data["overload"] = false;
+  data["ints"] = false;
+  if (const int position = ints_position(function.op); position >= 0) data["ints"] = {{"position", position}};
   return data;
 }
 
@@ -219,7 +240,6 @@ void add_bindings(const LowerContext& context, const Part& part, const Op& op, J
     for (const PythonFunction& function : python_functions_of(context, each)) {
       list.push_back(python_binding(context, function));
       if (overload.empty() || function.form == Form::inplace) continue;
-      list.back()["doc"].back()["more"] = true;
       list.back()["overload"] = {{"next", overload}};
     }
   };
@@ -243,8 +263,8 @@ std::string returned_type(const PythonFunction& function) {
   return types.size() == 1 ? types[0] : "tuple[" + join(types) + "]";
 }
 
-/// The parameters of a stub. What has a default may be None.
-Texts stub_parameters(const PythonFunction& function, bool method) {
+/// The parameters of a stub. What has a default may be None. `one_by_one`: ints are passed one by one.
+Texts stub_parameters(const PythonFunction& function, bool method, bool one_by_one) {
   const Op& op = function.op;
   Texts texts;
   const size_t optional = first_python_default(op);
@@ -255,7 +275,9 @@ Texts stub_parameters(const PythonFunction& function, bool method) {
       continue;
     }
     std::string text = python_name(name_of(op.signature, arg).text) + ": " + accepted(op, arg);
-    if (i >= optional) text += (text.ends_with("None") ? " = " : " | None = ") + initial_of(op, arg);
+    const bool ints = one_by_one && static_cast<int>(i) == ints_position(op);
+    if (ints) text = "*" + python_name(name_of(op.signature, arg).text) + ": int";
+    if (i >= optional && !ints) text += (text.ends_with("None") ? " = " : " | None = ") + initial_of(op, arg);
     texts.push_back(std::move(text));
   }
   if (function.layout) texts.push_back(layout_name(op) + ": Layout | None = None");
@@ -263,7 +285,7 @@ Texts stub_parameters(const PythonFunction& function, bool method) {
 }
 
 /// `overloaded`: functions of other signatures have the same name.
-Json python_stub(const PythonFunction& function, bool method, bool overloaded) {
+Json python_stub(const PythonFunction& function, bool method, bool overloaded, bool one_by_one = false) {
   Json doc = Json::array();
   Texts lines = python_doc(function);
   for (std::string& line : lines) line = in_quotes(line);  // Python's strings have the same escapes
@@ -274,7 +296,7 @@ Json python_stub(const PythonFunction& function, bool method, bool overloaded) {
   if (overloaded) decorated = {{"decorator", "@overload"}};
   return {{"name", function.name()},
           {"overloaded", std::move(decorated)},
-          {"parameters", join(stub_parameters(function, method))},
+          {"parameters", join(stub_parameters(function, method, one_by_one))},
           {"returns", returned_type(function)},
           {"doc", std::move(doc)}};
 }
@@ -318,9 +340,11 @@ Json python_stub_data(const LowerContext& context, const Part& part) {
     if (is_overload(op)) return;
     const std::vector<const Op*> overloads = overloads_of(part, op);
     for (const PythonFunction& function : python_functions_of(context, op)) {
-      const bool overloaded = function.form == Form::functional && !overloads.empty();
-      list.push_back(python_stub(function, methods, overloaded));
-      if (!overloaded) continue;
+      const bool one_by_one = ints_position(op) >= 0;
+      const bool has_overloads = function.form == Form::functional && !overloads.empty();
+      list.push_back(python_stub(function, methods, one_by_one || has_overloads));
+      if (one_by_one) list.push_back(python_stub(function, methods, true, true));
+      if (!has_overloads) continue;
       for (const Op* other : overloads)
         list.push_back(python_stub(python_functions_of(context, *other).front(), methods, true));
     }
@@ -329,7 +353,9 @@ Json python_stub_data(const LowerContext& context, const Part& part) {
   Json methods = items_of(part.ops, [&](const Op& op, Json& list) {
     if (is_method(op)) add_stubs(op, true, list);
   });
-  data["overloads"] = std::any_of(part.ops.begin(), part.ops.end(), [](const Op* op) { return is_overload(*op); });
+  data["overloads"] = std::any_of(part.ops.begin(), part.ops.end(), [&](const Op* op) {
+    return !python_functions_of(context, *op).empty() && (is_overload(*op) || ints_position(*op) >= 0);
+  });
   data["none"] = methods.empty();
   data["methods"] = std::move(methods);
   return data;

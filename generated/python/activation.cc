@@ -18,8 +18,9 @@ PyObject* leaky_relu_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function leaky_relu_function = {
-    "leaky_relu", leaky_relu_parameters, leaky_relu_body,
-    "x where x > 0, else negative_slope * x, element by element, for float dtypes."
+    .name = "leaky_relu", .parameters = leaky_relu_parameters, .body = leaky_relu_body,
+    .doc =
+    "x where x > 0, else negative_slope * x, element by element, for float dtypes.",
 };
 
 PyObject* leaky_relu__body(python::Arguments& arguments) {
@@ -30,9 +31,10 @@ PyObject* leaky_relu__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function leaky_relu__function = {
-    "leaky_relu_", leaky_relu_parameters, leaky_relu__body,
+    .name = "leaky_relu_", .parameters = leaky_relu_parameters, .body = leaky_relu__body,
+    .doc =
     "In place. x where x > 0, else negative_slope * x, element by element, for float\n"
-    "dtypes."
+    "dtypes.",
 };
 
 constexpr python::Parameter elu_parameters[] = {
@@ -47,8 +49,9 @@ PyObject* elu_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function elu_function = {
-    "elu", elu_parameters, elu_body,
-    "x where x > 0, else alpha * (exp(x) - 1), element by element, for float dtypes."
+    .name = "elu", .parameters = elu_parameters, .body = elu_body,
+    .doc =
+    "x where x > 0, else alpha * (exp(x) - 1), element by element, for float dtypes.",
 };
 
 PyObject* elu__body(python::Arguments& arguments) {
@@ -59,9 +62,10 @@ PyObject* elu__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function elu__function = {
-    "elu_", elu_parameters, elu__body,
+    .name = "elu_", .parameters = elu_parameters, .body = elu__body,
+    .doc =
     "In place. x where x > 0, else alpha * (exp(x) - 1), element by element, for float\n"
-    "dtypes."
+    "dtypes.",
 };
 
 constexpr python::Parameter celu_parameters[] = {
@@ -76,9 +80,10 @@ PyObject* celu_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function celu_function = {
-    "celu", celu_parameters, celu_body,
+    .name = "celu", .parameters = celu_parameters, .body = celu_body,
+    .doc =
     "x where x > 0, else alpha * (exp(x / alpha) - 1), element by element, for float\n"
-    "dtypes; alpha must not be 0 (else invalid_argument)."
+    "dtypes; alpha must not be 0 (else invalid_argument).",
 };
 
 constexpr python::Parameter selu_parameters[] = {
@@ -95,9 +100,10 @@ PyObject* selu_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function selu_function = {
-    "selu", selu_parameters, selu_body,
+    .name = "selu", .parameters = selu_parameters, .body = selu_body,
+    .doc =
     "scale * x where x > 0, else scale * alpha * (exp(x) - 1), element by element, for\n"
-    "float dtypes."
+    "float dtypes.",
 };
 
 constexpr python::Parameter relu6_parameters[] = {
@@ -108,8 +114,9 @@ PyObject* relu6_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::relu6(x, site); });
 }
 constexpr python::Function relu6_function = {
-    "relu6", relu6_parameters, relu6_body,
-    "x clamped to [0, 6], element by element, for float dtypes; NaN stays NaN."
+    .name = "relu6", .parameters = relu6_parameters, .body = relu6_body,
+    .doc =
+    "x clamped to [0, 6], element by element, for float dtypes; NaN stays NaN.",
 };
 
 constexpr python::Parameter hardtanh_parameters[] = {
@@ -126,8 +133,9 @@ PyObject* hardtanh_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function hardtanh_function = {
-    "hardtanh", hardtanh_parameters, hardtanh_body,
-    "x clamped to [t_min, t_max], element by element, for float dtypes; NaN stays NaN."
+    .name = "hardtanh", .parameters = hardtanh_parameters, .body = hardtanh_body,
+    .doc =
+    "x clamped to [t_min, t_max], element by element, for float dtypes; NaN stays NaN.",
 };
 
 PyObject* hardtanh__body(python::Arguments& arguments) {
@@ -139,9 +147,10 @@ PyObject* hardtanh__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function hardtanh__function = {
-    "hardtanh_", hardtanh_parameters, hardtanh__body,
+    .name = "hardtanh_", .parameters = hardtanh_parameters, .body = hardtanh__body,
+    .doc =
     "In place. x clamped to [t_min, t_max], element by element, for float dtypes; NaN\n"
-    "stays NaN."
+    "stays NaN.",
 };
 
 constexpr python::Parameter hardsigmoid_parameters[] = {
@@ -158,8 +167,9 @@ PyObject* hardsigmoid_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function hardsigmoid_function = {
-    "hardsigmoid", hardsigmoid_parameters, hardsigmoid_body,
-    "slope * x + offset clamped to [0, 1], element by element, for float dtypes."
+    .name = "hardsigmoid", .parameters = hardsigmoid_parameters, .body = hardsigmoid_body,
+    .doc =
+    "slope * x + offset clamped to [0, 1], element by element, for float dtypes.",
 };
 
 constexpr python::Parameter hardswish_parameters[] = {
@@ -170,8 +180,9 @@ PyObject* hardswish_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::hardswish(x, site); });
 }
 constexpr python::Function hardswish_function = {
-    "hardswish", hardswish_parameters, hardswish_body,
-    "x * (x + 3 clamped to [0, 6]) / 6, element by element, for float dtypes."
+    .name = "hardswish", .parameters = hardswish_parameters, .body = hardswish_body,
+    .doc =
+    "x * (x + 3 clamped to [0, 6]) / 6, element by element, for float dtypes.",
 };
 
 constexpr python::Parameter hardshrink_parameters[] = {
@@ -186,9 +197,10 @@ PyObject* hardshrink_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function hardshrink_function = {
-    "hardshrink", hardshrink_parameters, hardshrink_body,
+    .name = "hardshrink", .parameters = hardshrink_parameters, .body = hardshrink_body,
+    .doc =
     "x where |x| > threshold, else 0, element by element, for float dtypes; NaN stays\n"
-    "NaN."
+    "NaN.",
 };
 
 constexpr python::Parameter softshrink_parameters[] = {
@@ -203,10 +215,11 @@ PyObject* softshrink_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function softshrink_function = {
-    "softshrink", softshrink_parameters, softshrink_body,
+    .name = "softshrink", .parameters = softshrink_parameters, .body = softshrink_body,
+    .doc =
     "x - threshold where x > threshold, x + threshold where x < -threshold, and 0\n"
     "between, element by element, for float dtypes; a negative threshold is an\n"
-    "invalid_argument error."
+    "invalid_argument error.",
 };
 
 constexpr python::Parameter thresholded_relu_parameters[] = {
@@ -221,8 +234,10 @@ PyObject* thresholded_relu_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function thresholded_relu_function = {
-    "thresholded_relu", thresholded_relu_parameters, thresholded_relu_body,
-    "x where x > threshold, else 0, element by element, for float dtypes; NaN stays NaN."
+    .name = "thresholded_relu", .parameters = thresholded_relu_parameters, .body =
+        thresholded_relu_body,
+    .doc =
+    "x where x > threshold, else 0, element by element, for float dtypes; NaN stays NaN.",
 };
 
 PyObject* thresholded_relu__body(python::Arguments& arguments) {
@@ -233,9 +248,11 @@ PyObject* thresholded_relu__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function thresholded_relu__function = {
-    "thresholded_relu_", thresholded_relu_parameters, thresholded_relu__body,
+    .name = "thresholded_relu_", .parameters = thresholded_relu_parameters, .body =
+        thresholded_relu__body,
+    .doc =
     "In place. x where x > threshold, else 0, element by element, for float dtypes; NaN\n"
-    "stays NaN."
+    "stays NaN.",
 };
 
 constexpr python::Parameter softplus_parameters[] = {
@@ -252,9 +269,10 @@ PyObject* softplus_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function softplus_function = {
-    "softplus", softplus_parameters, softplus_body,
+    .name = "softplus", .parameters = softplus_parameters, .body = softplus_body,
+    .doc =
     "log(1 + exp(beta * x)) / beta, and x where beta * x > threshold, element by element,\n"
-    "for float dtypes."
+    "for float dtypes.",
 };
 
 constexpr python::Parameter softsign_parameters[] = {
@@ -265,8 +283,9 @@ PyObject* softsign_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::softsign(x, site); });
 }
 constexpr python::Function softsign_function = {
-    "softsign", softsign_parameters, softsign_body,
-    "x / (1 + |x|), element by element, for float dtypes."
+    .name = "softsign", .parameters = softsign_parameters, .body = softsign_body,
+    .doc =
+    "x / (1 + |x|), element by element, for float dtypes.",
 };
 
 constexpr python::Parameter logsigmoid_parameters[] = {
@@ -279,8 +298,9 @@ PyObject* logsigmoid_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function logsigmoid_function = {
-    "logsigmoid", logsigmoid_parameters, logsigmoid_body,
-    "log(sigmoid(x)), element by element, for float dtypes."
+    .name = "logsigmoid", .parameters = logsigmoid_parameters, .body = logsigmoid_body,
+    .doc =
+    "log(sigmoid(x)), element by element, for float dtypes.",
 };
 
 constexpr python::Parameter mish_parameters[] = {
@@ -295,9 +315,10 @@ PyObject* mish_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function mish_function = {
-    "mish", mish_parameters, mish_body,
+    .name = "mish", .parameters = mish_parameters, .body = mish_body,
+    .doc =
     "x * tanh(log(1 + exp(x))), and x * tanh(x) where x > lambda, element by element, for\n"
-    "float dtypes."
+    "float dtypes.",
 };
 
 constexpr python::Parameter swish_parameters[] = {
@@ -308,8 +329,9 @@ PyObject* swish_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::swish(x, site); });
 }
 constexpr python::Function swish_function = {
-    "swish", swish_parameters, swish_body,
-    "x * sigmoid(x), element by element, for float dtypes. The same as silu."
+    .name = "swish", .parameters = swish_parameters, .body = swish_body,
+    .doc =
+    "x * sigmoid(x), element by element, for float dtypes. The same as silu.",
 };
 
 constexpr python::Parameter tanh_shrink_parameters[] = {
@@ -322,8 +344,9 @@ PyObject* tanh_shrink_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function tanh_shrink_function = {
-    "tanh_shrink", tanh_shrink_parameters, tanh_shrink_body,
-    "x - tanh(x), element by element, for float dtypes."
+    .name = "tanh_shrink", .parameters = tanh_shrink_parameters, .body = tanh_shrink_body,
+    .doc =
+    "x - tanh(x), element by element, for float dtypes.",
 };
 
 constexpr python::Parameter stanh_parameters[] = {
@@ -340,8 +363,9 @@ PyObject* stanh_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function stanh_function = {
-    "stanh", stanh_parameters, stanh_body,
-    "scale_b * tanh(scale_a * x), element by element, for float dtypes."
+    .name = "stanh", .parameters = stanh_parameters, .body = stanh_body,
+    .doc =
+    "scale_b * tanh(scale_a * x), element by element, for float dtypes.",
 };
 
 constexpr python::Parameter prelu_parameters[] = {
@@ -360,10 +384,11 @@ PyObject* prelu_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function prelu_function = {
-    "prelu", prelu_parameters, prelu_body,
+    .name = "prelu", .parameters = prelu_parameters, .body = prelu_body,
+    .doc =
     "x where it is above 0, else alpha times x. alpha has one element in mode all, one\n"
     "for each channel (dim 1, or the last dim where data_format ends with C) in mode\n"
-    "channel, and in mode element one for each element of x[0]. One float dtype."
+    "channel, and in mode element one for each element of x[0]. One float dtype.",
 };
 
 const python::Binding table[] = {

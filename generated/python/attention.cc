@@ -46,7 +46,9 @@ PyObject* flash_attn_unpadded_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function flash_attn_unpadded_function = {
-    "flash_attn_unpadded", flash_attn_unpadded_parameters, flash_attn_unpadded_body,
+    .name = "flash_attn_unpadded", .parameters = flash_attn_unpadded_parameters, .body =
+        flash_attn_unpadded_body,
+    .doc =
     "softmax(q k^T * scale + attn_mask) v for each head of sequences that are packed one\n"
     "after another: q [queries, heads, width], k and v [keys, heads, width], of one float\n"
     "dtype; k and v may have fewer heads, each for a group of those of q, and v another\n"
@@ -63,7 +65,7 @@ constexpr python::Function flash_attn_unpadded_function = {
     "max_seqlen_k] is the weights before dropout, 0 beyond the lengths, or [0] unless\n"
     "return_softmax; softmax_lse [sequences, heads, max_seqlen_q] the logarithms of their\n"
     "sums, -infinity beyond the lengths. rng_name is accepted for compatibility and has\n"
-    "no effect."
+    "no effect.",
 };
 
 constexpr python::Parameter memory_efficient_attention_parameters[] = {
@@ -104,8 +106,9 @@ PyObject* memory_efficient_attention_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function memory_efficient_attention_function = {
-    "memory_efficient_attention", memory_efficient_attention_parameters,
-        memory_efficient_attention_body,
+    .name = "memory_efficient_attention", .parameters = memory_efficient_attention_parameters,
+        .body = memory_efficient_attention_body,
+    .doc =
     "softmax(query key^T * scale + bias) value for each batch and head of [batch,\n"
     "sequence, heads, width], of one float dtype; key and value may have fewer heads,\n"
     "each for a group of those of query, and value another width. A negative scale is 1 /\n"
@@ -122,7 +125,7 @@ constexpr python::Function memory_efficient_attention_function = {
     "is_test, drops weights by the key drawn, which seed_and_offset [2] returns (0\n"
     "without dropout), as flash_attn does. logsumexp [batch or sequences, heads, queries\n"
     "or max_seqlen_q] is the logarithms of the sums of the weights, -infinity beyond the\n"
-    "lengths."
+    "lengths.",
 };
 
 const python::Binding table[] = {

@@ -31,14 +31,15 @@ PyObject* conv2d_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function conv2d_function = {
-    "conv2d", conv2d_parameters, conv2d_body,
+    .name = "conv2d", .parameters = conv2d_parameters, .body = conv2d_body,
+    .doc =
     "The convolution of input [n, c, h, w] (or [n, h, w, c] for NHWC) with filter [o, c /\n"
     "groups, kh, kw], of shape [n, o, ..]: each of the groups of input channels makes o /\n"
     "groups output channels. paddings has a number for each space dim or two (before,\n"
     "after); padding_algorithm SAME makes ceil(size / stride) outputs, for dilations of\n"
     "1, and VALID pads nothing. Equal float dtypes; sums are in float32 for 16 bits.\n"
     "Where a space dim is sharded, each rank computes its part of the result and receives\n"
-    "what its windows read of other shards."
+    "what its windows read of other shards.",
 };
 
 constexpr python::Parameter depthwise_conv2d_parameters[] = {
@@ -66,9 +67,11 @@ PyObject* depthwise_conv2d_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function depthwise_conv2d_function = {
-    "depthwise_conv2d", depthwise_conv2d_parameters, depthwise_conv2d_body,
+    .name = "depthwise_conv2d", .parameters = depthwise_conv2d_parameters, .body =
+        depthwise_conv2d_body,
+    .doc =
     "conv2d with a group for each input channel: groups is c, and filter is [o, 1, kh,\n"
-    "kw]. On a mesh the channels may be sharded where o is c."
+    "kw]. On a mesh the channels may be sharded where o is c.",
 };
 
 constexpr python::Parameter conv3d_parameters[] = {
@@ -96,9 +99,10 @@ PyObject* conv3d_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function conv3d_function = {
-    "conv3d", conv3d_parameters, conv3d_body,
+    .name = "conv3d", .parameters = conv3d_parameters, .body = conv3d_body,
+    .doc =
     "As conv2d, for input [n, c, d, h, w] (or [n, d, h, w, c] for NDHWC) and filter [o, c\n"
-    "/ groups, kd, kh, kw]."
+    "/ groups, kd, kh, kw].",
 };
 
 constexpr python::Parameter conv2d_transpose_parameters[] = {
@@ -130,14 +134,16 @@ PyObject* conv2d_transpose_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function conv2d_transpose_function = {
-    "conv2d_transpose", conv2d_transpose_parameters, conv2d_transpose_body,
+    .name = "conv2d_transpose", .parameters = conv2d_transpose_parameters, .body =
+        conv2d_transpose_body,
+    .doc =
     "The transpose of conv2d as a linear map: x [n, c, h, w] (or [n, h, w, c] for NHWC)\n"
     "and filter [c, o / groups, kh, kw] give [n, o, ..] of (size - 1) * stride - padding\n"
     "before - padding after + dilation * (k - 1) + 1 in each space dim, plus\n"
     "output_padding (below the stride), or of output_size, which must be from that number\n"
     "to less than a stride more. Other arguments are those of conv2d. Where a space dim\n"
     "is sharded, each rank computes its part of the result and receives the elements of x\n"
-    "that add to it."
+    "that add to it.",
 };
 
 constexpr python::Parameter depthwise_conv2d_transpose_parameters[] = {
@@ -169,9 +175,10 @@ PyObject* depthwise_conv2d_transpose_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function depthwise_conv2d_transpose_function = {
-    "depthwise_conv2d_transpose", depthwise_conv2d_transpose_parameters,
-        depthwise_conv2d_transpose_body,
-    "The same as conv2d_transpose, which has groups, too."
+    .name = "depthwise_conv2d_transpose", .parameters = depthwise_conv2d_transpose_parameters,
+        .body = depthwise_conv2d_transpose_body,
+    .doc =
+    "The same as conv2d_transpose, which has groups, too.",
 };
 
 constexpr python::Parameter conv3d_transpose_parameters[] = {
@@ -203,10 +210,12 @@ PyObject* conv3d_transpose_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function conv3d_transpose_function = {
-    "conv3d_transpose", conv3d_transpose_parameters, conv3d_transpose_body,
+    .name = "conv3d_transpose", .parameters = conv3d_transpose_parameters, .body =
+        conv3d_transpose_body,
+    .doc =
     "As conv2d_transpose, for x [n, c, d, h, w] (or [n, d, h, w, c] for NHWC) and filter\n"
     "[c, o / groups, kd, kh, kw]. data_format NCDHW is another name of NCHW, and NDHWC of\n"
-    "NHWC."
+    "NHWC.",
 };
 
 constexpr python::Parameter pool2d_parameters[] = {
@@ -242,7 +251,8 @@ PyObject* pool2d_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function pool2d_function = {
-    "pool2d", pool2d_parameters, pool2d_body,
+    .name = "pool2d", .parameters = pool2d_parameters, .body = pool2d_body,
+    .doc =
     "The largest element (pooling_type max, where NaN wins) or the mean (avg) of each\n"
     "window of x [n, c, h, w] (or [n, h, w, c] for NHWC); float dtypes. With adaptive the\n"
     "result has kernel_size outputs and their windows divide each dim; with\n"
@@ -250,7 +260,7 @@ constexpr python::Function pool2d_function = {
     "conv2d; a window without an element of x is an invalid_argument error. A mean with\n"
     "exclusive counts elements of x alone, else also those of the padding. With ceil_mode\n"
     "the last window may pass the padding. Sharded space dims are as in conv2d. use_cudnn\n"
-    "is accepted for compatibility and has no effect."
+    "is accepted for compatibility and has no effect.",
 };
 
 constexpr python::Parameter pool3d_parameters[] = {
@@ -286,9 +296,10 @@ PyObject* pool3d_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function pool3d_function = {
-    "pool3d", pool3d_parameters, pool3d_body,
+    .name = "pool3d", .parameters = pool3d_parameters, .body = pool3d_body,
+    .doc =
     "As pool2d, for x [n, c, d, h, w] (or [n, d, h, w, c] for NDHWC). use_cudnn is\n"
-    "accepted for compatibility and has no effect."
+    "accepted for compatibility and has no effect.",
 };
 
 constexpr python::Parameter max_pool2d_with_index_parameters[] = {
@@ -312,10 +323,12 @@ PyObject* max_pool2d_with_index_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function max_pool2d_with_index_function = {
-    "max_pool2d_with_index", max_pool2d_with_index_parameters, max_pool2d_with_index_body,
+    .name = "max_pool2d_with_index", .parameters = max_pool2d_with_index_parameters, .body =
+        max_pool2d_with_index_body,
+    .doc =
     "The largest element of each window of x [n, c, h, w], as pool2d with pooling_type\n"
     "max, and in mask (int32) its place in the image of that channel, counted row by row;\n"
-    "the first of equal ones. Float dtypes. Sharded space dims are as in conv2d."
+    "the first of equal ones. Float dtypes. Sharded space dims are as in conv2d.",
 };
 
 constexpr python::Parameter max_pool3d_with_index_parameters[] = {
@@ -339,10 +352,12 @@ PyObject* max_pool3d_with_index_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function max_pool3d_with_index_function = {
-    "max_pool3d_with_index", max_pool3d_with_index_parameters, max_pool3d_with_index_body,
+    .name = "max_pool3d_with_index", .parameters = max_pool3d_with_index_parameters, .body =
+        max_pool3d_with_index_body,
+    .doc =
     "The largest element of each window of x [n, c, d, h, w], as pool3d with pooling_type\n"
     "max, and in mask (int32) its place in the image of that channel, counted row by row;\n"
-    "the first of equal ones. Float dtypes."
+    "the first of equal ones. Float dtypes.",
 };
 
 const python::Binding table[] = {

@@ -25,9 +25,10 @@ PyObject* full_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function full_function = {
-    "full", full_parameters, full_body,
+    .name = "full", .parameters = full_parameters, .body = full_body,
+    .doc =
     "A tensor with every element value, of any dtype; a negative dim is an out_of_range\n"
-    "error."
+    "error.",
 };
 
 constexpr python::Parameter full_like_parameters[] = {
@@ -40,8 +41,9 @@ PyObject* full_like_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::full_like(x, value); });
 }
 constexpr python::Function full_like_function = {
-    "full_like", full_like_parameters, full_like_body,
-    "A tensor of the shape, dtype and device of x with every element value."
+    .name = "full_like", .parameters = full_like_parameters, .body = full_like_body,
+    .doc =
+    "A tensor of the shape, dtype and device of x with every element value.",
 };
 
 constexpr python::Parameter zeros_parameters[] = {
@@ -61,9 +63,11 @@ PyObject* zeros_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function zeros_function = {
-    "zeros", zeros_parameters, zeros_body,
+    .name = "zeros", .parameters = zeros_parameters, .body = zeros_body,
+    .doc =
     "A tensor with every element 0, of any dtype; a negative dim is an out_of_range\n"
-    "error."
+    "error.",
+    .ints = 0,
 };
 
 constexpr python::Parameter ones_parameters[] = {
@@ -83,9 +87,11 @@ PyObject* ones_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function ones_function = {
-    "ones", ones_parameters, ones_body,
+    .name = "ones", .parameters = ones_parameters, .body = ones_body,
+    .doc =
     "A tensor with every element 1, of any dtype; a negative dim is an out_of_range\n"
-    "error."
+    "error.",
+    .ints = 0,
 };
 
 constexpr python::Parameter arange_up_to_parameters[] = {
@@ -105,8 +111,9 @@ PyObject* arange_up_to_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function arange_up_to_function = {
-    "arange", arange_up_to_parameters, arange_up_to_body,
-    "0, 1, ... up to before end, as one dim."
+    .name = "arange", .parameters = arange_up_to_parameters, .body = arange_up_to_body,
+    .doc =
+    "0, 1, ... up to before end, as one dim.",
 };
 
 constexpr python::Parameter arange_parameters[] = {
@@ -130,10 +137,11 @@ PyObject* arange_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function arange_function = {
-    "arange", arange_parameters, arange_body,
+    .name = "arange", .parameters = arange_parameters, .body = arange_body,
+    .doc =
     "start, start + step, ... up to before end, as one dim; every dtype but bool, and a\n"
     "step of 0 is an invalid_argument error.",
-    &arange_up_to_function
+    .overload = &arange_up_to_function,
 };
 
 constexpr python::Parameter linspace_parameters[] = {
@@ -157,10 +165,11 @@ PyObject* linspace_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function linspace_function = {
-    "linspace", linspace_parameters, linspace_body,
+    .name = "linspace", .parameters = linspace_parameters, .body = linspace_body,
+    .doc =
     "`number` numbers at equal distances from start to stop, both included, as one dim;\n"
     "of one the start. Computed in float64 and converted as by cast. Every dtype but\n"
-    "bool; a number below 1 is an invalid_argument error."
+    "bool; a number below 1 is an invalid_argument error.",
 };
 
 constexpr python::Parameter logspace_parameters[] = {
@@ -186,10 +195,11 @@ PyObject* logspace_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function logspace_function = {
-    "logspace", logspace_parameters, logspace_body,
+    .name = "logspace", .parameters = logspace_parameters, .body = logspace_body,
+    .doc =
     "base to the powers that linspace returns: `num` numbers from base^start to\n"
     "base^stop. Computed in float64 and converted as by cast. Every dtype but bool; a num\n"
-    "below 1 is an invalid_argument error."
+    "below 1 is an invalid_argument error.",
 };
 
 constexpr python::Parameter eye_parameters[] = {
@@ -211,9 +221,10 @@ PyObject* eye_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function eye_function = {
-    "eye", eye_parameters, eye_body,
+    .name = "eye", .parameters = eye_parameters, .body = eye_body,
+    .doc =
     "A matrix of any dtype with 1 on its diagonal and 0 elsewhere; num_columns of -1 are\n"
-    "as many as num_rows, and other negative sizes are out_of_range errors."
+    "as many as num_rows, and other negative sizes are out_of_range errors.",
 };
 
 constexpr python::Parameter empty_parameters[] = {
@@ -233,9 +244,11 @@ PyObject* empty_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function empty_function = {
-    "empty", empty_parameters, empty_body,
+    .name = "empty", .parameters = empty_parameters, .body = empty_body,
+    .doc =
     "A tensor whose elements are not set, of any dtype; a negative dim is an out_of_range\n"
-    "error."
+    "error.",
+    .ints = 0,
 };
 
 const python::Binding table[] = {

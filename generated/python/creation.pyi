@@ -14,14 +14,30 @@ def full_like(x: Tensor, value: float) -> Tensor:
     """A tensor of the shape, dtype and device of x with every element value."""
     ...
 
+@overload
 def zeros(shape: int | Sequence[int], dtype: dtype | str | None = 'float32',
     place: Device | str | None = None, layout: Layout | None = None) -> Tensor:
     """A tensor with every element 0, of any dtype; a negative dim is an out_of_range
     error."""
     ...
 
+@overload
+def zeros(*shape: int, dtype: dtype | str | None = 'float32', place: Device | str | None = None,
+    layout: Layout | None = None) -> Tensor:
+    """A tensor with every element 0, of any dtype; a negative dim is an out_of_range
+    error."""
+    ...
+
+@overload
 def ones(shape: int | Sequence[int], dtype: dtype | str | None = 'float32',
     place: Device | str | None = None, layout: Layout | None = None) -> Tensor:
+    """A tensor with every element 1, of any dtype; a negative dim is an out_of_range
+    error."""
+    ...
+
+@overload
+def ones(*shape: int, dtype: dtype | str | None = 'float32', place: Device | str | None = None,
+    layout: Layout | None = None) -> Tensor:
     """A tensor with every element 1, of any dtype; a negative dim is an out_of_range
     error."""
     ...
@@ -60,8 +76,16 @@ def eye(num_rows: float, num_columns: float | None = -1, dtype: dtype | str | No
     as many as num_rows, and other negative sizes are out_of_range errors."""
     ...
 
+@overload
 def empty(shape: int | Sequence[int], dtype: dtype | str | None = 'float32',
     place: Device | str | None = None, layout: Layout | None = None) -> Tensor:
+    """A tensor whose elements are not set, of any dtype; a negative dim is an out_of_range
+    error."""
+    ...
+
+@overload
+def empty(*shape: int, dtype: dtype | str | None = 'float32', place: Device | str | None = None,
+    layout: Layout | None = None) -> Tensor:
     """A tensor whose elements are not set, of any dtype; a negative dim is an out_of_range
     error."""
     ...

@@ -14,10 +14,11 @@ PyObject* nonzero_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::nonzero(condition); });
 }
 constexpr python::Function nonzero_function = {
-    "nonzero", nonzero_parameters, nonzero_body,
+    .name = "nonzero", .parameters = nonzero_parameters, .body = nonzero_body,
+    .doc =
     "The indices of the elements of condition that are not zero (NaN is not), in\n"
     "row-major order: [count, dims of condition] in int64. Its shape is known when the\n"
-    "call returns, on every rank of the world."
+    "call returns, on every rank of the world.",
 };
 
 constexpr python::Parameter masked_select_parameters[] = {
@@ -32,9 +33,10 @@ PyObject* masked_select_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function masked_select_function = {
-    "masked_select", masked_select_parameters, masked_select_body,
+    .name = "masked_select", .parameters = masked_select_parameters, .body = masked_select_body,
+    .doc =
     "The elements of x where mask (bool, of the same shape) is true, in row-major order:\n"
-    "[count]. Its shape is known when the call returns, on every rank of the world."
+    "[count]. Its shape is known when the call returns, on every rank of the world.",
 };
 
 constexpr python::Parameter unique_parameters[] = {
@@ -55,11 +57,12 @@ PyObject* unique_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function unique_function = {
-    "unique", unique_parameters, unique_body,
+    .name = "unique", .parameters = unique_parameters, .body = unique_body,
+    .doc =
     "The different elements of x in rising order: [count]; NaNs are equal and come last.\n"
     "Where asked for: indices, the row-major index of the first element with each value;\n"
     "inverse [size of x], the place of each element in out; counts, how many elements\n"
-    "have each value; all in dtype (int32 or int64). What is not asked for is [0]."
+    "have each value; all in dtype (int32 or int64). What is not asked for is [0].",
 };
 
 constexpr python::Parameter unique_consecutive_parameters[] = {
@@ -80,13 +83,15 @@ PyObject* unique_consecutive_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function unique_consecutive_function = {
-    "unique_consecutive", unique_consecutive_parameters, unique_consecutive_body,
+    .name = "unique_consecutive", .parameters = unique_consecutive_parameters, .body =
+        unique_consecutive_body,
+    .doc =
     "x without the slices along axis that equal the one before them, or without axis the\n"
     "elements of x in row-major order, [count], without those that equal the one before\n"
     "them. 0 and -0 are equal, NaN equals nothing. Where asked for: index, the place in\n"
     "out of each slice (or element) of x, and counts, how many are at each place of out;\n"
     "both in dtype (int32 or int64). What is not asked for is [0]. More than one axis is\n"
-    "an invalid_argument error."
+    "an invalid_argument error.",
 };
 
 constexpr python::Parameter unique_consecutive_rows_parameters[] = {
@@ -105,9 +110,11 @@ PyObject* unique_consecutive_rows_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function unique_consecutive_rows_function = {
-    "unique_consecutive_rows", unique_consecutive_rows_parameters, unique_consecutive_rows_body,
+    .name = "unique_consecutive_rows", .parameters = unique_consecutive_rows_parameters, .body =
+        unique_consecutive_rows_body,
+    .doc =
     "unique_consecutive along axis 0: the rows of x [n, ...] that differ from the row\n"
-    "before them."
+    "before them.",
 };
 
 constexpr python::Parameter bincount_parameters[] = {
@@ -122,12 +129,13 @@ PyObject* bincount_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::bincount(x, weights, minlength); });
 }
 constexpr python::Function bincount_function = {
-    "bincount", bincount_parameters, bincount_body,
+    .name = "bincount", .parameters = bincount_parameters, .body = bincount_body,
+    .doc =
     "How often each number from 0 to the largest is in x (int32 or int64, [n]), as int64\n"
     "[the largest + 1], or zeros up to minlength where that is longer. With weights [n]\n"
     "(float32, float64, int32 or int64) the sums of the weights of each number, added up\n"
     "in float64: as float32 for float32, else as float64. A negative number is an\n"
-    "out_of_range error, a negative minlength an invalid_argument error."
+    "out_of_range error, a negative minlength an invalid_argument error.",
 };
 
 const python::Binding table[] = {

@@ -14,8 +14,9 @@ PyObject* erf_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erf(x, site); });
 }
 constexpr python::Function erf_function = {
-    "erf", erf_parameters, erf_body,
-    "The error function of x, element by element, for float dtypes."
+    .name = "erf", .parameters = erf_parameters, .body = erf_body,
+    .doc =
+    "The error function of x, element by element, for float dtypes.",
 };
 
 PyObject* erf__body(python::Arguments& arguments) {
@@ -23,8 +24,9 @@ PyObject* erf__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erf_(x, site); });
 }
 constexpr python::Function erf__function = {
-    "erf_", erf_parameters, erf__body,
-    "In place. The error function of x, element by element, for float dtypes."
+    .name = "erf_", .parameters = erf_parameters, .body = erf__body,
+    .doc =
+    "In place. The error function of x, element by element, for float dtypes.",
 };
 
 constexpr python::Parameter expm1_parameters[] = {
@@ -35,8 +37,9 @@ PyObject* expm1_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::expm1(x, site); });
 }
 constexpr python::Function expm1_function = {
-    "expm1", expm1_parameters, expm1_body,
-    "exp(x) - 1 without its cancellation near 0, element by element, for float dtypes."
+    .name = "expm1", .parameters = expm1_parameters, .body = expm1_body,
+    .doc =
+    "exp(x) - 1 without its cancellation near 0, element by element, for float dtypes.",
 };
 
 PyObject* expm1__body(python::Arguments& arguments) {
@@ -44,9 +47,10 @@ PyObject* expm1__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::expm1_(x, site); });
 }
 constexpr python::Function expm1__function = {
-    "expm1_", expm1_parameters, expm1__body,
+    .name = "expm1_", .parameters = expm1_parameters, .body = expm1__body,
+    .doc =
     "In place. exp(x) - 1 without its cancellation near 0, element by element, for float\n"
-    "dtypes."
+    "dtypes.",
 };
 
 constexpr python::Parameter log1p_parameters[] = {
@@ -57,9 +61,10 @@ PyObject* log1p_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log1p(x, site); });
 }
 constexpr python::Function log1p_function = {
-    "log1p", log1p_parameters, log1p_body,
+    .name = "log1p", .parameters = log1p_parameters, .body = log1p_body,
+    .doc =
     "log(1 + x) without its rounding near 0, element by element, for float dtypes. Not\n"
-    "declared monotone in max, as log."
+    "declared monotone in max, as log.",
 };
 
 PyObject* log1p__body(python::Arguments& arguments) {
@@ -67,9 +72,10 @@ PyObject* log1p__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log1p_(x, site); });
 }
 constexpr python::Function log1p__function = {
-    "log1p_", log1p_parameters, log1p__body,
+    .name = "log1p_", .parameters = log1p_parameters, .body = log1p__body,
+    .doc =
     "In place. log(1 + x) without its rounding near 0, element by element, for float\n"
-    "dtypes. Not declared monotone in max, as log."
+    "dtypes. Not declared monotone in max, as log.",
 };
 
 constexpr python::Parameter log2_parameters[] = {
@@ -80,9 +86,10 @@ PyObject* log2_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log2(x, site); });
 }
 constexpr python::Function log2_function = {
-    "log2", log2_parameters, log2_body,
+    .name = "log2", .parameters = log2_parameters, .body = log2_body,
+    .doc =
     "The logarithm of x to base 2, element by element, for float dtypes. Not declared\n"
-    "monotone in max, as log."
+    "monotone in max, as log.",
 };
 
 PyObject* log2__body(python::Arguments& arguments) {
@@ -90,9 +97,10 @@ PyObject* log2__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log2_(x, site); });
 }
 constexpr python::Function log2__function = {
-    "log2_", log2_parameters, log2__body,
+    .name = "log2_", .parameters = log2_parameters, .body = log2__body,
+    .doc =
     "In place. The logarithm of x to base 2, element by element, for float dtypes. Not\n"
-    "declared monotone in max, as log."
+    "declared monotone in max, as log.",
 };
 
 constexpr python::Parameter log10_parameters[] = {
@@ -103,9 +111,10 @@ PyObject* log10_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log10(x, site); });
 }
 constexpr python::Function log10_function = {
-    "log10", log10_parameters, log10_body,
+    .name = "log10", .parameters = log10_parameters, .body = log10_body,
+    .doc =
     "The logarithm of x to base 10, element by element, for float dtypes. Not declared\n"
-    "monotone in max, as log."
+    "monotone in max, as log.",
 };
 
 PyObject* log10__body(python::Arguments& arguments) {
@@ -113,9 +122,10 @@ PyObject* log10__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log10_(x, site); });
 }
 constexpr python::Function log10__function = {
-    "log10_", log10_parameters, log10__body,
+    .name = "log10_", .parameters = log10_parameters, .body = log10__body,
+    .doc =
     "In place. The logarithm of x to base 10, element by element, for float dtypes. Not\n"
-    "declared monotone in max, as log."
+    "declared monotone in max, as log.",
 };
 
 constexpr python::Parameter tan_parameters[] = {
@@ -126,8 +136,9 @@ PyObject* tan_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tan(x, site); });
 }
 constexpr python::Function tan_function = {
-    "tan", tan_parameters, tan_body,
-    "The tangent of x in radians, element by element, for float dtypes."
+    .name = "tan", .parameters = tan_parameters, .body = tan_body,
+    .doc =
+    "The tangent of x in radians, element by element, for float dtypes.",
 };
 
 PyObject* tan__body(python::Arguments& arguments) {
@@ -135,8 +146,9 @@ PyObject* tan__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tan_(x, site); });
 }
 constexpr python::Function tan__function = {
-    "tan_", tan_parameters, tan__body,
-    "In place. The tangent of x in radians, element by element, for float dtypes."
+    .name = "tan_", .parameters = tan_parameters, .body = tan__body,
+    .doc =
+    "In place. The tangent of x in radians, element by element, for float dtypes.",
 };
 
 constexpr python::Parameter asin_parameters[] = {
@@ -147,9 +159,10 @@ PyObject* asin_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asin(x, site); });
 }
 constexpr python::Function asin_function = {
-    "asin", asin_parameters, asin_body,
+    .name = "asin", .parameters = asin_parameters, .body = asin_body,
+    .doc =
     "The inverse sine of x, in radians from -pi / 2 to pi / 2, element by element, for\n"
-    "float dtypes; NaN outside of [-1, 1]."
+    "float dtypes; NaN outside of [-1, 1].",
 };
 
 PyObject* asin__body(python::Arguments& arguments) {
@@ -157,9 +170,10 @@ PyObject* asin__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asin_(x, site); });
 }
 constexpr python::Function asin__function = {
-    "asin_", asin_parameters, asin__body,
+    .name = "asin_", .parameters = asin_parameters, .body = asin__body,
+    .doc =
     "In place. The inverse sine of x, in radians from -pi / 2 to pi / 2, element by\n"
-    "element, for float dtypes; NaN outside of [-1, 1]."
+    "element, for float dtypes; NaN outside of [-1, 1].",
 };
 
 constexpr python::Parameter acos_parameters[] = {
@@ -170,9 +184,10 @@ PyObject* acos_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acos(x, site); });
 }
 constexpr python::Function acos_function = {
-    "acos", acos_parameters, acos_body,
+    .name = "acos", .parameters = acos_parameters, .body = acos_body,
+    .doc =
     "The inverse cosine of x, in radians from 0 to pi, element by element, for float\n"
-    "dtypes; NaN outside of [-1, 1]."
+    "dtypes; NaN outside of [-1, 1].",
 };
 
 PyObject* acos__body(python::Arguments& arguments) {
@@ -180,9 +195,10 @@ PyObject* acos__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acos_(x, site); });
 }
 constexpr python::Function acos__function = {
-    "acos_", acos_parameters, acos__body,
+    .name = "acos_", .parameters = acos_parameters, .body = acos__body,
+    .doc =
     "In place. The inverse cosine of x, in radians from 0 to pi, element by element, for\n"
-    "float dtypes; NaN outside of [-1, 1]."
+    "float dtypes; NaN outside of [-1, 1].",
 };
 
 constexpr python::Parameter atan_parameters[] = {
@@ -193,9 +209,10 @@ PyObject* atan_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atan(x, site); });
 }
 constexpr python::Function atan_function = {
-    "atan", atan_parameters, atan_body,
+    .name = "atan", .parameters = atan_parameters, .body = atan_body,
+    .doc =
     "The inverse tangent of x, in radians from -pi / 2 to pi / 2, element by element, for\n"
-    "float dtypes."
+    "float dtypes.",
 };
 
 PyObject* atan__body(python::Arguments& arguments) {
@@ -203,9 +220,10 @@ PyObject* atan__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atan_(x, site); });
 }
 constexpr python::Function atan__function = {
-    "atan_", atan_parameters, atan__body,
+    .name = "atan_", .parameters = atan_parameters, .body = atan__body,
+    .doc =
     "In place. The inverse tangent of x, in radians from -pi / 2 to pi / 2, element by\n"
-    "element, for float dtypes."
+    "element, for float dtypes.",
 };
 
 constexpr python::Parameter sinh_parameters[] = {
@@ -216,8 +234,9 @@ PyObject* sinh_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sinh(x, site); });
 }
 constexpr python::Function sinh_function = {
-    "sinh", sinh_parameters, sinh_body,
-    "The hyperbolic sine of x, element by element, for float dtypes."
+    .name = "sinh", .parameters = sinh_parameters, .body = sinh_body,
+    .doc =
+    "The hyperbolic sine of x, element by element, for float dtypes.",
 };
 
 PyObject* sinh__body(python::Arguments& arguments) {
@@ -225,8 +244,9 @@ PyObject* sinh__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sinh_(x, site); });
 }
 constexpr python::Function sinh__function = {
-    "sinh_", sinh_parameters, sinh__body,
-    "In place. The hyperbolic sine of x, element by element, for float dtypes."
+    .name = "sinh_", .parameters = sinh_parameters, .body = sinh__body,
+    .doc =
+    "In place. The hyperbolic sine of x, element by element, for float dtypes.",
 };
 
 constexpr python::Parameter cosh_parameters[] = {
@@ -237,8 +257,9 @@ PyObject* cosh_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cosh(x, site); });
 }
 constexpr python::Function cosh_function = {
-    "cosh", cosh_parameters, cosh_body,
-    "The hyperbolic cosine of x, element by element, for float dtypes."
+    .name = "cosh", .parameters = cosh_parameters, .body = cosh_body,
+    .doc =
+    "The hyperbolic cosine of x, element by element, for float dtypes.",
 };
 
 PyObject* cosh__body(python::Arguments& arguments) {
@@ -246,8 +267,9 @@ PyObject* cosh__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cosh_(x, site); });
 }
 constexpr python::Function cosh__function = {
-    "cosh_", cosh_parameters, cosh__body,
-    "In place. The hyperbolic cosine of x, element by element, for float dtypes."
+    .name = "cosh_", .parameters = cosh_parameters, .body = cosh__body,
+    .doc =
+    "In place. The hyperbolic cosine of x, element by element, for float dtypes.",
 };
 
 constexpr python::Parameter asinh_parameters[] = {
@@ -258,8 +280,9 @@ PyObject* asinh_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asinh(x, site); });
 }
 constexpr python::Function asinh_function = {
-    "asinh", asinh_parameters, asinh_body,
-    "The inverse hyperbolic sine of x, element by element, for float dtypes."
+    .name = "asinh", .parameters = asinh_parameters, .body = asinh_body,
+    .doc =
+    "The inverse hyperbolic sine of x, element by element, for float dtypes.",
 };
 
 PyObject* asinh__body(python::Arguments& arguments) {
@@ -267,8 +290,9 @@ PyObject* asinh__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::asinh_(x, site); });
 }
 constexpr python::Function asinh__function = {
-    "asinh_", asinh_parameters, asinh__body,
-    "In place. The inverse hyperbolic sine of x, element by element, for float dtypes."
+    .name = "asinh_", .parameters = asinh_parameters, .body = asinh__body,
+    .doc =
+    "In place. The inverse hyperbolic sine of x, element by element, for float dtypes.",
 };
 
 constexpr python::Parameter acosh_parameters[] = {
@@ -279,9 +303,10 @@ PyObject* acosh_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acosh(x, site); });
 }
 constexpr python::Function acosh_function = {
-    "acosh", acosh_parameters, acosh_body,
+    .name = "acosh", .parameters = acosh_parameters, .body = acosh_body,
+    .doc =
     "The inverse hyperbolic cosine of x, element by element, for float dtypes; NaN below\n"
-    "1."
+    "1.",
 };
 
 PyObject* acosh__body(python::Arguments& arguments) {
@@ -289,9 +314,10 @@ PyObject* acosh__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::acosh_(x, site); });
 }
 constexpr python::Function acosh__function = {
-    "acosh_", acosh_parameters, acosh__body,
+    .name = "acosh_", .parameters = acosh_parameters, .body = acosh__body,
+    .doc =
     "In place. The inverse hyperbolic cosine of x, element by element, for float dtypes;\n"
-    "NaN below 1."
+    "NaN below 1.",
 };
 
 constexpr python::Parameter atanh_parameters[] = {
@@ -302,9 +328,10 @@ PyObject* atanh_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atanh(x, site); });
 }
 constexpr python::Function atanh_function = {
-    "atanh", atanh_parameters, atanh_body,
+    .name = "atanh", .parameters = atanh_parameters, .body = atanh_body,
+    .doc =
     "The inverse hyperbolic tangent of x, element by element, for float dtypes; NaN\n"
-    "outside of [-1, 1]."
+    "outside of [-1, 1].",
 };
 
 PyObject* atanh__body(python::Arguments& arguments) {
@@ -312,9 +339,10 @@ PyObject* atanh__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atanh_(x, site); });
 }
 constexpr python::Function atanh__function = {
-    "atanh_", atanh_parameters, atanh__body,
+    .name = "atanh_", .parameters = atanh_parameters, .body = atanh__body,
+    .doc =
     "In place. The inverse hyperbolic tangent of x, element by element, for float dtypes;\n"
-    "NaN outside of [-1, 1]."
+    "NaN outside of [-1, 1].",
 };
 
 constexpr python::Parameter reciprocal_parameters[] = {
@@ -327,8 +355,9 @@ PyObject* reciprocal_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function reciprocal_function = {
-    "reciprocal", reciprocal_parameters, reciprocal_body,
-    "1 / x, element by element, for float dtypes."
+    .name = "reciprocal", .parameters = reciprocal_parameters, .body = reciprocal_body,
+    .doc =
+    "1 / x, element by element, for float dtypes.",
 };
 
 PyObject* reciprocal__body(python::Arguments& arguments) {
@@ -338,8 +367,9 @@ PyObject* reciprocal__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function reciprocal__function = {
-    "reciprocal_", reciprocal_parameters, reciprocal__body,
-    "In place. 1 / x, element by element, for float dtypes."
+    .name = "reciprocal_", .parameters = reciprocal_parameters, .body = reciprocal__body,
+    .doc =
+    "In place. 1 / x, element by element, for float dtypes.",
 };
 
 constexpr python::Parameter logit_parameters[] = {
@@ -354,9 +384,10 @@ PyObject* logit_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function logit_function = {
-    "logit", logit_parameters, logit_body,
+    .name = "logit", .parameters = logit_parameters, .body = logit_body,
+    .doc =
     "log(x / (1 - x)), with x clamped to [eps, 1 - eps] first, element by element, for\n"
-    "float dtypes; with an eps of 0 NaN outside of [0, 1]."
+    "float dtypes; with an eps of 0 NaN outside of [0, 1].",
 };
 
 PyObject* logit__body(python::Arguments& arguments) {
@@ -367,9 +398,10 @@ PyObject* logit__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function logit__function = {
-    "logit_", logit_parameters, logit__body,
+    .name = "logit_", .parameters = logit_parameters, .body = logit__body,
+    .doc =
     "In place. log(x / (1 - x)), with x clamped to [eps, 1 - eps] first, element by\n"
-    "element, for float dtypes; with an eps of 0 NaN outside of [0, 1]."
+    "element, for float dtypes; with an eps of 0 NaN outside of [0, 1].",
 };
 
 constexpr python::Parameter floor_parameters[] = {
@@ -380,8 +412,9 @@ PyObject* floor_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::floor(x, site); });
 }
 constexpr python::Function floor_function = {
-    "floor", floor_parameters, floor_body,
-    "x rounded down to a whole number, element by element, for float dtypes."
+    .name = "floor", .parameters = floor_parameters, .body = floor_body,
+    .doc =
+    "x rounded down to a whole number, element by element, for float dtypes.",
 };
 
 PyObject* floor__body(python::Arguments& arguments) {
@@ -389,8 +422,9 @@ PyObject* floor__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::floor_(x, site); });
 }
 constexpr python::Function floor__function = {
-    "floor_", floor_parameters, floor__body,
-    "In place. x rounded down to a whole number, element by element, for float dtypes."
+    .name = "floor_", .parameters = floor_parameters, .body = floor__body,
+    .doc =
+    "In place. x rounded down to a whole number, element by element, for float dtypes.",
 };
 
 constexpr python::Parameter ceil_parameters[] = {
@@ -401,8 +435,9 @@ PyObject* ceil_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::ceil(x, site); });
 }
 constexpr python::Function ceil_function = {
-    "ceil", ceil_parameters, ceil_body,
-    "x rounded up to a whole number, element by element, for float dtypes."
+    .name = "ceil", .parameters = ceil_parameters, .body = ceil_body,
+    .doc =
+    "x rounded up to a whole number, element by element, for float dtypes.",
 };
 
 PyObject* ceil__body(python::Arguments& arguments) {
@@ -410,8 +445,9 @@ PyObject* ceil__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::ceil_(x, site); });
 }
 constexpr python::Function ceil__function = {
-    "ceil_", ceil_parameters, ceil__body,
-    "In place. x rounded up to a whole number, element by element, for float dtypes."
+    .name = "ceil_", .parameters = ceil_parameters, .body = ceil__body,
+    .doc =
+    "In place. x rounded up to a whole number, element by element, for float dtypes.",
 };
 
 constexpr python::Parameter round_parameters[] = {
@@ -422,9 +458,10 @@ PyObject* round_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::round(x, site); });
 }
 constexpr python::Function round_function = {
-    "round", round_parameters, round_body,
+    .name = "round", .parameters = round_parameters, .body = round_body,
+    .doc =
     "x rounded to the nearest whole number, and to the even one where it is halfway\n"
-    "between two, element by element, for float dtypes."
+    "between two, element by element, for float dtypes.",
 };
 
 PyObject* round__body(python::Arguments& arguments) {
@@ -432,9 +469,10 @@ PyObject* round__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::round_(x, site); });
 }
 constexpr python::Function round__function = {
-    "round_", round_parameters, round__body,
+    .name = "round_", .parameters = round_parameters, .body = round__body,
+    .doc =
     "In place. x rounded to the nearest whole number, and to the even one where it is\n"
-    "halfway between two, element by element, for float dtypes."
+    "halfway between two, element by element, for float dtypes.",
 };
 
 constexpr python::Parameter trunc_parameters[] = {
@@ -445,8 +483,9 @@ PyObject* trunc_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::trunc(input, site); });
 }
 constexpr python::Function trunc_function = {
-    "trunc", trunc_parameters, trunc_body,
-    "input rounded towards 0 to a whole number, element by element, for float dtypes."
+    .name = "trunc", .parameters = trunc_parameters, .body = trunc_body,
+    .doc =
+    "input rounded towards 0 to a whole number, element by element, for float dtypes.",
 };
 
 PyObject* trunc__body(python::Arguments& arguments) {
@@ -456,9 +495,10 @@ PyObject* trunc__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function trunc__function = {
-    "trunc_", trunc_parameters, trunc__body,
+    .name = "trunc_", .parameters = trunc_parameters, .body = trunc__body,
+    .doc =
     "In place. input rounded towards 0 to a whole number, element by element, for float\n"
-    "dtypes."
+    "dtypes.",
 };
 
 constexpr python::Parameter sign_parameters[] = {
@@ -469,9 +509,10 @@ PyObject* sign_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sign(x, site); });
 }
 constexpr python::Function sign_function = {
-    "sign", sign_parameters, sign_body,
+    .name = "sign", .parameters = sign_parameters, .body = sign_body,
+    .doc =
     "-1, 0 or 1, as x is below, at or above 0; NaN for NaN, element by element, for float\n"
-    "dtypes."
+    "dtypes.",
 };
 
 const python::Binding table[] = {

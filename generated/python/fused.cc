@@ -26,9 +26,11 @@ PyObject* fused_gemm_epilogue_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fused_gemm_epilogue_function = {
-    "fused_gemm_epilogue", fused_gemm_epilogue_parameters, fused_gemm_epilogue_body,
+    .name = "fused_gemm_epilogue", .parameters = fused_gemm_epilogue_parameters, .body =
+        fused_gemm_epilogue_body,
+    .doc =
     "matmul of x and y, transposed with trans_x and trans_y, plus bias [n], then\n"
-    "activation: none, relu or gelu (by tanh). One float dtype."
+    "activation: none, relu or gelu (by tanh). One float dtype.",
 };
 
 constexpr python::Parameter fused_bias_act_parameters[] = {
@@ -62,11 +64,12 @@ PyObject* fused_bias_act_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fused_bias_act_function = {
-    "fused_bias_act", fused_bias_act_parameters, fused_bias_act_body,
+    .name = "fused_bias_act", .parameters = fused_bias_act_parameters, .body = fused_bias_act_body,
+    .doc =
     "x plus bias, then act_method: gelu, relu, silu (or swish), swiglu or geglu, the last\n"
     "two of which halve the last dim. Float dtypes. Quantisation (dequant_scales, shift,\n"
     "smooth, a quant_scale of 0 or more) is an invalid_argument error; compute_dtype,\n"
-    "quant_round_type and the bounds matter to it alone."
+    "quant_round_type and the bounds matter to it alone.",
 };
 
 constexpr python::Parameter fused_dropout_add_parameters[] = {
@@ -93,8 +96,10 @@ PyObject* fused_dropout_add_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fused_dropout_add_function = {
-    "fused_dropout_add", fused_dropout_add_parameters, fused_dropout_add_body,
-    "dropout of x, plus y, of one shape and float dtype."
+    .name = "fused_dropout_add", .parameters = fused_dropout_add_parameters, .body =
+        fused_dropout_add_body,
+    .doc =
+    "dropout of x, plus y, of one shape and float dtype.",
 };
 
 constexpr python::Parameter fused_softmax_mask_parameters[] = {
@@ -107,9 +112,11 @@ PyObject* fused_softmax_mask_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::fused_softmax_mask(x, mask); });
 }
 constexpr python::Function fused_softmax_mask_function = {
-    "fused_softmax_mask", fused_softmax_mask_parameters, fused_softmax_mask_body,
+    .name = "fused_softmax_mask", .parameters = fused_softmax_mask_parameters, .body =
+        fused_softmax_mask_body,
+    .doc =
     "softmax of x + mask along the last dim: x [n, heads, queries, keys] and mask [n, 1,\n"
-    "queries, keys] of one float dtype."
+    "queries, keys] of one float dtype.",
 };
 
 constexpr python::Parameter fused_softmax_mask_upper_triangle_parameters[] = {
@@ -122,10 +129,12 @@ PyObject* fused_softmax_mask_upper_triangle_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fused_softmax_mask_upper_triangle_function = {
-    "fused_softmax_mask_upper_triangle", fused_softmax_mask_upper_triangle_parameters,
-        fused_softmax_mask_upper_triangle_body,
+    .name = "fused_softmax_mask_upper_triangle",
+        .parameters = fused_softmax_mask_upper_triangle_parameters,
+        .body = fused_softmax_mask_upper_triangle_body,
+    .doc =
     "softmax of X [n, heads, queries, keys] along the last dim, without the elements\n"
-    "above the diagonal, which become 0. Float dtypes."
+    "above the diagonal, which become 0. Float dtypes.",
 };
 
 constexpr python::Parameter fused_bias_residual_layernorm_parameters[] = {
@@ -162,11 +171,12 @@ PyObject* fused_bias_residual_layernorm_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fused_bias_residual_layernorm_function = {
-    "fused_bias_residual_layernorm", fused_bias_residual_layernorm_parameters,
-        fused_bias_residual_layernorm_body,
+    .name = "fused_bias_residual_layernorm", .parameters = fused_bias_residual_layernorm_parameters,
+        .body = fused_bias_residual_layernorm_body,
+    .doc =
     "residual_out is x plus bias plus residual_alpha times residual, and out is the\n"
     "layer_norm of it. Float dtypes. Quantisation (a quant_scale above 0) is an\n"
-    "invalid_argument error; quant_round_type and the bounds matter to it alone."
+    "invalid_argument error; quant_round_type and the bounds matter to it alone.",
 };
 
 const python::Binding table[] = {

@@ -24,7 +24,8 @@ PyObject* send_u_recv_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function send_u_recv_function = {
-    "send_u_recv", send_u_recv_parameters, send_u_recv_body,
+    .name = "send_u_recv", .parameters = send_u_recv_parameters, .body = send_u_recv_body,
+    .doc =
     "For each edge i the row src_index[i] of x [n, ...] is sent to row dst_index[i] of\n"
     "out, and the rows that arrive there are reduced by reduce_op: SUM, MEAN, MIN or MAX\n"
     "(another name is an invalid_argument error). A row where none arrives is 0.\n"
@@ -34,7 +35,7 @@ constexpr python::Function send_u_recv_function = {
     "MIN and MAX. dst_count is int64: for MEAN how many rows arrive at each row of out,\n"
     "else [0]. An index outside of the rows, also a negative one, is an out_of_range\n"
     "error before anything is written. Every dtype but bool. Sharded edges leave a SUM\n"
-    "pending."
+    "pending.",
 };
 
 constexpr python::Parameter send_ue_recv_parameters[] = {
@@ -59,11 +60,12 @@ PyObject* send_ue_recv_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function send_ue_recv_function = {
-    "send_ue_recv", send_ue_recv_parameters, send_ue_recv_body,
+    .name = "send_ue_recv", .parameters = send_ue_recv_parameters, .body = send_ue_recv_body,
+    .doc =
     "As send_u_recv, where edge i sends row src_index[i] of x [n, ...] plus (message_op\n"
     "ADD) or times (MUL) row i of y [edges, ...], of the dtype of x. The dims after the\n"
     "first are broadcast against each other. A name of another message_op is an\n"
-    "invalid_argument error."
+    "invalid_argument error.",
 };
 
 constexpr python::Parameter send_uv_parameters[] = {
@@ -84,11 +86,12 @@ PyObject* send_uv_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function send_uv_function = {
-    "send_uv", send_uv_parameters, send_uv_body,
+    .name = "send_uv", .parameters = send_uv_parameters, .body = send_uv_body,
+    .doc =
     "For each edge i row src_index[i] of x [n, ...] plus (message_op ADD) or times (MUL)\n"
     "row dst_index[i] of y [m, ...], of the dtype of x: [edges, ...]. The dims after the\n"
     "first are broadcast against each other. Indices, dtypes and errors are those of\n"
-    "send_ue_recv."
+    "send_ue_recv.",
 };
 
 constexpr python::Parameter segment_pool_parameters[] = {
@@ -105,13 +108,14 @@ PyObject* segment_pool_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function segment_pool_function = {
-    "segment_pool", segment_pool_parameters, segment_pool_body,
+    .name = "segment_pool", .parameters = segment_pool_parameters, .body = segment_pool_body,
+    .doc =
     "Row s of out is the SUM, MEAN, MIN or MAX (pooltype; another name is an\n"
     "invalid_argument error) of the rows of x [n, ...] whose segment_ids (int32 or int64\n"
     "[n]) are s, or 0 where there are none: [the largest id + 1, ...]. Rounding, dtypes\n"
     "and NaN are as in send_u_recv. summed_ids is int64: for MEAN the number of rows of\n"
     "each segment as [segments, 1], else [0, 1]. A negative id is an out_of_range error,\n"
-    "one below the id before it an invalid_argument error."
+    "one below the id before it an invalid_argument error.",
 };
 
 const python::Binding table[] = {

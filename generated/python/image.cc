@@ -39,9 +39,10 @@ PyObject* linear_interp_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function linear_interp_function = {
-    "linear_interp", linear_interp_parameters, linear_interp_body,
+    .name = "linear_interp", .parameters = linear_interp_parameters, .body = linear_interp_body,
+    .doc =
     "Lines x [n, c, w] (or [n, w, c] where data_format ends with C) with another number\n"
-    "of places. interp_method and the other attributes are as in bilinear_interp."
+    "of places. interp_method and the other attributes are as in bilinear_interp.",
 };
 
 constexpr python::Parameter bilinear_interp_parameters[] = {
@@ -77,7 +78,9 @@ PyObject* bilinear_interp_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bilinear_interp_function = {
-    "bilinear_interp", bilinear_interp_parameters, bilinear_interp_body,
+    .name = "bilinear_interp", .parameters = bilinear_interp_parameters, .body =
+        bilinear_interp_body,
+    .doc =
     "Images x [n, c, h, w] (or [n, h, w, c] where data_format ends with C) of another\n"
     "size. interp_method says how: nearest takes one element, (bi, tri)linear the two\n"
     "around the place in each space dim, and bicubic four, with a = -0.75. The result has\n"
@@ -88,7 +91,7 @@ constexpr python::Function bilinear_interp_function = {
     "bicubic. Float dtypes. Sizes in out_size, size_tensor or scale_tensor are an\n"
     "invalid_argument error: a shape does not come from data. Where a space dim is\n"
     "sharded, each rank computes its part of the result and receives what it reads of\n"
-    "other shards."
+    "other shards.",
 };
 
 constexpr python::Parameter trilinear_interp_parameters[] = {
@@ -124,9 +127,11 @@ PyObject* trilinear_interp_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function trilinear_interp_function = {
-    "trilinear_interp", trilinear_interp_parameters, trilinear_interp_body,
+    .name = "trilinear_interp", .parameters = trilinear_interp_parameters, .body =
+        trilinear_interp_body,
+    .doc =
     "Volumes x [n, c, d, h, w] (or [n, d, h, w, c] where data_format ends with C) of\n"
-    "another size. interp_method and the other attributes are as in bilinear_interp."
+    "another size. interp_method and the other attributes are as in bilinear_interp.",
 };
 
 constexpr python::Parameter bicubic_interp_parameters[] = {
@@ -162,9 +167,10 @@ PyObject* bicubic_interp_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bicubic_interp_function = {
-    "bicubic_interp", bicubic_interp_parameters, bicubic_interp_body,
+    .name = "bicubic_interp", .parameters = bicubic_interp_parameters, .body = bicubic_interp_body,
+    .doc =
     "Images x [n, c, h, w] (or [n, h, w, c] where data_format ends with C) of another\n"
-    "size. interp_method and the other attributes are as in bilinear_interp."
+    "size. interp_method and the other attributes are as in bilinear_interp.",
 };
 
 constexpr python::Parameter nearest_interp_parameters[] = {
@@ -200,10 +206,11 @@ PyObject* nearest_interp_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function nearest_interp_function = {
-    "nearest_interp", nearest_interp_parameters, nearest_interp_body,
+    .name = "nearest_interp", .parameters = nearest_interp_parameters, .body = nearest_interp_body,
+    .doc =
     "Lines, images or volumes x [n, c, space..] (or [n, space.., c] where data_format\n"
     "ends with C) of another size. interp_method is nearest by default; the attributes\n"
-    "are as in bilinear_interp."
+    "are as in bilinear_interp.",
 };
 
 const python::Binding table[] = {

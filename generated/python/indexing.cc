@@ -16,10 +16,12 @@ PyObject* flip_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::flip(x, axis); });
 }
 constexpr python::Function flip_function = {
-    "flip", flip_parameters, flip_body,
+    .name = "flip", .parameters = flip_parameters, .body = flip_body,
+    .doc =
     "x with the order of its elements reversed along each of axis (negative ones count\n"
     "from the end), copied; every dtype. An axis that is named twice is an\n"
-    "invalid_argument error."
+    "invalid_argument error.",
+    .ints = 1,
 };
 
 constexpr python::Parameter reverse_parameters[] = {
@@ -32,8 +34,10 @@ PyObject* reverse_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::reverse(x, axis); });
 }
 constexpr python::Function reverse_function = {
-    "reverse", reverse_parameters, reverse_body,
-    "The same as flip."
+    .name = "reverse", .parameters = reverse_parameters, .body = reverse_body,
+    .doc =
+    "The same as flip.",
+    .ints = 1,
 };
 
 constexpr python::Parameter roll_parameters[] = {
@@ -50,11 +54,12 @@ PyObject* roll_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function roll_function = {
-    "roll", roll_parameters, roll_body,
+    .name = "roll", .parameters = roll_parameters, .body = roll_body,
+    .doc =
     "x with its elements moved by shifts[i] places along axis[i], those beyond the end to\n"
     "the beginning; negative shifts move to the beginning, and shifts of one axis add up.\n"
     "Without axis x is moved as one row of all of its elements. Every dtype. As many\n"
-    "shifts as axes, or one shift without axis (else invalid_argument)."
+    "shifts as axes, or one shift without axis (else invalid_argument).",
 };
 
 constexpr python::Parameter pad_parameters[] = {
@@ -71,10 +76,11 @@ PyObject* pad_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function pad_function = {
-    "pad", pad_parameters, pad_body,
+    .name = "pad", .parameters = pad_parameters, .body = pad_body,
+    .doc =
     "x with elements pad_value around it, every dtype: paddings has two numbers for each\n"
     "dim of x, how many go before it and how many after it. Another number of paddings or\n"
-    "a negative one is an invalid_argument error."
+    "a negative one is an invalid_argument error.",
 };
 
 constexpr python::Parameter pad3d_parameters[] = {
@@ -95,13 +101,14 @@ PyObject* pad3d_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function pad3d_function = {
-    "pad3d", pad3d_parameters, pad3d_body,
+    .name = "pad3d", .parameters = pad3d_parameters, .body = pad3d_body,
+    .doc =
     "x, of five dims in the order data_format (NCDHW or NDHWC), with more elements along\n"
     "W, H and D: paddings has how many go before and after W, then H, then D. mode says\n"
     "which ones: constant (pad_value), reflect (those behind the border, so fewer than\n"
     "the dim), replicate (the border) or circular (those of the other side, so at most\n"
     "the dim). A mode or format of another name and negative paddings are\n"
-    "invalid_argument errors, too few elements to copy from a shape_mismatch error."
+    "invalid_argument errors, too few elements to copy from a shape_mismatch error.",
 };
 
 constexpr python::Parameter gather_nd_parameters[] = {
@@ -116,10 +123,11 @@ PyObject* gather_nd_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function gather_nd_function = {
-    "gather_nd", gather_nd_parameters, gather_nd_body,
+    .name = "gather_nd", .parameters = gather_nd_parameters, .body = gather_nd_body,
+    .doc =
     "The slices of x that the rows of index (int32 or int64, [..., k]) name by positions\n"
     "in the first k dims of x, copied, [..., the other dims of x]. A position outside its\n"
-    "dim is an out_of_range error, negative ones count from the end."
+    "dim is an out_of_range error, negative ones count from the end.",
 };
 
 constexpr python::Parameter scatter_nd_add_parameters[] = {
@@ -136,11 +144,12 @@ PyObject* scatter_nd_add_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function scatter_nd_add_function = {
-    "scatter_nd_add", scatter_nd_add_parameters, scatter_nd_add_body,
+    .name = "scatter_nd_add", .parameters = scatter_nd_add_parameters, .body = scatter_nd_add_body,
+    .doc =
     "x plus updates at the slices that the rows of index name as in gather_nd, whose\n"
     "result has the shape of updates; every dtype but bool. Updates of one slice are\n"
     "added in their order, 16-bit floats in float32. Each rank adds to its slices, so the\n"
-    "dims of x may be sharded."
+    "dims of x may be sharded.",
 };
 
 constexpr python::Parameter index_select_parameters[] = {
@@ -157,8 +166,9 @@ PyObject* index_select_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function index_select_function = {
-    "index_select", index_select_parameters, index_select_body,
-    "The slices of x along axis at index (int32 or int64), as gather."
+    .name = "index_select", .parameters = index_select_parameters, .body = index_select_body,
+    .doc =
+    "The slices of x along axis at index (int32 or int64), as gather.",
 };
 
 constexpr python::Parameter index_add_parameters[] = {
@@ -177,11 +187,12 @@ PyObject* index_add_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function index_add_function = {
-    "index_add", index_add_parameters, index_add_body,
+    .name = "index_add", .parameters = index_add_parameters, .body = index_add_body,
+    .doc =
     "x with slice i of add_value along axis added to its slice index[i] (int32 or int64,\n"
     "[n], n the dim of add_value), every dtype but bool. Slices are added in their order,\n"
     "16-bit floats in float32. Each rank adds to its slices, so axis may be sharded. An\n"
-    "index outside the dim is an out_of_range error, negative ones count from the end."
+    "index outside the dim is an out_of_range error, negative ones count from the end.",
 };
 
 PyObject* index_add__body(python::Arguments& arguments) {
@@ -194,12 +205,13 @@ PyObject* index_add__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function index_add__function = {
-    "index_add_", index_add_parameters, index_add__body,
+    .name = "index_add_", .parameters = index_add_parameters, .body = index_add__body,
+    .doc =
     "In place. x with slice i of add_value along axis added to its slice index[i] (int32\n"
     "or int64, [n], n the dim of add_value), every dtype but bool. Slices are added in\n"
     "their order, 16-bit floats in float32. Each rank adds to its slices, so axis may be\n"
     "sharded. An index outside the dim is an out_of_range error, negative ones count from\n"
-    "the end."
+    "the end.",
 };
 
 constexpr python::Parameter index_sample_parameters[] = {
@@ -212,9 +224,10 @@ PyObject* index_sample_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::index_sample(x, index); });
 }
 constexpr python::Function index_sample_function = {
-    "index_sample", index_sample_parameters, index_sample_body,
+    .name = "index_sample", .parameters = index_sample_parameters, .body = index_sample_body,
+    .doc =
     "The elements of each row of x [n, d] at the positions in the same row of index\n"
-    "(int32 or int64, [n, k]), [n, k]; take_along_axis along axis 1."
+    "(int32 or int64, [n, k]), [n, k]; take_along_axis along axis 1.",
 };
 
 constexpr python::Parameter take_along_axis_parameters[] = {
@@ -231,10 +244,12 @@ PyObject* take_along_axis_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function take_along_axis_function = {
-    "take_along_axis", take_along_axis_parameters, take_along_axis_body,
+    .name = "take_along_axis", .parameters = take_along_axis_parameters, .body =
+        take_along_axis_body,
+    .doc =
     "The elements of arr at indices (int32 or int64) along axis, in the shape of indices,\n"
     "which has the dims of arr but for axis (else shape_mismatch); every dtype. An index\n"
-    "outside the dim is an out_of_range error, negative ones count from the end."
+    "outside the dim is an out_of_range error, negative ones count from the end.",
 };
 
 constexpr python::Parameter put_along_axis_parameters[] = {
@@ -257,7 +272,8 @@ PyObject* put_along_axis_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function put_along_axis_function = {
-    "put_along_axis", put_along_axis_parameters, put_along_axis_body,
+    .name = "put_along_axis", .parameters = put_along_axis_parameters, .body = put_along_axis_body,
+    .doc =
     "A copy of arr in which values, of the shape of indices (int32 or int64), are written\n"
     "at indices along axis; the shape is that of arr but for axis (else shape_mismatch).\n"
     "Where an index occurs several times, reduce says which value results: assign (the\n"
@@ -265,7 +281,7 @@ constexpr python::Function put_along_axis_function = {
     "element of arr does not take part. Every dtype but bool; 16-bit floats are computed\n"
     "in float32, and the mean of integers is rounded down. Each rank writes its part of\n"
     "arr, so axis may be sharded. An index outside the dim is an out_of_range error,\n"
-    "negative ones count from the end."
+    "negative ones count from the end.",
 };
 
 PyObject* put_along_axis__body(python::Arguments& arguments) {
@@ -280,7 +296,9 @@ PyObject* put_along_axis__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function put_along_axis__function = {
-    "put_along_axis_", put_along_axis_parameters, put_along_axis__body,
+    .name = "put_along_axis_", .parameters = put_along_axis_parameters, .body =
+        put_along_axis__body,
+    .doc =
     "In place. A copy of arr in which values, of the shape of indices (int32 or int64),\n"
     "are written at indices along axis; the shape is that of arr but for axis (else\n"
     "shape_mismatch). Where an index occurs several times, reduce says which value\n"
@@ -288,7 +306,7 @@ constexpr python::Function put_along_axis__function = {
     "include_self the element of arr does not take part. Every dtype but bool; 16-bit\n"
     "floats are computed in float32, and the mean of integers is rounded down. Each rank\n"
     "writes its part of arr, so axis may be sharded. An index outside the dim is an\n"
-    "out_of_range error, negative ones count from the end."
+    "out_of_range error, negative ones count from the end.",
 };
 
 constexpr python::Parameter repeat_interleave_parameters[] = {
@@ -305,9 +323,11 @@ PyObject* repeat_interleave_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function repeat_interleave_function = {
-    "repeat_interleave", repeat_interleave_parameters, repeat_interleave_body,
+    .name = "repeat_interleave", .parameters = repeat_interleave_parameters, .body =
+        repeat_interleave_body,
+    .doc =
     "x with each of its slices along axis repeated repeats times, one copy after the\n"
-    "other. A negative number is an invalid_argument error."
+    "other. A negative number is an invalid_argument error.",
 };
 
 constexpr python::Parameter unstack_parameters[] = {
@@ -322,9 +342,10 @@ PyObject* unstack_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::unstack(x, axis, num); });
 }
 constexpr python::Function unstack_function = {
-    "unstack", unstack_parameters, unstack_body,
+    .name = "unstack", .parameters = unstack_parameters, .body = unstack_body,
+    .doc =
     "Copies of the slices of x along axis, without that dim, as unbind; num is their\n"
-    "number, or 0 (else shape_mismatch)."
+    "number, or 0 (else shape_mismatch).",
 };
 
 constexpr python::Parameter meshgrid_parameters[] = {
@@ -335,9 +356,10 @@ PyObject* meshgrid_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::meshgrid(inputs); });
 }
 constexpr python::Function meshgrid_function = {
-    "meshgrid", meshgrid_parameters, meshgrid_body,
+    .name = "meshgrid", .parameters = meshgrid_parameters, .body = meshgrid_body,
+    .doc =
     "For n tensors of at most one dim, n tensors with a dim for each of them: tensor i\n"
-    "repeats inputs[i] along all dims but i. More than one dim is a shape_mismatch error."
+    "repeats inputs[i] along all dims but i. More than one dim is a shape_mismatch error.",
 };
 
 constexpr python::Parameter broadcast_tensors_parameters[] = {
@@ -348,9 +370,11 @@ PyObject* broadcast_tensors_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::broadcast_tensors(input); });
 }
 constexpr python::Function broadcast_tensors_function = {
-    "broadcast_tensors", broadcast_tensors_parameters, broadcast_tensors_body,
+    .name = "broadcast_tensors", .parameters = broadcast_tensors_parameters, .body =
+        broadcast_tensors_body,
+    .doc =
     "Copies of the tensors, each broadcast to their common shape; shapes without one are\n"
-    "a shape_mismatch error."
+    "a shape_mismatch error.",
 };
 
 constexpr python::Parameter diagonal_parameters[] = {
@@ -369,10 +393,11 @@ PyObject* diagonal_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function diagonal_function = {
-    "diagonal", diagonal_parameters, diagonal_body,
+    .name = "diagonal", .parameters = diagonal_parameters, .body = diagonal_body,
+    .doc =
     "The elements of x whose index along axis2 is that along axis1 plus offset, copied,\n"
     "as a new last dim in place of the two. Every dtype. Equal axes are an\n"
-    "invalid_argument error."
+    "invalid_argument error.",
 };
 
 constexpr python::Parameter diag_parameters[] = {
@@ -387,10 +412,11 @@ PyObject* diag_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::diag(x, offset, padding_value); });
 }
 constexpr python::Function diag_function = {
-    "diag", diag_parameters, diag_body,
+    .name = "diag", .parameters = diag_parameters, .body = diag_body,
+    .doc =
     "The diagonal of a matrix x, as diagonal; or for an x of one dim a square matrix with\n"
     "x on that diagonal and padding_value elsewhere. Another number of dims is a\n"
-    "shape_mismatch error."
+    "shape_mismatch error.",
 };
 
 constexpr python::Parameter diag_embed_parameters[] = {
@@ -409,10 +435,11 @@ PyObject* diag_embed_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function diag_embed_function = {
-    "diag_embed", diag_embed_parameters, diag_embed_body,
+    .name = "diag_embed", .parameters = diag_embed_parameters, .body = diag_embed_body,
+    .doc =
     "Zeros with input on a diagonal: the last dim of input becomes the two dims dim1 and\n"
     "dim2 of the result, large enough for the elements whose index along dim2 is that\n"
-    "along dim1 plus offset. Every dtype."
+    "along dim1 plus offset. Every dtype.",
 };
 
 constexpr python::Parameter trace_parameters[] = {
@@ -429,8 +456,9 @@ PyObject* trace_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::trace(x, offset, axis1, axis2); });
 }
 constexpr python::Function trace_function = {
-    "trace", trace_parameters, trace_body,
-    "The sum of the diagonal of axis1 and axis2; dtypes as sum."
+    .name = "trace", .parameters = trace_parameters, .body = trace_body,
+    .doc =
+    "The sum of the diagonal of axis1 and axis2; dtypes as sum.",
 };
 
 constexpr python::Parameter tril_indices_parameters[] = {
@@ -454,10 +482,11 @@ PyObject* tril_indices_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function tril_indices_function = {
-    "tril_indices", tril_indices_parameters, tril_indices_body,
+    .name = "tril_indices", .parameters = tril_indices_parameters, .body = tril_indices_body,
+    .doc =
     "The rows and the columns of the elements of a matrix [rows, cols] that tril keeps\n"
     "with that offset, in row-major order, [2, their number], int32 or int64. A negative\n"
-    "size is an invalid_argument error."
+    "size is an invalid_argument error.",
 };
 
 constexpr python::Parameter triu_indices_parameters[] = {
@@ -481,10 +510,11 @@ PyObject* triu_indices_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function triu_indices_function = {
-    "triu_indices", triu_indices_parameters, triu_indices_body,
+    .name = "triu_indices", .parameters = triu_indices_parameters, .body = triu_indices_body,
+    .doc =
     "The rows and the columns of the elements of a matrix [row, col] that triu keeps with\n"
     "that offset, in row-major order, [2, their number], int32 or int64. A negative size\n"
-    "is an invalid_argument error."
+    "is an invalid_argument error.",
 };
 
 constexpr python::Parameter pixel_shuffle_parameters[] = {
@@ -501,11 +531,12 @@ PyObject* pixel_shuffle_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function pixel_shuffle_function = {
-    "pixel_shuffle", pixel_shuffle_parameters, pixel_shuffle_body,
+    .name = "pixel_shuffle", .parameters = pixel_shuffle_parameters, .body = pixel_shuffle_body,
+    .doc =
     "For x [n, c * f * f, h, w] and the factor f the pixels [n, c, h * f, w * f]: each\n"
     "group of f * f channels becomes a square. data_format NHWC has the channels last.\n"
     "Channels that f * f does not divide are a shape_mismatch error, other formats and\n"
-    "factors below 1 invalid_argument errors."
+    "factors below 1 invalid_argument errors.",
 };
 
 constexpr python::Parameter pixel_unshuffle_parameters[] = {
@@ -522,9 +553,11 @@ PyObject* pixel_unshuffle_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function pixel_unshuffle_function = {
-    "pixel_unshuffle", pixel_unshuffle_parameters, pixel_unshuffle_body,
+    .name = "pixel_unshuffle", .parameters = pixel_unshuffle_parameters, .body =
+        pixel_unshuffle_body,
+    .doc =
     "The inverse of pixel_shuffle: each square of f * f pixels becomes as many channels.\n"
-    "A height or width that the factor does not divide is a shape_mismatch error."
+    "A height or width that the factor does not divide is a shape_mismatch error.",
 };
 
 constexpr python::Parameter channel_shuffle_parameters[] = {
@@ -541,9 +574,11 @@ PyObject* channel_shuffle_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function channel_shuffle_function = {
-    "channel_shuffle", channel_shuffle_parameters, channel_shuffle_body,
+    .name = "channel_shuffle", .parameters = channel_shuffle_parameters, .body =
+        channel_shuffle_body,
+    .doc =
     "x of four dims with channel i of group g as channel i * groups + g; groups divides\n"
-    "the channels (else shape_mismatch). data_format is NCHW or NHWC."
+    "the channels (else shape_mismatch). data_format is NCHW or NHWC.",
 };
 
 constexpr python::Parameter unfold_parameters[] = {
@@ -564,12 +599,13 @@ PyObject* unfold_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function unfold_function = {
-    "unfold", unfold_parameters, unfold_body,
+    .name = "unfold", .parameters = unfold_parameters, .body = unfold_body,
+    .doc =
     "The blocks that a convolution with a kernel of that size sees in x [n, c, h, w], as\n"
     "columns: [n, c * the size of the kernel, the number of blocks], 0 in the padding.\n"
     "kernel_sizes, strides and dilations have two positive numbers, for h and w, and\n"
     "paddings has top, left, bottom and right (else invalid_argument); a kernel that does\n"
-    "not fit is a shape_mismatch error. Every dtype but bool."
+    "not fit is a shape_mismatch error. Every dtype but bool.",
 };
 
 constexpr python::Parameter fold_parameters[] = {
@@ -592,11 +628,12 @@ PyObject* fold_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fold_function = {
-    "fold", fold_parameters, fold_body,
+    .name = "fold", .parameters = fold_parameters, .body = fold_body,
+    .doc =
     "The columns x [n, c * the size of the kernel, blocks] added up at the places of an\n"
     "image [n, c, h, w], h and w being output_sizes, from which unfold would take them;\n"
     "16-bit floats are added in float32. The other arguments are those of unfold, whose\n"
-    "result for that image has the shape of x (else shape_mismatch)."
+    "result for that image has the shape of x (else shape_mismatch).",
 };
 
 constexpr python::Parameter crop_parameters[] = {
@@ -611,10 +648,11 @@ PyObject* crop_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::crop(x, shape, offsets); });
 }
 constexpr python::Function crop_function = {
-    "crop", crop_parameters, crop_body,
+    .name = "crop", .parameters = crop_parameters, .body = crop_body,
+    .doc =
     "The part of x of that shape that begins at offsets (0 where empty), copied; a -1 in\n"
     "shape, or an empty shape, reaches to the end. A part outside x is an out_of_range\n"
-    "error."
+    "error.",
 };
 
 constexpr python::Parameter fill_parameters[] = {
@@ -629,8 +667,9 @@ PyObject* fill_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fill_function = {
-    "fill", fill_parameters, fill_body,
-    "value in every element of a tensor like x, every dtype; its gradient is 0."
+    .name = "fill", .parameters = fill_parameters, .body = fill_body,
+    .doc =
+    "value in every element of a tensor like x, every dtype; its gradient is 0.",
 };
 
 PyObject* fill__body(python::Arguments& arguments) {
@@ -641,8 +680,9 @@ PyObject* fill__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fill__function = {
-    "fill_", fill_parameters, fill__body,
-    "In place. value in every element of a tensor like x, every dtype; its gradient is 0."
+    .name = "fill_", .parameters = fill_parameters, .body = fill__body,
+    .doc =
+    "In place. value in every element of a tensor like x, every dtype; its gradient is 0.",
 };
 
 constexpr python::Parameter fill_diagonal_parameters[] = {
@@ -661,11 +701,12 @@ PyObject* fill_diagonal_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fill_diagonal_function = {
-    "fill_diagonal", fill_diagonal_parameters, fill_diagonal_body,
+    .name = "fill_diagonal", .parameters = fill_diagonal_parameters, .body = fill_diagonal_body,
+    .doc =
     "x with value on the diagonal: the elements whose indices are all equal, the last one\n"
     "plus offset. With wrap the diagonal of a matrix with more rows than columns begins\n"
     "again after each square and a row between. Every dtype; x has at least two dims, all\n"
-    "equal where there are more (else shape_mismatch)."
+    "equal where there are more (else shape_mismatch).",
 };
 
 PyObject* fill_diagonal__body(python::Arguments& arguments) {
@@ -678,11 +719,12 @@ PyObject* fill_diagonal__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fill_diagonal__function = {
-    "fill_diagonal_", fill_diagonal_parameters, fill_diagonal__body,
+    .name = "fill_diagonal_", .parameters = fill_diagonal_parameters, .body = fill_diagonal__body,
+    .doc =
     "In place. x with value on the diagonal: the elements whose indices are all equal,\n"
     "the last one plus offset. With wrap the diagonal of a matrix with more rows than\n"
     "columns begins again after each square and a row between. Every dtype; x has at\n"
-    "least two dims, all equal where there are more (else shape_mismatch)."
+    "least two dims, all equal where there are more (else shape_mismatch).",
 };
 
 constexpr python::Parameter shape_parameters[] = {
@@ -693,9 +735,10 @@ PyObject* shape_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::shape(input); });
 }
 constexpr python::Function shape_function = {
-    "shape", shape_parameters, shape_body,
+    .name = "shape", .parameters = shape_parameters, .body = shape_body,
+    .doc =
     "The dims of input, of all shards together, as int32 [the number of dims]. A dim\n"
-    "beyond the range of int32 is an out_of_range error."
+    "beyond the range of int32 is an out_of_range error.",
 };
 
 constexpr python::Parameter shard_index_parameters[] = {
@@ -716,11 +759,12 @@ PyObject* shard_index_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function shard_index_function = {
-    "shard_index", shard_index_parameters, shard_index_body,
+    .name = "shard_index", .parameters = shard_index_parameters, .body = shard_index_body,
+    .doc =
     "For indices of index_num rows, of which each of nshards holds ceil(index_num /\n"
     "nshards): the position within the rows of shard_id, or ignore_value where another\n"
     "shard holds the row; int32 or int64. An index outside index_num is an out_of_range\n"
-    "error."
+    "error.",
 };
 
 constexpr python::Parameter temporal_shift_parameters[] = {
@@ -739,12 +783,13 @@ PyObject* temporal_shift_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function temporal_shift_function = {
-    "temporal_shift", temporal_shift_parameters, temporal_shift_body,
+    .name = "temporal_shift", .parameters = temporal_shift_parameters, .body = temporal_shift_body,
+    .doc =
     "x [n * seg_num, c, h, w], whose first dim has seg_num frames of each of n videos,\n"
     "with the first c * shift_ratio channels one frame later and as many channels after\n"
     "them one frame earlier; 0 where there is no such frame. data_format NHWC has the\n"
     "channels last. seg_num divides the first dim (else shape_mismatch), and shift_ratio\n"
-    "is from 0 to 0.5 (else invalid_argument)."
+    "is from 0 to 0.5 (else invalid_argument).",
 };
 
 constexpr python::Parameter view_shape_parameters[] = {
@@ -759,8 +804,10 @@ PyObject* view_shape_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function view_shape_function = {
-    "view_shape", view_shape_parameters, view_shape_body,
-    "input in another shape, sharing its buffer, as reshape."
+    .name = "view_shape", .parameters = view_shape_parameters, .body = view_shape_body,
+    .doc =
+    "input in another shape, sharing its buffer, as reshape.",
+    .ints = 1,
 };
 
 constexpr python::Parameter view_dtype_parameters[] = {
@@ -775,13 +822,14 @@ PyObject* view_dtype_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function view_dtype_function = {
-    "view_dtype", view_dtype_parameters, view_dtype_body,
+    .name = "view_dtype", .parameters = view_dtype_parameters, .body = view_dtype_body,
+    .doc =
     "The bytes of input as elements of dtype, sharing its buffer. Where the sizes of the\n"
     "dtypes differ, the last dim shrinks or grows with them; smaller elements must fill\n"
     "larger ones (else shape_mismatch), and an input without dims has none that could\n"
     "change. bool is viewed as bool alone (else dtype_mismatch), because other bytes than\n"
     "0 and 1 are no truth values. A gradient goes through views that keep the dtype; that\n"
-    "of another one is an autograd error."
+    "of another one is an autograd error.",
 };
 
 PyObject* view_dtype__body(python::Arguments& arguments) {
@@ -792,13 +840,14 @@ PyObject* view_dtype__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function view_dtype__function = {
-    "view_dtype_", view_dtype_parameters, view_dtype__body,
+    .name = "view_dtype_", .parameters = view_dtype_parameters, .body = view_dtype__body,
+    .doc =
     "In place. The bytes of input as elements of dtype, sharing its buffer. Where the\n"
     "sizes of the dtypes differ, the last dim shrinks or grows with them; smaller\n"
     "elements must fill larger ones (else shape_mismatch), and an input without dims has\n"
     "none that could change. bool is viewed as bool alone (else dtype_mismatch), because\n"
     "other bytes than 0 and 1 are no truth values. A gradient goes through views that\n"
-    "keep the dtype; that of another one is an autograd error."
+    "keep the dtype; that of another one is an autograd error.",
 };
 
 constexpr python::Parameter maxout_parameters[] = {
@@ -813,9 +862,10 @@ PyObject* maxout_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::maxout(x, groups, axis); });
 }
 constexpr python::Function maxout_function = {
-    "maxout", maxout_parameters, maxout_body,
+    .name = "maxout", .parameters = maxout_parameters, .body = maxout_body,
+    .doc =
     "The maximum of each of the consecutive groups of that many elements along axis,\n"
-    "whose size groups divides (else shape_mismatch). Ties and NaN as max."
+    "whose size groups divides (else shape_mismatch). Ties and NaN as max.",
 };
 
 const python::Binding table[] = {

@@ -16,9 +16,10 @@ PyObject* bmm_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::bmm(x, y); });
 }
 constexpr python::Function bmm_function = {
-    "bmm", bmm_parameters, bmm_body,
+    .name = "bmm", .parameters = bmm_parameters, .body = bmm_body,
+    .doc =
     "The products of the matrices of x [b, m, k] and y [b, k, n], as [b, m, n]. Equal\n"
-    "dtypes, every one but bool."
+    "dtypes, every one but bool.",
 };
 
 constexpr python::Parameter mv_parameters[] = {
@@ -31,9 +32,10 @@ PyObject* mv_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::mv(x, vec); });
 }
 constexpr python::Function mv_function = {
-    "mv", mv_parameters, mv_body,
+    .name = "mv", .parameters = mv_parameters, .body = mv_body,
+    .doc =
     "The product of a matrix x [m, n] and a vector [n], as [m]. Equal dtypes, every one\n"
-    "but bool."
+    "but bool.",
 };
 
 constexpr python::Parameter dot_parameters[] = {
@@ -46,10 +48,11 @@ PyObject* dot_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::dot(x, y); });
 }
 constexpr python::Function dot_function = {
-    "dot", dot_parameters, dot_body,
+    .name = "dot", .parameters = dot_parameters, .body = dot_body,
+    .doc =
     "The sum of x * y over the last dim, for two vectors [n] or two batches [b, n] of\n"
     "them: without that dim. Equal shapes and dtypes; integers keep their dtype and wrap,\n"
-    "as in matmul."
+    "as in matmul.",
 };
 
 constexpr python::Parameter dist_op_parameters[] = {
@@ -64,11 +67,12 @@ PyObject* dist_op_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::dist_op(x, y, p); });
 }
 constexpr python::Function dist_op_function = {
-    "dist", dist_op_parameters, dist_op_body,
+    .name = "dist", .parameters = dist_op_parameters, .body = dist_op_body,
+    .doc =
     "The p-norm of x - y, without dims: (the sum of |x - y|^p)^(1 / p), the number of\n"
     "elements that differ for a p of 0, and the largest, or smallest, |x - y| for an\n"
     "infinite one. x and y broadcast. The gradient where the norm is 0 is 0. Equal float\n"
-    "dtypes. Its functions in C++ are called dist_op, because dist is a namespace."
+    "dtypes. Its functions in C++ are called dist_op, because dist is a namespace.",
 };
 
 constexpr python::Parameter addmm_parameters[] = {
@@ -87,9 +91,10 @@ PyObject* addmm_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::addmm(input, x, y, beta, alpha); });
 }
 constexpr python::Function addmm_function = {
-    "addmm", addmm_parameters, addmm_body,
+    .name = "addmm", .parameters = addmm_parameters, .body = addmm_body,
+    .doc =
     "beta * input + alpha * the matrix product of x [m, k] and y [k, n]. input broadcasts\n"
-    "to [m, n]. Equal dtypes, every one but bool; factors of integers are whole numbers."
+    "to [m, n]. Equal dtypes, every one but bool; factors of integers are whole numbers.",
 };
 
 constexpr python::Parameter cross_parameters[] = {
@@ -104,10 +109,11 @@ PyObject* cross_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::cross(x, y, axis); });
 }
 constexpr python::Function cross_function = {
-    "cross", cross_parameters, cross_body,
+    .name = "cross", .parameters = cross_parameters, .body = cross_body,
+    .doc =
     "The cross products of the vectors of x and y along axis, a dim of size 3; with the\n"
     "axis 9 along the first one of that size. Equal shapes and dtypes, every one but\n"
-    "bool."
+    "bool.",
 };
 
 constexpr python::Parameter kron_parameters[] = {
@@ -120,10 +126,11 @@ PyObject* kron_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::kron(x, y); });
 }
 constexpr python::Function kron_function = {
-    "kron", kron_parameters, kron_body,
+    .name = "kron", .parameters = kron_parameters, .body = kron_body,
+    .doc =
     "The Kronecker product, whose dims are the products of those of x and y,\n"
     "right-aligned: each element of x times all of y. At most 4 dims each\n"
-    "(invalid_argument); equal dtypes, every one but bool."
+    "(invalid_argument); equal dtypes, every one but bool.",
 };
 
 constexpr python::Parameter multi_dot_parameters[] = {
@@ -134,10 +141,11 @@ PyObject* multi_dot_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::multi_dot(x); });
 }
 constexpr python::Function multi_dot_function = {
-    "multi_dot", multi_dot_parameters, multi_dot_body,
+    .name = "multi_dot", .parameters = multi_dot_parameters, .body = multi_dot_body,
+    .doc =
     "The product of at least two matrices in the order of multiplications that costs\n"
     "least. The first one may be a vector, which is a row, and the last one too, which is\n"
-    "a column; those dims are dropped from the result."
+    "a column; those dims are dropped from the result.",
 };
 
 constexpr python::Parameter cholesky_parameters[] = {
@@ -152,10 +160,11 @@ PyObject* cholesky_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function cholesky_function = {
-    "cholesky", cholesky_parameters, cholesky_body,
+    .name = "cholesky", .parameters = cholesky_parameters, .body = cholesky_body,
+    .doc =
     "The lower triangular matrices L with L L' = x (upper: U with U' U = x), where x [..,\n"
     "n, n] is symmetric; only its lower (upper) triangle is read. A matrix that is not\n"
-    "positive definite is an invalid_argument error. float32 and float64."
+    "positive definite is an invalid_argument error. float32 and float64.",
 };
 
 constexpr python::Parameter triangular_solve_parameters[] = {
@@ -176,11 +185,13 @@ PyObject* triangular_solve_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function triangular_solve_function = {
-    "triangular_solve", triangular_solve_parameters, triangular_solve_body,
+    .name = "triangular_solve", .parameters = triangular_solve_parameters, .body =
+        triangular_solve_body,
+    .doc =
     "The solutions of x out = y (transpose: x' out = y) for triangular x [.., n, n] and y\n"
     "[.., n, k], whose leading dims broadcast. Only one triangle of x is read, without\n"
     "its diagonal, of ones, where unitriangular is set. A 0 on the diagonal is an\n"
-    "invalid_argument error. float32 and float64."
+    "invalid_argument error. float32 and float64.",
 };
 
 constexpr python::Parameter cholesky_solve_parameters[] = {
@@ -195,9 +206,10 @@ PyObject* cholesky_solve_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::cholesky_solve(x, y, upper); });
 }
 constexpr python::Function cholesky_solve_function = {
-    "cholesky_solve", cholesky_solve_parameters, cholesky_solve_body,
+    .name = "cholesky_solve", .parameters = cholesky_solve_parameters, .body = cholesky_solve_body,
+    .doc =
     "The solutions of A out = x, where y is the result of cholesky(A, upper): two calls\n"
-    "of triangular_solve."
+    "of triangular_solve.",
 };
 
 constexpr python::Parameter solve_parameters[] = {
@@ -210,10 +222,11 @@ PyObject* solve_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::solve(x, y, site); });
 }
 constexpr python::Function solve_function = {
-    "solve", solve_parameters, solve_body,
+    .name = "solve", .parameters = solve_parameters, .body = solve_body,
+    .doc =
     "The solutions of x out = y for x [.., n, n] and y [.., n, k], whose leading dims\n"
     "broadcast, or a vector y [n]. A singular x is an invalid_argument error. float32 and\n"
-    "float64."
+    "float64.",
 };
 
 constexpr python::Parameter inverse_parameters[] = {
@@ -224,9 +237,10 @@ PyObject* inverse_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::inverse(x, site); });
 }
 constexpr python::Function inverse_function = {
-    "inverse", inverse_parameters, inverse_body,
+    .name = "inverse", .parameters = inverse_parameters, .body = inverse_body,
+    .doc =
     "The inverses of the matrices of x [.., n, n]. A singular one is an invalid_argument\n"
-    "error. float32 and float64."
+    "error. float32 and float64.",
 };
 
 constexpr python::Parameter det_parameters[] = {
@@ -237,10 +251,11 @@ PyObject* det_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::det(x, site); });
 }
 constexpr python::Function det_function = {
-    "det", det_parameters, det_body,
+    .name = "det", .parameters = det_parameters, .body = det_body,
+    .doc =
     "The determinants of the matrices of x [.., n, n], of the leading dims. The gradient\n"
     "needs the inverse: a singular matrix is an invalid_argument error there. float32 and\n"
-    "float64."
+    "float64.",
 };
 
 constexpr python::Parameter slogdet_parameters[] = {
@@ -251,10 +266,11 @@ PyObject* slogdet_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::slogdet(x, site); });
 }
 constexpr python::Function slogdet_function = {
-    "slogdet", slogdet_parameters, slogdet_body,
+    .name = "slogdet", .parameters = slogdet_parameters, .body = slogdet_body,
+    .doc =
     "The signs of the determinants of x [.., n, n] and the logarithms of their absolute\n"
     "values, as [2, ..]; 0 and -infinity for a singular matrix, for which there is no\n"
-    "gradient (invalid_argument). float32 and float64."
+    "gradient (invalid_argument). float32 and float64.",
 };
 
 constexpr python::Parameter eigh_parameters[] = {
@@ -269,12 +285,13 @@ PyObject* eigh_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function eigh_function = {
-    "eigh", eigh_parameters, eigh_body,
+    .name = "eigh", .parameters = eigh_parameters, .body = eigh_body,
+    .doc =
     "The eigenvalues [.., n] of symmetric matrices x [.., n, n] in rising order, and\n"
     "their eigenvectors as columns, of length 1, whose signs are not determined. Only the\n"
     "lower triangle is read (UPLO \"L\"), or the upper one (\"U\"). Where eigenvalues are\n"
     "equal, the gradient of their vectors does not exist, and parts of it are 0. float32\n"
-    "and float64."
+    "and float64.",
 };
 
 constexpr python::Parameter eigvalsh_parameters[] = {
@@ -291,8 +308,9 @@ PyObject* eigvalsh_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function eigvalsh_function = {
-    "eigvalsh", eigvalsh_parameters, eigvalsh_body,
-    "As eigh; the eigenvectors are computed with is_test too."
+    .name = "eigvalsh", .parameters = eigvalsh_parameters, .body = eigvalsh_body,
+    .doc =
+    "As eigh; the eigenvectors are computed with is_test too.",
 };
 
 constexpr python::Parameter svd_parameters[] = {
@@ -307,12 +325,13 @@ PyObject* svd_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function svd_function = {
-    "svd", svd_parameters, svd_body,
+    .name = "svd", .parameters = svd_parameters, .body = svd_body,
+    .doc =
     "The singular value decomposition x = u diag(s) vh of x [.., m, n], with k = min(m,\n"
     "n): u [.., m, k], s [.., k] in falling order, vh [.., k, n]; with full_matrices u\n"
     "[.., m, m] and vh [.., n, n], whose further vectors have no gradient. The gradient\n"
     "of vectors of equal singular values does not exist, and parts of it are 0. float32\n"
-    "and float64."
+    "and float64.",
 };
 
 constexpr python::Parameter qr_parameters[] = {
@@ -325,13 +344,14 @@ PyObject* qr_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::qr(x, mode, site); });
 }
 constexpr python::Function qr_function = {
-    "qr", qr_parameters, qr_body,
+    .name = "qr", .parameters = qr_parameters, .body = qr_body,
+    .doc =
     "The decomposition x = q r of x [.., m, n] into a q with orthogonal columns of length\n"
     "1 and an upper triangular r, with k = min(m, n): q [.., m, k] and r [.., k, n] (mode\n"
     "\"reduced\"), q [.., m, m] and r [.., m, n] (\"complete\"), or only r [.., k, n] and a q\n"
     "[.., m, 0] (\"r\"). The signs are those of LAPACK's geqrf. There are gradients of\n"
     "\"reduced\" where m >= n and of \"complete\" where m = n (else invalid_argument).\n"
-    "float32 and float64."
+    "float32 and float64.",
 };
 
 constexpr python::Parameter lu_parameters[] = {
@@ -344,14 +364,15 @@ PyObject* lu_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::lu(x, pivot, site); });
 }
 constexpr python::Function lu_function = {
-    "lu", lu_parameters, lu_body,
+    .name = "lu", .parameters = lu_parameters, .body = lu_body,
+    .doc =
     "The decomposition x = P L U of x [.., m, n], with k = min(m, n): out has U in its\n"
     "upper triangle and L, whose diagonal of ones is left out, below it; lu_unpack\n"
     "unpacks it. pivots [.., k], int32, are the rows from 1 with which the rows 1, 2, ..,\n"
     "k were exchanged, in this order; without pivot none are. infos [..], int32, are 0,\n"
     "or the number from 1 of the first element of the diagonal of U that is 0; without\n"
     "pivot elements below it are infinite or NaN then. Such a matrix has no gradient\n"
-    "(invalid_argument), and neither has lu_. float32 and float64."
+    "(invalid_argument), and neither has lu_. float32 and float64.",
 };
 
 PyObject* lu__body(python::Arguments& arguments) {
@@ -362,14 +383,15 @@ PyObject* lu__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function lu__function = {
-    "lu_", lu_parameters, lu__body,
+    .name = "lu_", .parameters = lu_parameters, .body = lu__body,
+    .doc =
     "In place. The decomposition x = P L U of x [.., m, n], with k = min(m, n): out has U\n"
     "in its upper triangle and L, whose diagonal of ones is left out, below it; lu_unpack\n"
     "unpacks it. pivots [.., k], int32, are the rows from 1 with which the rows 1, 2, ..,\n"
     "k were exchanged, in this order; without pivot none are. infos [..], int32, are 0,\n"
     "or the number from 1 of the first element of the diagonal of U that is 0; without\n"
     "pivot elements below it are infinite or NaN then. Such a matrix has no gradient\n"
-    "(invalid_argument), and neither has lu_. float32 and float64."
+    "(invalid_argument), and neither has lu_. float32 and float64.",
 };
 
 constexpr python::Parameter lu_unpack_parameters[] = {
@@ -388,11 +410,12 @@ PyObject* lu_unpack_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function lu_unpack_function = {
-    "lu_unpack", lu_unpack_parameters, lu_unpack_body,
+    .name = "lu_unpack", .parameters = lu_unpack_parameters, .body = lu_unpack_body,
+    .doc =
     "The factors pmat [.., m, m], l [.., m, k] and u [.., k, n] of the decomposition that\n"
     "lu returned as x [.., m, n], out, and y [.., k], pivots, with k = min(m, n). Without\n"
     "unpack_pivots pmat is [.., m, 0], and without unpack_ludata l is [.., m, 0] and u\n"
-    "[.., 0, n]. A pivot that is no row is an out_of_range error. float32 and float64."
+    "[.., 0, n]. A pivot that is no row is an out_of_range error. float32 and float64.",
 };
 
 constexpr python::Parameter lstsq_parameters[] = {
@@ -409,7 +432,8 @@ PyObject* lstsq_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::lstsq(x, y, rcond, driver); });
 }
 constexpr python::Function lstsq_function = {
-    "lstsq", lstsq_parameters, lstsq_body,
+    .name = "lstsq", .parameters = lstsq_parameters, .body = lstsq_body,
+    .doc =
     "The solutions [.., n, r] for which the sum of the squares of y - x solution is the\n"
     "least, for x [.., m, n] and y [.., m, r]; where there are several, the shortest. The\n"
     "driver is a function of LAPACK: gels takes matrices of full rank (a 0 on the\n"
@@ -421,7 +445,7 @@ constexpr python::Function lstsq_function = {
     "rank [..] is int32, for gels min(m, n), or 0 for an x of zeros; singular_values [..,\n"
     "k], with k = min(m, n), are those of x in falling order for gelsd and gelss, which\n"
     "take finite matrices (invalid_argument), else [.., 0]. Leading dims are equal. No\n"
-    "gradients. float32 and float64."
+    "gradients. float32 and float64.",
 };
 
 constexpr python::Parameter matrix_power_parameters[] = {
@@ -434,10 +458,11 @@ PyObject* matrix_power_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::matrix_power(x, n); });
 }
 constexpr python::Function matrix_power_function = {
-    "matrix_power", matrix_power_parameters, matrix_power_body,
+    .name = "matrix_power", .parameters = matrix_power_parameters, .body = matrix_power_body,
+    .doc =
     "The matrices of x [.., m, m] to the power n: repeated products, of the inverse for a\n"
     "negative n, and the identity for 0. Float dtypes; float32 and float64 for a negative\n"
-    "n."
+    "n.",
 };
 
 constexpr python::Parameter matrix_rank_parameters[] = {
@@ -456,10 +481,11 @@ PyObject* matrix_rank_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function matrix_rank_function = {
-    "matrix_rank", matrix_rank_parameters, matrix_rank_body,
+    .name = "matrix_rank", .parameters = matrix_rank_parameters, .body = matrix_rank_body,
+    .doc =
     "How many singular values (hermitian: absolute eigenvalues) of the matrices of x [..,\n"
     "m, n] are larger than tol, as int64 of the leading dims. The default tol is the\n"
-    "largest one times max(m, n) times the machine epsilon. float32 and float64."
+    "largest one times max(m, n) times the machine epsilon. float32 and float64.",
 };
 
 const python::Binding table[] = {

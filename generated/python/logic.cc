@@ -16,10 +16,11 @@ PyObject* equal_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::equal(x, y); });
 }
 constexpr python::Function equal_function = {
-    "equal", equal_parameters, equal_body,
+    .name = "equal", .parameters = equal_parameters, .body = equal_body,
+    .doc =
     "Whether x == y, element by element, as bool, for every dtype; NaN equals nothing.\n"
     "The shapes broadcast against each other and both dtypes must be equal (else\n"
-    "shape_mismatch or dtype_mismatch)."
+    "shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* equal__body(python::Arguments& arguments) {
@@ -28,10 +29,11 @@ PyObject* equal__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::equal_(x, y, site); });
 }
 constexpr python::Function equal__function = {
-    "equal_", equal_parameters, equal__body,
+    .name = "equal_", .parameters = equal_parameters, .body = equal__body,
+    .doc =
     "In place. Whether x == y, element by element, as bool, for every dtype; NaN equals\n"
     "nothing. The shapes broadcast against each other and both dtypes must be equal (else\n"
-    "shape_mismatch or dtype_mismatch)."
+    "shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter not_equal_parameters[] = {
@@ -44,10 +46,11 @@ PyObject* not_equal_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::not_equal(x, y); });
 }
 constexpr python::Function not_equal_function = {
-    "not_equal", not_equal_parameters, not_equal_body,
+    .name = "not_equal", .parameters = not_equal_parameters, .body = not_equal_body,
+    .doc =
     "Whether x != y, element by element, as bool, for every dtype; NaN differs from\n"
     "everything. The shapes broadcast against each other and both dtypes must be equal\n"
-    "(else shape_mismatch or dtype_mismatch)."
+    "(else shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* not_equal__body(python::Arguments& arguments) {
@@ -58,10 +61,11 @@ PyObject* not_equal__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function not_equal__function = {
-    "not_equal_", not_equal_parameters, not_equal__body,
+    .name = "not_equal_", .parameters = not_equal_parameters, .body = not_equal__body,
+    .doc =
     "In place. Whether x != y, element by element, as bool, for every dtype; NaN differs\n"
     "from everything. The shapes broadcast against each other and both dtypes must be\n"
-    "equal (else shape_mismatch or dtype_mismatch)."
+    "equal (else shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter less_than_parameters[] = {
@@ -74,10 +78,11 @@ PyObject* less_than_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::less_than(x, y); });
 }
 constexpr python::Function less_than_function = {
-    "less_than", less_than_parameters, less_than_body,
+    .name = "less_than", .parameters = less_than_parameters, .body = less_than_body,
+    .doc =
     "Whether x < y, element by element, as bool, for every dtype; NaN is less than\n"
     "nothing. The shapes broadcast against each other and both dtypes must be equal (else\n"
-    "shape_mismatch or dtype_mismatch)."
+    "shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* less_than__body(python::Arguments& arguments) {
@@ -88,10 +93,11 @@ PyObject* less_than__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function less_than__function = {
-    "less_than_", less_than_parameters, less_than__body,
+    .name = "less_than_", .parameters = less_than_parameters, .body = less_than__body,
+    .doc =
     "In place. Whether x < y, element by element, as bool, for every dtype; NaN is less\n"
     "than nothing. The shapes broadcast against each other and both dtypes must be equal\n"
-    "(else shape_mismatch or dtype_mismatch)."
+    "(else shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter less_equal_parameters[] = {
@@ -104,10 +110,11 @@ PyObject* less_equal_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::less_equal(x, y); });
 }
 constexpr python::Function less_equal_function = {
-    "less_equal", less_equal_parameters, less_equal_body,
+    .name = "less_equal", .parameters = less_equal_parameters, .body = less_equal_body,
+    .doc =
     "Whether x <= y, element by element, as bool, for every dtype; false beside NaN. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
-    "shape_mismatch or dtype_mismatch)."
+    "shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* less_equal__body(python::Arguments& arguments) {
@@ -118,10 +125,11 @@ PyObject* less_equal__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function less_equal__function = {
-    "less_equal_", less_equal_parameters, less_equal__body,
+    .name = "less_equal_", .parameters = less_equal_parameters, .body = less_equal__body,
+    .doc =
     "In place. Whether x <= y, element by element, as bool, for every dtype; false beside\n"
     "NaN. The shapes broadcast against each other and both dtypes must be equal (else\n"
-    "shape_mismatch or dtype_mismatch)."
+    "shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter greater_than_parameters[] = {
@@ -134,10 +142,11 @@ PyObject* greater_than_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::greater_than(x, y); });
 }
 constexpr python::Function greater_than_function = {
-    "greater_than", greater_than_parameters, greater_than_body,
+    .name = "greater_than", .parameters = greater_than_parameters, .body = greater_than_body,
+    .doc =
     "Whether x > y, element by element, as bool, for every dtype; NaN is greater than\n"
     "nothing. The shapes broadcast against each other and both dtypes must be equal (else\n"
-    "shape_mismatch or dtype_mismatch)."
+    "shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* greater_than__body(python::Arguments& arguments) {
@@ -148,10 +157,11 @@ PyObject* greater_than__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function greater_than__function = {
-    "greater_than_", greater_than_parameters, greater_than__body,
+    .name = "greater_than_", .parameters = greater_than_parameters, .body = greater_than__body,
+    .doc =
     "In place. Whether x > y, element by element, as bool, for every dtype; NaN is\n"
     "greater than nothing. The shapes broadcast against each other and both dtypes must\n"
-    "be equal (else shape_mismatch or dtype_mismatch)."
+    "be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter greater_equal_parameters[] = {
@@ -164,10 +174,11 @@ PyObject* greater_equal_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::greater_equal(x, y); });
 }
 constexpr python::Function greater_equal_function = {
-    "greater_equal", greater_equal_parameters, greater_equal_body,
+    .name = "greater_equal", .parameters = greater_equal_parameters, .body = greater_equal_body,
+    .doc =
     "Whether x >= y, element by element, as bool, for every dtype; false beside NaN. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
-    "shape_mismatch or dtype_mismatch)."
+    "shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* greater_equal__body(python::Arguments& arguments) {
@@ -178,10 +189,11 @@ PyObject* greater_equal__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function greater_equal__function = {
-    "greater_equal_", greater_equal_parameters, greater_equal__body,
+    .name = "greater_equal_", .parameters = greater_equal_parameters, .body = greater_equal__body,
+    .doc =
     "In place. Whether x >= y, element by element, as bool, for every dtype; false beside\n"
     "NaN. The shapes broadcast against each other and both dtypes must be equal (else\n"
-    "shape_mismatch or dtype_mismatch)."
+    "shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter bitwise_and_parameters[] = {
@@ -194,9 +206,10 @@ PyObject* bitwise_and_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::bitwise_and(x, y); });
 }
 constexpr python::Function bitwise_and_function = {
-    "bitwise_and", bitwise_and_parameters, bitwise_and_body,
+    .name = "bitwise_and", .parameters = bitwise_and_parameters, .body = bitwise_and_body,
+    .doc =
     "x & y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast against\n"
-    "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
+    "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* bitwise_and__body(python::Arguments& arguments) {
@@ -207,10 +220,11 @@ PyObject* bitwise_and__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bitwise_and__function = {
-    "bitwise_and_", bitwise_and_parameters, bitwise_and__body,
+    .name = "bitwise_and_", .parameters = bitwise_and_parameters, .body = bitwise_and__body,
+    .doc =
     "In place. x & y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 constexpr python::Parameter bitwise_or_parameters[] = {
@@ -223,9 +237,10 @@ PyObject* bitwise_or_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::bitwise_or(x, y); });
 }
 constexpr python::Function bitwise_or_function = {
-    "bitwise_or", bitwise_or_parameters, bitwise_or_body,
+    .name = "bitwise_or", .parameters = bitwise_or_parameters, .body = bitwise_or_body,
+    .doc =
     "x | y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast against\n"
-    "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
+    "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* bitwise_or__body(python::Arguments& arguments) {
@@ -236,10 +251,11 @@ PyObject* bitwise_or__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bitwise_or__function = {
-    "bitwise_or_", bitwise_or_parameters, bitwise_or__body,
+    .name = "bitwise_or_", .parameters = bitwise_or_parameters, .body = bitwise_or__body,
+    .doc =
     "In place. x | y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 constexpr python::Parameter bitwise_xor_parameters[] = {
@@ -252,9 +268,10 @@ PyObject* bitwise_xor_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::bitwise_xor(x, y); });
 }
 constexpr python::Function bitwise_xor_function = {
-    "bitwise_xor", bitwise_xor_parameters, bitwise_xor_body,
+    .name = "bitwise_xor", .parameters = bitwise_xor_parameters, .body = bitwise_xor_body,
+    .doc =
     "x ^ y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast against\n"
-    "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
+    "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* bitwise_xor__body(python::Arguments& arguments) {
@@ -265,10 +282,11 @@ PyObject* bitwise_xor__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bitwise_xor__function = {
-    "bitwise_xor_", bitwise_xor_parameters, bitwise_xor__body,
+    .name = "bitwise_xor_", .parameters = bitwise_xor_parameters, .body = bitwise_xor__body,
+    .doc =
     "In place. x ^ y bit by bit, for int32, int64, uint8 and bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 constexpr python::Parameter bitwise_not_parameters[] = {
@@ -279,8 +297,9 @@ PyObject* bitwise_not_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::bitwise_not(x); });
 }
 constexpr python::Function bitwise_not_function = {
-    "bitwise_not", bitwise_not_parameters, bitwise_not_body,
-    "All bits of x turned over, for int32, int64 and uint8; of a bool the truth value."
+    .name = "bitwise_not", .parameters = bitwise_not_parameters, .body = bitwise_not_body,
+    .doc =
+    "All bits of x turned over, for int32, int64 and uint8; of a bool the truth value.",
 };
 
 PyObject* bitwise_not__body(python::Arguments& arguments) {
@@ -290,9 +309,10 @@ PyObject* bitwise_not__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bitwise_not__function = {
-    "bitwise_not_", bitwise_not_parameters, bitwise_not__body,
+    .name = "bitwise_not_", .parameters = bitwise_not_parameters, .body = bitwise_not__body,
+    .doc =
     "In place. All bits of x turned over, for int32, int64 and uint8; of a bool the truth\n"
-    "value."
+    "value.",
 };
 
 constexpr python::Parameter logical_and_parameters[] = {
@@ -305,10 +325,11 @@ PyObject* logical_and_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::logical_and(x, y); });
 }
 constexpr python::Function logical_and_function = {
-    "logical_and", logical_and_parameters, logical_and_body,
+    .name = "logical_and", .parameters = logical_and_parameters, .body = logical_and_body,
+    .doc =
     "The and of x and y as truth values, element by element, as bool, for every dtype;\n"
     "anything but 0 is true. The shapes broadcast against each other and both dtypes must\n"
-    "be equal (else shape_mismatch or dtype_mismatch)."
+    "be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* logical_and__body(python::Arguments& arguments) {
@@ -319,10 +340,11 @@ PyObject* logical_and__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function logical_and__function = {
-    "logical_and_", logical_and_parameters, logical_and__body,
+    .name = "logical_and_", .parameters = logical_and_parameters, .body = logical_and__body,
+    .doc =
     "In place. The and of x and y as truth values, element by element, as bool, for every\n"
     "dtype; anything but 0 is true. The shapes broadcast against each other and both\n"
-    "dtypes must be equal (else shape_mismatch or dtype_mismatch)."
+    "dtypes must be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter logical_or_parameters[] = {
@@ -335,10 +357,11 @@ PyObject* logical_or_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::logical_or(x, y); });
 }
 constexpr python::Function logical_or_function = {
-    "logical_or", logical_or_parameters, logical_or_body,
+    .name = "logical_or", .parameters = logical_or_parameters, .body = logical_or_body,
+    .doc =
     "The or of x and y as truth values, element by element, as bool, for every dtype;\n"
     "anything but 0 is true. The shapes broadcast against each other and both dtypes must\n"
-    "be equal (else shape_mismatch or dtype_mismatch)."
+    "be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* logical_or__body(python::Arguments& arguments) {
@@ -349,10 +372,11 @@ PyObject* logical_or__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function logical_or__function = {
-    "logical_or_", logical_or_parameters, logical_or__body,
+    .name = "logical_or_", .parameters = logical_or_parameters, .body = logical_or__body,
+    .doc =
     "In place. The or of x and y as truth values, element by element, as bool, for every\n"
     "dtype; anything but 0 is true. The shapes broadcast against each other and both\n"
-    "dtypes must be equal (else shape_mismatch or dtype_mismatch)."
+    "dtypes must be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter logical_xor_parameters[] = {
@@ -365,10 +389,11 @@ PyObject* logical_xor_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::logical_xor(x, y); });
 }
 constexpr python::Function logical_xor_function = {
-    "logical_xor", logical_xor_parameters, logical_xor_body,
+    .name = "logical_xor", .parameters = logical_xor_parameters, .body = logical_xor_body,
+    .doc =
     "The either-or of x and y as truth values, element by element, as bool, for every\n"
     "dtype; anything but 0 is true. The shapes broadcast against each other and both\n"
-    "dtypes must be equal (else shape_mismatch or dtype_mismatch)."
+    "dtypes must be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* logical_xor__body(python::Arguments& arguments) {
@@ -379,10 +404,11 @@ PyObject* logical_xor__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function logical_xor__function = {
-    "logical_xor_", logical_xor_parameters, logical_xor__body,
+    .name = "logical_xor_", .parameters = logical_xor_parameters, .body = logical_xor__body,
+    .doc =
     "In place. The either-or of x and y as truth values, element by element, as bool, for\n"
     "every dtype; anything but 0 is true. The shapes broadcast against each other and\n"
-    "both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
+    "both dtypes must be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter logical_not_parameters[] = {
@@ -393,8 +419,9 @@ PyObject* logical_not_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::logical_not(x); });
 }
 constexpr python::Function logical_not_function = {
-    "logical_not", logical_not_parameters, logical_not_body,
-    "Whether x is 0, element by element, as bool, for every dtype."
+    .name = "logical_not", .parameters = logical_not_parameters, .body = logical_not_body,
+    .doc =
+    "Whether x is 0, element by element, as bool, for every dtype.",
 };
 
 PyObject* logical_not__body(python::Arguments& arguments) {
@@ -404,8 +431,9 @@ PyObject* logical_not__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function logical_not__function = {
-    "logical_not_", logical_not_parameters, logical_not__body,
-    "In place. Whether x is 0, element by element, as bool, for every dtype."
+    .name = "logical_not_", .parameters = logical_not_parameters, .body = logical_not__body,
+    .doc =
+    "In place. Whether x is 0, element by element, as bool, for every dtype.",
 };
 
 constexpr python::Parameter isnan_parameters[] = {
@@ -416,8 +444,9 @@ PyObject* isnan_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::isnan(x); });
 }
 constexpr python::Function isnan_function = {
-    "isnan", isnan_parameters, isnan_body,
-    "Whether x is NaN, element by element, as bool, for every dtype."
+    .name = "isnan", .parameters = isnan_parameters, .body = isnan_body,
+    .doc =
+    "Whether x is NaN, element by element, as bool, for every dtype.",
 };
 
 constexpr python::Parameter isinf_parameters[] = {
@@ -428,8 +457,9 @@ PyObject* isinf_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::isinf(x); });
 }
 constexpr python::Function isinf_function = {
-    "isinf", isinf_parameters, isinf_body,
-    "Whether x is infinite, element by element, as bool, for every dtype."
+    .name = "isinf", .parameters = isinf_parameters, .body = isinf_body,
+    .doc =
+    "Whether x is infinite, element by element, as bool, for every dtype.",
 };
 
 constexpr python::Parameter isfinite_parameters[] = {
@@ -440,8 +470,9 @@ PyObject* isfinite_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::isfinite(x); });
 }
 constexpr python::Function isfinite_function = {
-    "isfinite", isfinite_parameters, isfinite_body,
-    "Whether x is neither infinite nor NaN, element by element, as bool, for every dtype."
+    .name = "isfinite", .parameters = isfinite_parameters, .body = isfinite_body,
+    .doc =
+    "Whether x is neither infinite nor NaN, element by element, as bool, for every dtype.",
 };
 
 constexpr python::Parameter isclose_parameters[] = {
@@ -462,11 +493,12 @@ PyObject* isclose_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function isclose_function = {
-    "isclose", isclose_parameters, isclose_body,
+    .name = "isclose", .parameters = isclose_parameters, .body = isclose_body,
+    .doc =
     "Whether |x - y| <= atol + rtol * |y|, computed in the dtype of x, or in double for\n"
     "integers; infinities are close to themselves alone, and NaN to NaN if equal_nan;\n"
     "element by element, as bool, for every dtype but bool. The shapes broadcast against\n"
-    "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
+    "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter allclose_parameters[] = {
@@ -487,10 +519,11 @@ PyObject* allclose_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function allclose_function = {
-    "allclose", allclose_parameters, allclose_body,
+    .name = "allclose", .parameters = allclose_parameters, .body = allclose_body,
+    .doc =
     "Whether isclose holds for all elements, as a 0-D bool, for every dtype but bool;\n"
     "true if there are none. Shapes and dtypes must be equal (else shape_mismatch or\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 constexpr python::Parameter bitwise_left_shift_parameters[] = {
@@ -507,10 +540,12 @@ PyObject* bitwise_left_shift_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bitwise_left_shift_function = {
-    "bitwise_left_shift", bitwise_left_shift_parameters, bitwise_left_shift_body,
+    .name = "bitwise_left_shift", .parameters = bitwise_left_shift_parameters, .body =
+        bitwise_left_shift_body,
+    .doc =
     "x * 2^y modulo 2^bits, element by element, for integers; a y that is negative or at\n"
     "least the number of bits shifts all of them out. The shapes broadcast against each\n"
-    "other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
+    "other and both dtypes must be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* bitwise_left_shift__body(python::Arguments& arguments) {
@@ -522,11 +557,13 @@ PyObject* bitwise_left_shift__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bitwise_left_shift__function = {
-    "bitwise_left_shift_", bitwise_left_shift_parameters, bitwise_left_shift__body,
+    .name = "bitwise_left_shift_", .parameters = bitwise_left_shift_parameters, .body =
+        bitwise_left_shift__body,
+    .doc =
     "In place. x * 2^y modulo 2^bits, element by element, for integers; a y that is\n"
     "negative or at least the number of bits shifts all of them out. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 constexpr python::Parameter bitwise_right_shift_parameters[] = {
@@ -543,11 +580,13 @@ PyObject* bitwise_right_shift_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bitwise_right_shift_function = {
-    "bitwise_right_shift", bitwise_right_shift_parameters, bitwise_right_shift_body,
+    .name = "bitwise_right_shift", .parameters = bitwise_right_shift_parameters, .body =
+        bitwise_right_shift_body,
+    .doc =
     "x / 2^y rounded down, or, unless is_arithmetic, of x as an unsigned number, element\n"
     "by element, for integers; a y that is negative or at least the number of bits shifts\n"
     "all of them out. The shapes broadcast against each other and both dtypes must be\n"
-    "equal (else shape_mismatch or dtype_mismatch)."
+    "equal (else shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* bitwise_right_shift__body(python::Arguments& arguments) {
@@ -559,11 +598,13 @@ PyObject* bitwise_right_shift__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bitwise_right_shift__function = {
-    "bitwise_right_shift_", bitwise_right_shift_parameters, bitwise_right_shift__body,
+    .name = "bitwise_right_shift_", .parameters = bitwise_right_shift_parameters, .body =
+        bitwise_right_shift__body,
+    .doc =
     "In place. x / 2^y rounded down, or, unless is_arithmetic, of x as an unsigned\n"
     "number, element by element, for integers; a y that is negative or at least the\n"
     "number of bits shifts all of them out. The shapes broadcast against each other and\n"
-    "both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
+    "both dtypes must be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 const python::Binding table[] = {

@@ -18,10 +18,11 @@ PyObject* bce_loss_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bce_loss_function = {
-    "bce_loss", bce_loss_parameters, bce_loss_body,
+    .name = "bce_loss", .parameters = bce_loss_parameters, .body = bce_loss_body,
+    .doc =
     "-(label * log(input) + (1 - label) * log(1 - input)) with logarithms of at least\n"
     "-100: the binary cross entropy of probabilities. Equal shapes and float dtypes. An\n"
-    "input outside of [0, 1] gives NaN."
+    "input outside of [0, 1] gives NaN.",
 };
 
 PyObject* bce_loss__body(python::Arguments& arguments) {
@@ -32,10 +33,11 @@ PyObject* bce_loss__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function bce_loss__function = {
-    "bce_loss_", bce_loss_parameters, bce_loss__body,
+    .name = "bce_loss_", .parameters = bce_loss_parameters, .body = bce_loss__body,
+    .doc =
     "In place. -(label * log(input) + (1 - label) * log(1 - input)) with logarithms of at\n"
     "least -100: the binary cross entropy of probabilities. Equal shapes and float\n"
-    "dtypes. An input outside of [0, 1] gives NaN."
+    "dtypes. An input outside of [0, 1] gives NaN.",
 };
 
 constexpr python::Parameter log_loss_parameters[] = {
@@ -52,9 +54,10 @@ PyObject* log_loss_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function log_loss_function = {
-    "log_loss", log_loss_parameters, log_loss_body,
+    .name = "log_loss", .parameters = log_loss_parameters, .body = log_loss_body,
+    .doc =
     "-label * log(input + epsilon) - (1 - label) * log(1 - input + epsilon): the binary\n"
-    "cross entropy of probabilities. Equal shapes and float dtypes."
+    "cross entropy of probabilities. Equal shapes and float dtypes.",
 };
 
 constexpr python::Parameter huber_loss_parameters[] = {
@@ -71,9 +74,10 @@ PyObject* huber_loss_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function huber_loss_function = {
-    "huber_loss", huber_loss_parameters, huber_loss_body,
+    .name = "huber_loss", .parameters = huber_loss_parameters, .body = huber_loss_body,
+    .doc =
     "residual is label - input, and out is half its square where its size is at most\n"
-    "delta, else delta * (its size - delta / 2). Equal shapes and float dtypes."
+    "delta, else delta * (its size - delta / 2). Equal shapes and float dtypes.",
 };
 
 constexpr python::Parameter sigmoid_cross_entropy_with_logits_parameters[] = {
@@ -94,12 +98,14 @@ PyObject* sigmoid_cross_entropy_with_logits_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function sigmoid_cross_entropy_with_logits_function = {
-    "sigmoid_cross_entropy_with_logits", sigmoid_cross_entropy_with_logits_parameters,
-        sigmoid_cross_entropy_with_logits_body,
+    .name = "sigmoid_cross_entropy_with_logits",
+        .parameters = sigmoid_cross_entropy_with_logits_parameters,
+        .body = sigmoid_cross_entropy_with_logits_body,
+    .doc =
     "(1 - label) * x + pos_weight * log(1 + exp(-x)), the binary cross entropy of logits,\n"
     "with a pos_weight of 1 where it is absent; 0 where label is ignore_index. With\n"
     "normalize it is divided by the number of other labels, or by 1e-5 if there is none.\n"
-    "Equal shapes and float dtypes, to which pos_weight broadcasts."
+    "Equal shapes and float dtypes, to which pos_weight broadcasts.",
 };
 
 constexpr python::Parameter kldiv_loss_parameters[] = {
@@ -118,11 +124,12 @@ PyObject* kldiv_loss_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function kldiv_loss_function = {
-    "kldiv_loss", kldiv_loss_parameters, kldiv_loss_body,
+    .name = "kldiv_loss", .parameters = kldiv_loss_parameters, .body = kldiv_loss_body,
+    .doc =
     "label * (log(label) - x), 0 where label is not positive, or exp(label) * (label - x)\n"
     "with log_target: the divergence of logarithms x of probabilities. reduction none\n"
     "keeps the elements, sum adds them up, mean divides that by their number and\n"
-    "batchmean by that of rows. Equal shapes and float dtypes."
+    "batchmean by that of rows. Equal shapes and float dtypes.",
 };
 
 constexpr python::Parameter nll_loss_parameters[] = {
@@ -143,13 +150,14 @@ PyObject* nll_loss_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function nll_loss_function = {
-    "nll_loss", nll_loss_parameters, nll_loss_body,
+    .name = "nll_loss", .parameters = nll_loss_parameters, .body = nll_loss_body,
+    .doc =
     "-input at the class that label names, times the weight [c] of that class, or 0 where\n"
     "label is ignore_index; input [n, c] or [n, c, ...] of logarithms of probabilities,\n"
     "label [n] or [n, ...] (int32 or int64; another one outside of the classes is an\n"
     "out_of_range error). reduction none keeps the shape of label; sum adds up to a 0-d\n"
     "out, and mean divides that by total_weight, the 0-d sum of the weights in at least\n"
-    "float32 (0 with reduction none), unless 0. Float dtypes."
+    "float32 (0 with reduction none), unless 0. Float dtypes.",
 };
 
 constexpr python::Parameter margin_cross_entropy_parameters[] = {
@@ -181,7 +189,9 @@ PyObject* margin_cross_entropy_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function margin_cross_entropy_function = {
-    "margin_cross_entropy", margin_cross_entropy_parameters, margin_cross_entropy_body,
+    .name = "margin_cross_entropy", .parameters = margin_cross_entropy_parameters, .body =
+        margin_cross_entropy_body,
+    .doc =
     "softmax of scale * logits [n, c] and loss = -log(softmax at label), [n, 1], where\n"
     "the cosine cos(t) of the class that label names is first replaced by cos(margin1 * t\n"
     "+ margin2) - margin3; label [n] or [n, 1], int32 or int64 (one outside of the\n"
@@ -189,7 +199,7 @@ constexpr python::Function margin_cross_entropy_function = {
     "loss NaN. The slope at 1 is finite where margin2 is 0, and that at -1 where margin1\n"
     "is 1 as well. Shards of the classes are those of a mesh, so nranks must be 1\n"
     "(invalid_argument), and ring_id, rank and return_softmax have no effect. Float\n"
-    "dtypes."
+    "dtypes.",
 };
 
 constexpr python::Parameter accuracy_parameters[] = {
@@ -204,11 +214,12 @@ PyObject* accuracy_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::accuracy(x, indices, label); });
 }
 constexpr python::Function accuracy_function = {
-    "accuracy", accuracy_parameters, accuracy_body,
+    .name = "accuracy", .parameters = accuracy_parameters, .body = accuracy_body,
+    .doc =
     "Of the rows of indices [n, k], the classes that a topk with the values x [n, k] has\n"
     "chosen, those that have their label [n, 1]: their share as float32, their number,\n"
     "and n, as int32; none has dims. indices and label have one integer dtype. Without\n"
-    "rows the share is 0."
+    "rows the share is 0.",
 };
 
 constexpr python::Parameter margin_cross_entropy_grad_parameters[] = {
@@ -244,11 +255,12 @@ PyObject* margin_cross_entropy_grad_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function margin_cross_entropy_grad_function = {
-    "margin_cross_entropy_grad", margin_cross_entropy_grad_parameters,
+    .name = "margin_cross_entropy_grad", .parameters = margin_cross_entropy_grad_parameters, .body =
         margin_cross_entropy_grad_body,
+    .doc =
     "The gradient of the loss alone: scale * softmax * loss_grad, and at label scale *\n"
     "(softmax - 1) * loss_grad times the slope of the margins, margin1 * sin(margin1 * t\n"
-    "+ margin2) / sin(t)."
+    "+ margin2) / sin(t).",
 };
 
 PyObject* margin_cross_entropy_grad__body(python::Arguments& arguments) {
@@ -270,11 +282,12 @@ PyObject* margin_cross_entropy_grad__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function margin_cross_entropy_grad__function = {
-    "margin_cross_entropy_grad_", margin_cross_entropy_grad_parameters,
-        margin_cross_entropy_grad__body,
+    .name = "margin_cross_entropy_grad_", .parameters = margin_cross_entropy_grad_parameters,
+        .body = margin_cross_entropy_grad__body,
+    .doc =
     "In place. The gradient of the loss alone: scale * softmax * loss_grad, and at label\n"
     "scale * (softmax - 1) * loss_grad times the slope of the margins, margin1 *\n"
-    "sin(margin1 * t + margin2) / sin(t)."
+    "sin(margin1 * t + margin2) / sin(t).",
 };
 
 constexpr python::Parameter auc_parameters[] = {
@@ -302,7 +315,8 @@ PyObject* auc_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function auc_function = {
-    "auc", auc_parameters, auc_body,
+    .name = "auc", .parameters = auc_parameters, .body = auc_body,
+    .doc =
     "The area under the ROC curve of predictions, as float64 without dims, from counts of\n"
     "them by their value; 0 without predictions of both kinds. The last column of x, [n,\n"
     "1] or [n, 2] of a float dtype, is the probability, from 0 to 1 (else out_of_range),\n"
@@ -313,7 +327,7 @@ constexpr python::Function auc_function = {
     "calls so far, and the results are [1, num_thresholds + 1]. With it they are\n"
     "[(slide_steps + 1) * (num_thresholds + 1) + 1]: the counts of each of the last\n"
     "slide_steps calls, their sums, from which the area is computed, and the number of\n"
-    "calls. Where ins_tag_weight, a float [1], is 0, no row counts. curve is ROC."
+    "calls. Where ins_tag_weight, a float [1], is 0, no row counts. curve is ROC.",
 };
 
 const python::Binding table[] = {

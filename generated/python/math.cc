@@ -16,9 +16,10 @@ PyObject* add_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add(x, y, site); });
 }
 constexpr python::Function add_function = {
-    "add", add_parameters, add_body,
+    .name = "add", .parameters = add_parameters, .body = add_body,
+    .doc =
     "x + y, element by element, for every dtype but bool. The shapes broadcast against\n"
-    "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
+    "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* add__body(python::Arguments& arguments) {
@@ -27,10 +28,11 @@ PyObject* add__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add_(x, y, site); });
 }
 constexpr python::Function add__function = {
-    "add_", add_parameters, add__body,
+    .name = "add_", .parameters = add_parameters, .body = add__body,
+    .doc =
     "In place. x + y, element by element, for every dtype but bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 constexpr python::Parameter subtract_parameters[] = {
@@ -45,9 +47,10 @@ PyObject* subtract_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function subtract_function = {
-    "subtract", subtract_parameters, subtract_body,
+    .name = "subtract", .parameters = subtract_parameters, .body = subtract_body,
+    .doc =
     "x - y, element by element, for every dtype but bool. The shapes broadcast against\n"
-    "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
+    "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* subtract__body(python::Arguments& arguments) {
@@ -58,10 +61,11 @@ PyObject* subtract__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function subtract__function = {
-    "subtract_", subtract_parameters, subtract__body,
+    .name = "subtract_", .parameters = subtract_parameters, .body = subtract__body,
+    .doc =
     "In place. x - y, element by element, for every dtype but bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 constexpr python::Parameter multiply_parameters[] = {
@@ -76,9 +80,10 @@ PyObject* multiply_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function multiply_function = {
-    "multiply", multiply_parameters, multiply_body,
+    .name = "multiply", .parameters = multiply_parameters, .body = multiply_body,
+    .doc =
     "x * y, element by element, for every dtype but bool. The shapes broadcast against\n"
-    "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch)."
+    "each other and both dtypes must be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* multiply__body(python::Arguments& arguments) {
@@ -89,10 +94,11 @@ PyObject* multiply__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function multiply__function = {
-    "multiply_", multiply_parameters, multiply__body,
+    .name = "multiply_", .parameters = multiply_parameters, .body = multiply__body,
+    .doc =
     "In place. x * y, element by element, for every dtype but bool. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 constexpr python::Parameter divide_parameters[] = {
@@ -105,11 +111,12 @@ PyObject* divide_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::divide(x, y, site); });
 }
 constexpr python::Function divide_function = {
-    "divide", divide_parameters, divide_body,
+    .name = "divide", .parameters = divide_parameters, .body = divide_body,
+    .doc =
     "x / y, element by element, for every dtype but bool; integers round towards zero,\n"
     "and an integer y with a zero in it is an invalid_argument error before anything is\n"
     "written. The shapes broadcast against each other and both dtypes must be equal (else\n"
-    "shape_mismatch or dtype_mismatch)."
+    "shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* divide__body(python::Arguments& arguments) {
@@ -120,11 +127,12 @@ PyObject* divide__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function divide__function = {
-    "divide_", divide_parameters, divide__body,
+    .name = "divide_", .parameters = divide_parameters, .body = divide__body,
+    .doc =
     "In place. x / y, element by element, for every dtype but bool; integers round\n"
     "towards zero, and an integer y with a zero in it is an invalid_argument error before\n"
     "anything is written. The shapes broadcast against each other and both dtypes must be\n"
-    "equal (else shape_mismatch or dtype_mismatch)."
+    "equal (else shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter maximum_parameters[] = {
@@ -139,10 +147,11 @@ PyObject* maximum_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function maximum_function = {
-    "maximum", maximum_parameters, maximum_body,
+    .name = "maximum", .parameters = maximum_parameters, .body = maximum_body,
+    .doc =
     "The larger of x and y, element by element, for every dtype; NaN wins. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 PyObject* maximum__body(python::Arguments& arguments) {
@@ -153,10 +162,11 @@ PyObject* maximum__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function maximum__function = {
-    "maximum_", maximum_parameters, maximum__body,
+    .name = "maximum_", .parameters = maximum_parameters, .body = maximum__body,
+    .doc =
     "In place. The larger of x and y, element by element, for every dtype; NaN wins. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
-    "shape_mismatch or dtype_mismatch)."
+    "shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter minimum_parameters[] = {
@@ -171,10 +181,11 @@ PyObject* minimum_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function minimum_function = {
-    "minimum", minimum_parameters, minimum_body,
+    .name = "minimum", .parameters = minimum_parameters, .body = minimum_body,
+    .doc =
     "The smaller of x and y, element by element, for every dtype; NaN wins. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 PyObject* minimum__body(python::Arguments& arguments) {
@@ -185,10 +196,11 @@ PyObject* minimum__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function minimum__function = {
-    "minimum_", minimum_parameters, minimum__body,
+    .name = "minimum_", .parameters = minimum_parameters, .body = minimum__body,
+    .doc =
     "In place. The smaller of x and y, element by element, for every dtype; NaN wins. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
-    "shape_mismatch or dtype_mismatch)."
+    "shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter assign_parameters[] = {
@@ -199,8 +211,9 @@ PyObject* assign_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::assign(x, site); });
 }
 constexpr python::Function assign_function = {
-    "assign", assign_parameters, assign_body,
-    "A copy of x, of its shape and dtype."
+    .name = "assign", .parameters = assign_parameters, .body = assign_body,
+    .doc =
+    "A copy of x, of its shape and dtype.",
 };
 
 PyObject* assign__body(python::Arguments& arguments) {
@@ -208,8 +221,9 @@ PyObject* assign__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::assign_(x, site); });
 }
 constexpr python::Function assign__function = {
-    "assign_", assign_parameters, assign__body,
-    "In place. A copy of x, of its shape and dtype."
+    .name = "assign_", .parameters = assign_parameters, .body = assign__body,
+    .doc =
+    "In place. A copy of x, of its shape and dtype.",
 };
 
 constexpr python::Parameter cast_parameters[] = {
@@ -224,10 +238,11 @@ PyObject* cast_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function cast_function = {
-    "cast", cast_parameters, cast_body,
+    .name = "cast", .parameters = cast_parameters, .body = cast_body,
+    .doc =
     "x with its elements converted to dtype; floats become integers by rounding towards\n"
     "zero, with values beyond the range clamped and NaN as 0, and anything but 0 becomes\n"
-    "true."
+    "true.",
 };
 
 PyObject* cast__body(python::Arguments& arguments) {
@@ -238,10 +253,11 @@ PyObject* cast__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function cast__function = {
-    "cast_", cast_parameters, cast__body,
+    .name = "cast_", .parameters = cast_parameters, .body = cast__body,
+    .doc =
     "In place. x with its elements converted to dtype; floats become integers by rounding\n"
     "towards zero, with values beyond the range clamped and NaN as 0, and anything but 0\n"
-    "becomes true."
+    "becomes true.",
 };
 
 constexpr python::Parameter scale_parameters[] = {
@@ -260,9 +276,10 @@ PyObject* scale_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function scale_function = {
-    "scale", scale_parameters, scale_body,
+    .name = "scale", .parameters = scale_parameters, .body = scale_body,
+    .doc =
     "x * scale + bias, or (x + bias) * scale unless bias_after_scale, for every dtype but\n"
-    "bool; for integer tensors both numbers must be integers (else dtype_mismatch)."
+    "bool; for integer tensors both numbers must be integers (else dtype_mismatch).",
 };
 
 PyObject* scale__body(python::Arguments& arguments) {
@@ -275,10 +292,11 @@ PyObject* scale__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function scale__function = {
-    "scale_", scale_parameters, scale__body,
+    .name = "scale_", .parameters = scale_parameters, .body = scale__body,
+    .doc =
     "In place. x * scale + bias, or (x + bias) * scale unless bias_after_scale, for every\n"
     "dtype but bool; for integer tensors both numbers must be integers (else\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 constexpr python::Parameter clip_parameters[] = {
@@ -295,9 +313,10 @@ PyObject* clip_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function clip_function = {
-    "clip", clip_parameters, clip_body,
+    .name = "clip", .parameters = clip_parameters, .body = clip_body,
+    .doc =
     "x clamped to [min, max], for every dtype but bool; NaN stays NaN, and min > max is\n"
-    "an invalid_argument error."
+    "an invalid_argument error.",
 };
 
 PyObject* clip__body(python::Arguments& arguments) {
@@ -309,9 +328,10 @@ PyObject* clip__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function clip__function = {
-    "clip_", clip_parameters, clip__body,
+    .name = "clip_", .parameters = clip_parameters, .body = clip__body,
+    .doc =
     "In place. x clamped to [min, max], for every dtype but bool; NaN stays NaN, and min\n"
-    "> max is an invalid_argument error."
+    "> max is an invalid_argument error.",
 };
 
 constexpr python::Parameter pow_parameters[] = {
@@ -324,9 +344,10 @@ PyObject* pow_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::pow(x, y, site); });
 }
 constexpr python::Function pow_function = {
-    "pow", pow_parameters, pow_body,
+    .name = "pow", .parameters = pow_parameters, .body = pow_body,
+    .doc =
     "x to the power of y, for every dtype but bool; for integer tensors y must be an\n"
-    "integer (else dtype_mismatch), and products wrap around."
+    "integer (else dtype_mismatch), and products wrap around.",
 };
 
 PyObject* pow__body(python::Arguments& arguments) {
@@ -335,9 +356,10 @@ PyObject* pow__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::pow_(x, y, site); });
 }
 constexpr python::Function pow__function = {
-    "pow_", pow_parameters, pow__body,
+    .name = "pow_", .parameters = pow_parameters, .body = pow__body,
+    .doc =
     "In place. x to the power of y, for every dtype but bool; for integer tensors y must\n"
-    "be an integer (else dtype_mismatch), and products wrap around."
+    "be an integer (else dtype_mismatch), and products wrap around.",
 };
 
 constexpr python::Parameter exp_parameters[] = {
@@ -348,8 +370,9 @@ PyObject* exp_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::exp(x, site); });
 }
 constexpr python::Function exp_function = {
-    "exp", exp_parameters, exp_body,
-    "The exponential function of x, element by element, for float dtypes."
+    .name = "exp", .parameters = exp_parameters, .body = exp_body,
+    .doc =
+    "The exponential function of x, element by element, for float dtypes.",
 };
 
 PyObject* exp__body(python::Arguments& arguments) {
@@ -357,8 +380,9 @@ PyObject* exp__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::exp_(x, site); });
 }
 constexpr python::Function exp__function = {
-    "exp_", exp_parameters, exp__body,
-    "In place. The exponential function of x, element by element, for float dtypes."
+    .name = "exp_", .parameters = exp_parameters, .body = exp__body,
+    .doc =
+    "In place. The exponential function of x, element by element, for float dtypes.",
 };
 
 constexpr python::Parameter log_parameters[] = {
@@ -369,10 +393,11 @@ PyObject* log_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log(x, site); });
 }
 constexpr python::Function log_function = {
-    "log", log_parameters, log_body,
+    .name = "log", .parameters = log_parameters, .body = log_body,
+    .doc =
     "The natural logarithm of x, element by element, for float dtypes. Not declared\n"
     "monotone in max: a contribution below 0 would give NaN where the maximum has a\n"
-    "logarithm."
+    "logarithm.",
 };
 
 PyObject* log__body(python::Arguments& arguments) {
@@ -380,10 +405,11 @@ PyObject* log__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::log_(x, site); });
 }
 constexpr python::Function log__function = {
-    "log_", log_parameters, log__body,
+    .name = "log_", .parameters = log_parameters, .body = log__body,
+    .doc =
     "In place. The natural logarithm of x, element by element, for float dtypes. Not\n"
     "declared monotone in max: a contribution below 0 would give NaN where the maximum\n"
-    "has a logarithm."
+    "has a logarithm.",
 };
 
 constexpr python::Parameter tanh_parameters[] = {
@@ -394,8 +420,9 @@ PyObject* tanh_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tanh(x, site); });
 }
 constexpr python::Function tanh_function = {
-    "tanh", tanh_parameters, tanh_body,
-    "The hyperbolic tangent of x, element by element, for float dtypes."
+    .name = "tanh", .parameters = tanh_parameters, .body = tanh_body,
+    .doc =
+    "The hyperbolic tangent of x, element by element, for float dtypes.",
 };
 
 PyObject* tanh__body(python::Arguments& arguments) {
@@ -403,8 +430,9 @@ PyObject* tanh__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::tanh_(x, site); });
 }
 constexpr python::Function tanh__function = {
-    "tanh_", tanh_parameters, tanh__body,
-    "In place. The hyperbolic tangent of x, element by element, for float dtypes."
+    .name = "tanh_", .parameters = tanh_parameters, .body = tanh__body,
+    .doc =
+    "In place. The hyperbolic tangent of x, element by element, for float dtypes.",
 };
 
 constexpr python::Parameter sqrt_parameters[] = {
@@ -415,9 +443,10 @@ PyObject* sqrt_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sqrt(x, site); });
 }
 constexpr python::Function sqrt_function = {
-    "sqrt", sqrt_parameters, sqrt_body,
+    .name = "sqrt", .parameters = sqrt_parameters, .body = sqrt_body,
+    .doc =
     "The square root of x, element by element, for float dtypes. Not declared monotone in\n"
-    "max: a contribution below 0 would give NaN where the maximum has a root."
+    "max: a contribution below 0 would give NaN where the maximum has a root.",
 };
 
 PyObject* sqrt__body(python::Arguments& arguments) {
@@ -425,9 +454,10 @@ PyObject* sqrt__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sqrt_(x, site); });
 }
 constexpr python::Function sqrt__function = {
-    "sqrt_", sqrt_parameters, sqrt__body,
+    .name = "sqrt_", .parameters = sqrt_parameters, .body = sqrt__body,
+    .doc =
     "In place. The square root of x, element by element, for float dtypes. Not declared\n"
-    "monotone in max: a contribution below 0 would give NaN where the maximum has a root."
+    "monotone in max: a contribution below 0 would give NaN where the maximum has a root.",
 };
 
 constexpr python::Parameter rsqrt_parameters[] = {
@@ -438,8 +468,9 @@ PyObject* rsqrt_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::rsqrt(x, site); });
 }
 constexpr python::Function rsqrt_function = {
-    "rsqrt", rsqrt_parameters, rsqrt_body,
-    "1 / sqrt(x), element by element, for float dtypes."
+    .name = "rsqrt", .parameters = rsqrt_parameters, .body = rsqrt_body,
+    .doc =
+    "1 / sqrt(x), element by element, for float dtypes.",
 };
 
 PyObject* rsqrt__body(python::Arguments& arguments) {
@@ -447,8 +478,9 @@ PyObject* rsqrt__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::rsqrt_(x, site); });
 }
 constexpr python::Function rsqrt__function = {
-    "rsqrt_", rsqrt_parameters, rsqrt__body,
-    "In place. 1 / sqrt(x), element by element, for float dtypes."
+    .name = "rsqrt_", .parameters = rsqrt_parameters, .body = rsqrt__body,
+    .doc =
+    "In place. 1 / sqrt(x), element by element, for float dtypes.",
 };
 
 constexpr python::Parameter relu_parameters[] = {
@@ -459,8 +491,9 @@ PyObject* relu_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::relu(x, site); });
 }
 constexpr python::Function relu_function = {
-    "relu", relu_parameters, relu_body,
-    "max(x, 0), element by element, for every dtype but bool; NaN stays NaN."
+    .name = "relu", .parameters = relu_parameters, .body = relu_body,
+    .doc =
+    "max(x, 0), element by element, for every dtype but bool; NaN stays NaN.",
 };
 
 PyObject* relu__body(python::Arguments& arguments) {
@@ -468,8 +501,9 @@ PyObject* relu__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::relu_(x, site); });
 }
 constexpr python::Function relu__function = {
-    "relu_", relu_parameters, relu__body,
-    "In place. max(x, 0), element by element, for every dtype but bool; NaN stays NaN."
+    .name = "relu_", .parameters = relu_parameters, .body = relu__body,
+    .doc =
+    "In place. max(x, 0), element by element, for every dtype but bool; NaN stays NaN.",
 };
 
 constexpr python::Parameter gelu_parameters[] = {
@@ -484,9 +518,10 @@ PyObject* gelu_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function gelu_function = {
-    "gelu", gelu_parameters, gelu_body,
+    .name = "gelu", .parameters = gelu_parameters, .body = gelu_body,
+    .doc =
     "x * P(N(0, 1) <= x), element by element, for float dtypes; approximate uses the tanh\n"
-    "formula."
+    "formula.",
 };
 
 PyObject* gelu__body(python::Arguments& arguments) {
@@ -497,9 +532,10 @@ PyObject* gelu__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function gelu__function = {
-    "gelu_", gelu_parameters, gelu__body,
+    .name = "gelu_", .parameters = gelu_parameters, .body = gelu__body,
+    .doc =
     "In place. x * P(N(0, 1) <= x), element by element, for float dtypes; approximate\n"
-    "uses the tanh formula."
+    "uses the tanh formula.",
 };
 
 constexpr python::Parameter silu_parameters[] = {
@@ -510,8 +546,9 @@ PyObject* silu_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::silu(x, site); });
 }
 constexpr python::Function silu_function = {
-    "silu", silu_parameters, silu_body,
-    "x * sigmoid(x), element by element, for float dtypes."
+    .name = "silu", .parameters = silu_parameters, .body = silu_body,
+    .doc =
+    "x * sigmoid(x), element by element, for float dtypes.",
 };
 
 PyObject* silu__body(python::Arguments& arguments) {
@@ -519,8 +556,9 @@ PyObject* silu__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::silu_(x, site); });
 }
 constexpr python::Function silu__function = {
-    "silu_", silu_parameters, silu__body,
-    "In place. x * sigmoid(x), element by element, for float dtypes."
+    .name = "silu_", .parameters = silu_parameters, .body = silu__body,
+    .doc =
+    "In place. x * sigmoid(x), element by element, for float dtypes.",
 };
 
 constexpr python::Parameter sigmoid_parameters[] = {
@@ -531,8 +569,9 @@ PyObject* sigmoid_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sigmoid(x, site); });
 }
 constexpr python::Function sigmoid_function = {
-    "sigmoid", sigmoid_parameters, sigmoid_body,
-    "1 / (1 + exp(-x)), element by element, for float dtypes."
+    .name = "sigmoid", .parameters = sigmoid_parameters, .body = sigmoid_body,
+    .doc =
+    "1 / (1 + exp(-x)), element by element, for float dtypes.",
 };
 
 PyObject* sigmoid__body(python::Arguments& arguments) {
@@ -540,8 +579,9 @@ PyObject* sigmoid__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sigmoid_(x, site); });
 }
 constexpr python::Function sigmoid__function = {
-    "sigmoid_", sigmoid_parameters, sigmoid__body,
-    "In place. 1 / (1 + exp(-x)), element by element, for float dtypes."
+    .name = "sigmoid_", .parameters = sigmoid_parameters, .body = sigmoid__body,
+    .doc =
+    "In place. 1 / (1 + exp(-x)), element by element, for float dtypes.",
 };
 
 constexpr python::Parameter sin_parameters[] = {
@@ -552,8 +592,9 @@ PyObject* sin_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sin(x, site); });
 }
 constexpr python::Function sin_function = {
-    "sin", sin_parameters, sin_body,
-    "The sine of x in radians, element by element, for float dtypes."
+    .name = "sin", .parameters = sin_parameters, .body = sin_body,
+    .doc =
+    "The sine of x in radians, element by element, for float dtypes.",
 };
 
 PyObject* sin__body(python::Arguments& arguments) {
@@ -561,8 +602,9 @@ PyObject* sin__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::sin_(x, site); });
 }
 constexpr python::Function sin__function = {
-    "sin_", sin_parameters, sin__body,
-    "In place. The sine of x in radians, element by element, for float dtypes."
+    .name = "sin_", .parameters = sin_parameters, .body = sin__body,
+    .doc =
+    "In place. The sine of x in radians, element by element, for float dtypes.",
 };
 
 constexpr python::Parameter cos_parameters[] = {
@@ -573,8 +615,9 @@ PyObject* cos_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cos(x, site); });
 }
 constexpr python::Function cos_function = {
-    "cos", cos_parameters, cos_body,
-    "The cosine of x in radians, element by element, for float dtypes."
+    .name = "cos", .parameters = cos_parameters, .body = cos_body,
+    .doc =
+    "The cosine of x in radians, element by element, for float dtypes.",
 };
 
 PyObject* cos__body(python::Arguments& arguments) {
@@ -582,8 +625,9 @@ PyObject* cos__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::cos_(x, site); });
 }
 constexpr python::Function cos__function = {
-    "cos_", cos_parameters, cos__body,
-    "In place. The cosine of x in radians, element by element, for float dtypes."
+    .name = "cos_", .parameters = cos_parameters, .body = cos__body,
+    .doc =
+    "In place. The cosine of x in radians, element by element, for float dtypes.",
 };
 
 constexpr python::Parameter square_parameters[] = {
@@ -594,8 +638,9 @@ PyObject* square_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::square(x, site); });
 }
 constexpr python::Function square_function = {
-    "square", square_parameters, square_body,
-    "x * x, element by element, for every dtype but bool; integers wrap around."
+    .name = "square", .parameters = square_parameters, .body = square_body,
+    .doc =
+    "x * x, element by element, for every dtype but bool; integers wrap around.",
 };
 
 PyObject* square__body(python::Arguments& arguments) {
@@ -603,8 +648,9 @@ PyObject* square__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::square_(x, site); });
 }
 constexpr python::Function square__function = {
-    "square_", square_parameters, square__body,
-    "In place. x * x, element by element, for every dtype but bool; integers wrap around."
+    .name = "square_", .parameters = square_parameters, .body = square__body,
+    .doc =
+    "In place. x * x, element by element, for every dtype but bool; integers wrap around.",
 };
 
 constexpr python::Parameter abs_parameters[] = {
@@ -615,9 +661,10 @@ PyObject* abs_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::abs(x, site); });
 }
 constexpr python::Function abs_function = {
-    "abs", abs_parameters, abs_body,
+    .name = "abs", .parameters = abs_parameters, .body = abs_body,
+    .doc =
     "The magnitude of x, element by element, for every dtype but bool; the lowest integer\n"
-    "stays as it is."
+    "stays as it is.",
 };
 
 PyObject* abs__body(python::Arguments& arguments) {
@@ -625,9 +672,10 @@ PyObject* abs__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::abs_(x, site); });
 }
 constexpr python::Function abs__function = {
-    "abs_", abs_parameters, abs__body,
+    .name = "abs_", .parameters = abs_parameters, .body = abs__body,
+    .doc =
     "In place. The magnitude of x, element by element, for every dtype but bool; the\n"
-    "lowest integer stays as it is."
+    "lowest integer stays as it is.",
 };
 
 constexpr python::Parameter elementwise_pow_parameters[] = {
@@ -642,11 +690,13 @@ PyObject* elementwise_pow_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function elementwise_pow_function = {
-    "elementwise_pow", elementwise_pow_parameters, elementwise_pow_body,
+    .name = "elementwise_pow", .parameters = elementwise_pow_parameters, .body =
+        elementwise_pow_body,
+    .doc =
     "x to the power of y, element by element, for every dtype but bool; products of\n"
     "integers wrap around, and a negative power of one is 0 unless it is 1 or -1. The\n"
     "shapes broadcast against each other and both dtypes must be equal (else\n"
-    "shape_mismatch or dtype_mismatch)."
+    "shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter swiglu_parameters[] = {
@@ -659,10 +709,11 @@ PyObject* swiglu_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::swiglu(x, y, site); });
 }
 constexpr python::Function swiglu_function = {
-    "swiglu", swiglu_parameters, swiglu_body,
+    .name = "swiglu", .parameters = swiglu_parameters, .body = swiglu_body,
+    .doc =
     "silu(x) * y, element by element, for float dtypes and equal shapes; without y the\n"
     "last dim of x, of even size, holds both, x first. A sum pending on y alone stays\n"
-    "pending."
+    "pending.",
 };
 
 constexpr python::Parameter add_n_parameters[] = {
@@ -675,9 +726,10 @@ PyObject* add_n_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function add_n_function = {
-    "add_n", add_n_parameters, add_n_body,
+    .name = "add_n", .parameters = add_n_parameters, .body = add_n_body,
+    .doc =
     "The sum of the tensors, of one shape and dtype, for every dtype but bool; there is\n"
-    "at least one."
+    "at least one.",
 };
 
 constexpr python::Parameter remainder_parameters[] = {
@@ -690,11 +742,12 @@ PyObject* remainder_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::remainder(x, y); });
 }
 constexpr python::Function remainder_function = {
-    "remainder", remainder_parameters, remainder_body,
+    .name = "remainder", .parameters = remainder_parameters, .body = remainder_body,
+    .doc =
     "x - y * floor(x / y), element by element, for every dtype but bool: 0, or of the\n"
     "sign of y. An integer y with a zero in it is an invalid_argument error before\n"
     "anything is written. The shapes broadcast against each other and both dtypes must be\n"
-    "equal (else shape_mismatch or dtype_mismatch)."
+    "equal (else shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* remainder__body(python::Arguments& arguments) {
@@ -705,11 +758,12 @@ PyObject* remainder__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function remainder__function = {
-    "remainder_", remainder_parameters, remainder__body,
+    .name = "remainder_", .parameters = remainder_parameters, .body = remainder__body,
+    .doc =
     "In place. x - y * floor(x / y), element by element, for every dtype but bool: 0, or\n"
     "of the sign of y. An integer y with a zero in it is an invalid_argument error before\n"
     "anything is written. The shapes broadcast against each other and both dtypes must be\n"
-    "equal (else shape_mismatch or dtype_mismatch)."
+    "equal (else shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter floor_divide_parameters[] = {
@@ -722,11 +776,12 @@ PyObject* floor_divide_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::floor_divide(x, y); });
 }
 constexpr python::Function floor_divide_function = {
-    "floor_divide", floor_divide_parameters, floor_divide_body,
+    .name = "floor_divide", .parameters = floor_divide_parameters, .body = floor_divide_body,
+    .doc =
     "x / y rounded down, element by element, for every dtype but bool. An integer y with\n"
     "a zero in it is an invalid_argument error before anything is written. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 PyObject* floor_divide__body(python::Arguments& arguments) {
@@ -737,11 +792,12 @@ PyObject* floor_divide__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function floor_divide__function = {
-    "floor_divide_", floor_divide_parameters, floor_divide__body,
+    .name = "floor_divide_", .parameters = floor_divide_parameters, .body = floor_divide__body,
+    .doc =
     "In place. x / y rounded down, element by element, for every dtype but bool. An\n"
     "integer y with a zero in it is an invalid_argument error before anything is written.\n"
     "The shapes broadcast against each other and both dtypes must be equal (else\n"
-    "shape_mismatch or dtype_mismatch)."
+    "shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter fmax_parameters[] = {
@@ -754,10 +810,11 @@ PyObject* fmax_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::fmax(x, y, site); });
 }
 constexpr python::Function fmax_function = {
-    "fmax", fmax_parameters, fmax_body,
+    .name = "fmax", .parameters = fmax_parameters, .body = fmax_body,
+    .doc =
     "The larger of x and y, element by element, for every dtype but bool; a number wins\n"
     "over NaN. The shapes broadcast against each other and both dtypes must be equal\n"
-    "(else shape_mismatch or dtype_mismatch)."
+    "(else shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter fmin_parameters[] = {
@@ -770,10 +827,11 @@ PyObject* fmin_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::fmin(x, y, site); });
 }
 constexpr python::Function fmin_function = {
-    "fmin", fmin_parameters, fmin_body,
+    .name = "fmin", .parameters = fmin_parameters, .body = fmin_body,
+    .doc =
     "The smaller of x and y, element by element, for every dtype but bool; a number wins\n"
     "over NaN. The shapes broadcast against each other and both dtypes must be equal\n"
-    "(else shape_mismatch or dtype_mismatch)."
+    "(else shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter atan2_parameters[] = {
@@ -786,10 +844,11 @@ PyObject* atan2_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::atan2(x, y, site); });
 }
 constexpr python::Function atan2_function = {
-    "atan2", atan2_parameters, atan2_body,
+    .name = "atan2", .parameters = atan2_parameters, .body = atan2_body,
+    .doc =
     "The angle of the point (y, x) in radians from -pi to pi, element by element, for\n"
     "float dtypes. The shapes broadcast against each other and both dtypes must be equal\n"
-    "(else shape_mismatch or dtype_mismatch)."
+    "(else shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter copysign_parameters[] = {
@@ -804,10 +863,11 @@ PyObject* copysign_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function copysign_function = {
-    "copysign", copysign_parameters, copysign_body,
+    .name = "copysign", .parameters = copysign_parameters, .body = copysign_body,
+    .doc =
     "x with the sign of y, element by element, for float dtypes. The shapes broadcast\n"
     "against each other and both dtypes must be equal (else shape_mismatch or\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 PyObject* copysign__body(python::Arguments& arguments) {
@@ -818,10 +878,11 @@ PyObject* copysign__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function copysign__function = {
-    "copysign_", copysign_parameters, copysign__body,
+    .name = "copysign_", .parameters = copysign_parameters, .body = copysign__body,
+    .doc =
     "In place. x with the sign of y, element by element, for float dtypes. The shapes\n"
     "broadcast against each other and both dtypes must be equal (else shape_mismatch or\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 constexpr python::Parameter heaviside_parameters[] = {
@@ -836,10 +897,11 @@ PyObject* heaviside_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function heaviside_function = {
-    "heaviside", heaviside_parameters, heaviside_body,
+    .name = "heaviside", .parameters = heaviside_parameters, .body = heaviside_body,
+    .doc =
     "0 where x < 0, y where x is 0, and 1 where x > 0, element by element, for every\n"
     "dtype but bool; 0 for NaN. The shapes broadcast against each other and both dtypes\n"
-    "must be equal (else shape_mismatch or dtype_mismatch)."
+    "must be equal (else shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter lerp_parameters[] = {
@@ -856,10 +918,11 @@ PyObject* lerp_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function lerp_function = {
-    "lerp", lerp_parameters, lerp_body,
+    .name = "lerp", .parameters = lerp_parameters, .body = lerp_body,
+    .doc =
     "x + weight * (y - x), element by element, for float dtypes. The shapes broadcast\n"
     "against each other and all dtypes must be equal (else shape_mismatch or\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 PyObject* lerp__body(python::Arguments& arguments) {
@@ -871,10 +934,11 @@ PyObject* lerp__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function lerp__function = {
-    "lerp_", lerp_parameters, lerp__body,
+    .name = "lerp_", .parameters = lerp_parameters, .body = lerp__body,
+    .doc =
     "In place. x + weight * (y - x), element by element, for float dtypes. The shapes\n"
     "broadcast against each other and all dtypes must be equal (else shape_mismatch or\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 constexpr python::Parameter increment_parameters[] = {
@@ -887,9 +951,10 @@ PyObject* increment_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::increment(x, value); });
 }
 constexpr python::Function increment_function = {
-    "increment", increment_parameters, increment_body,
+    .name = "increment", .parameters = increment_parameters, .body = increment_body,
+    .doc =
     "x + value, for x of one element (else invalid_argument) and of every dtype but bool;\n"
-    "for integers value must be an integer (else dtype_mismatch)."
+    "for integers value must be an integer (else dtype_mismatch).",
 };
 
 PyObject* increment__body(python::Arguments& arguments) {
@@ -900,9 +965,10 @@ PyObject* increment__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function increment__function = {
-    "increment_", increment_parameters, increment__body,
+    .name = "increment_", .parameters = increment_parameters, .body = increment__body,
+    .doc =
     "In place. x + value, for x of one element (else invalid_argument) and of every dtype\n"
-    "but bool; for integers value must be an integer (else dtype_mismatch)."
+    "but bool; for integers value must be an integer (else dtype_mismatch).",
 };
 
 constexpr python::Parameter where_parameters[] = {
@@ -919,9 +985,10 @@ PyObject* where_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function where_function = {
-    "where", where_parameters, where_body,
+    .name = "where", .parameters = where_parameters, .body = where_body,
+    .doc =
     "x where condition (bool) holds, else y; the three shapes broadcast, and x and y have\n"
-    "one dtype (else shape_mismatch or dtype_mismatch)."
+    "one dtype (else shape_mismatch or dtype_mismatch).",
 };
 
 PyObject* where__body(python::Arguments& arguments) {
@@ -933,9 +1000,10 @@ PyObject* where__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function where__function = {
-    "where_", where_parameters, where__body,
+    .name = "where_", .parameters = where_parameters, .body = where__body,
+    .doc =
     "In place. x where condition (bool) holds, else y; the three shapes broadcast, and x\n"
-    "and y have one dtype (else shape_mismatch or dtype_mismatch)."
+    "and y have one dtype (else shape_mismatch or dtype_mismatch).",
 };
 
 constexpr python::Parameter matmul_parameters[] = {
@@ -954,11 +1022,12 @@ PyObject* matmul_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function matmul_function = {
-    "matmul", matmul_parameters, matmul_body,
+    .name = "matmul", .parameters = matmul_parameters, .body = matmul_body,
+    .doc =
     "The matrix product of the last two dims [.., m, k] and [.., k, n] (swapped by the\n"
     "transpose flags), with leading dims broadcast; a 1-D x counts as [1, k], a 1-D y as\n"
     "[k, 1], and that dim is dropped again. Equal dtypes, every one but bool;\n"
-    "shape_mismatch where the inner sizes differ."
+    "shape_mismatch where the inner sizes differ.",
 };
 
 constexpr python::Parameter cumsum_parameters[] = {
@@ -979,10 +1048,11 @@ PyObject* cumsum_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function cumsum_function = {
-    "cumsum", cumsum_parameters, cumsum_body,
+    .name = "cumsum", .parameters = cumsum_parameters, .body = cumsum_body,
+    .doc =
     "Running sums along axis, of the shape and dtype of x (flatten: of all elements in\n"
     "order, as one dim); exclusive leaves each element out of its own sum, reverse runs\n"
-    "from the end. Every dtype but bool."
+    "from the end. Every dtype but bool.",
 };
 
 PyObject* cumsum__body(python::Arguments& arguments) {
@@ -996,10 +1066,11 @@ PyObject* cumsum__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function cumsum__function = {
-    "cumsum_", cumsum_parameters, cumsum__body,
+    .name = "cumsum_", .parameters = cumsum_parameters, .body = cumsum__body,
+    .doc =
     "In place. Running sums along axis, of the shape and dtype of x (flatten: of all\n"
     "elements in order, as one dim); exclusive leaves each element out of its own sum,\n"
-    "reverse runs from the end. Every dtype but bool."
+    "reverse runs from the end. Every dtype but bool.",
 };
 
 const python::Binding table[] = {

@@ -18,8 +18,9 @@ PyObject* softmax_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function softmax_function = {
-    "softmax", softmax_parameters, softmax_body,
-    "exp(x) divided by its sum along axis, of the shape and dtype of x; float dtypes."
+    .name = "softmax", .parameters = softmax_parameters, .body = softmax_body,
+    .doc =
+    "exp(x) divided by its sum along axis, of the shape and dtype of x; float dtypes.",
 };
 
 PyObject* softmax__body(python::Arguments& arguments) {
@@ -30,9 +31,10 @@ PyObject* softmax__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function softmax__function = {
-    "softmax_", softmax_parameters, softmax__body,
+    .name = "softmax_", .parameters = softmax_parameters, .body = softmax__body,
+    .doc =
     "In place. exp(x) divided by its sum along axis, of the shape and dtype of x; float\n"
-    "dtypes."
+    "dtypes.",
 };
 
 constexpr python::Parameter log_softmax_parameters[] = {
@@ -47,9 +49,10 @@ PyObject* log_softmax_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function log_softmax_function = {
-    "log_softmax", log_softmax_parameters, log_softmax_body,
+    .name = "log_softmax", .parameters = log_softmax_parameters, .body = log_softmax_body,
+    .doc =
     "The logarithm of softmax along axis, x - log(sum(exp(x))), of the shape and dtype of\n"
-    "x; float dtypes."
+    "x; float dtypes.",
 };
 
 constexpr python::Parameter embedding_parameters[] = {
@@ -66,10 +69,11 @@ PyObject* embedding_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function embedding_function = {
-    "embedding", embedding_parameters, embedding_body,
+    .name = "embedding", .parameters = embedding_parameters, .body = embedding_body,
+    .doc =
     "The rows of weight [v, d] at the ids x (int32 or int64), of shape x.shape + [d];\n"
     "padding_idx gives a row of zeros unless it is -1, and an id outside [0, v) is an\n"
-    "out_of_range error before anything is written."
+    "out_of_range error before anything is written.",
 };
 
 constexpr python::Parameter layer_norm_parameters[] = {
@@ -90,10 +94,11 @@ PyObject* layer_norm_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function layer_norm_function = {
-    "layer_norm", layer_norm_parameters, layer_norm_body,
+    .name = "layer_norm", .parameters = layer_norm_parameters, .body = layer_norm_body,
+    .doc =
     "x normalised over the dims from begin_norm_axis on, times scale plus bias (as many\n"
     "elements as those dims, dtype of x or of the statistics); float dtypes. mean and\n"
-    "variance have the leading dims, in float32 for 16-bit x, else in the dtype of x."
+    "variance have the leading dims, in float32 for 16-bit x, else in the dtype of x.",
 };
 
 constexpr python::Parameter rms_norm_parameters[] = {
@@ -110,10 +115,11 @@ PyObject* rms_norm_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function rms_norm_function = {
-    "rms_norm", rms_norm_parameters, rms_norm_body,
+    .name = "rms_norm", .parameters = rms_norm_parameters, .body = rms_norm_body,
+    .doc =
     "x divided by the root of the mean of its squares plus epsilon along the last dim,\n"
     "times scale [d] (dtype of x or of the statistics); float dtypes. invvar is what x\n"
-    "was multiplied with, in float32 for 16-bit x, else in the dtype of x."
+    "was multiplied with, in float32 for 16-bit x, else in the dtype of x.",
 };
 
 constexpr python::Parameter batch_norm_parameters[] = {
@@ -147,12 +153,13 @@ PyObject* batch_norm_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function batch_norm_function = {
-    "batch_norm", batch_norm_parameters, batch_norm_body,
+    .name = "batch_norm", .parameters = batch_norm_parameters, .body = batch_norm_body,
+    .doc =
     "x [n, c, ...] (or [n, ..., c] for NHWC) normalised per channel; float dtypes. mean,\n"
     "variance, scale and bias are [c], in float32 for 16-bit x, else in the dtype of x.\n"
     "In training mean and variance are updated in their buffers to old * momentum + batch\n"
     "* (1 - momentum); saved_mean and saved_variance are the mean and 1 / sqrt(variance +\n"
-    "epsilon) that were used."
+    "epsilon) that were used.",
 };
 
 constexpr python::Parameter sync_batch_norm__parameters[] = {
@@ -186,9 +193,11 @@ PyObject* sync_batch_norm__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function sync_batch_norm__function = {
-    "sync_batch_norm_", sync_batch_norm__parameters, sync_batch_norm__body,
+    .name = "sync_batch_norm_", .parameters = sync_batch_norm__parameters, .body =
+        sync_batch_norm__body,
+    .doc =
     "batch_norm, whose statistics on a mesh are always those of the whole batch; mean and\n"
-    "variance are updated in their buffers."
+    "variance are updated in their buffers.",
 };
 
 constexpr python::Parameter group_norm_parameters[] = {
@@ -211,11 +220,12 @@ PyObject* group_norm_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function group_norm_function = {
-    "group_norm", group_norm_parameters, group_norm_body,
+    .name = "group_norm", .parameters = group_norm_parameters, .body = group_norm_body,
+    .doc =
     "x [n, c, ...] (or [n, ..., c] for NHWC) normalised over each of groups runs of c /\n"
     "groups channels of an image, times scale [c] plus bias [c] (dtype of x or of the\n"
     "statistics); float dtypes. mean and variance are [n, groups], in float32 for 16-bit\n"
-    "x, else in the dtype of x. Only the batch is sharded."
+    "x, else in the dtype of x. Only the batch is sharded.",
 };
 
 constexpr python::Parameter instance_norm_parameters[] = {
@@ -234,11 +244,12 @@ PyObject* instance_norm_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function instance_norm_function = {
-    "instance_norm", instance_norm_parameters, instance_norm_body,
+    .name = "instance_norm", .parameters = instance_norm_parameters, .body = instance_norm_body,
+    .doc =
     "x [n, c, ...] normalised over the space dims of each channel of an image, times\n"
     "scale [c] plus bias [c] (dtype of x or of the statistics); float dtypes. saved_mean\n"
     "and saved_variance are [n, c]: the mean and 1 / sqrt(variance + epsilon), in float32\n"
-    "for 16-bit x, else in the dtype of x."
+    "for 16-bit x, else in the dtype of x.",
 };
 
 constexpr python::Parameter dropout_parameters[] = {
@@ -263,11 +274,12 @@ PyObject* dropout_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function dropout_function = {
-    "dropout", dropout_parameters, dropout_body,
+    .name = "dropout", .parameters = dropout_parameters, .body = dropout_body,
+    .doc =
     "x with each element zeroed with probability p (0 to 1); mode upscale_in_train\n"
     "divides the kept ones by 1 - p, downscale_in_infer multiplies by 1 - p when is_test.\n"
     "mask (uint8) is 1 where an element was kept. A seed_tensor (int32 or int64, one\n"
-    "element), a seed other than 0 or fix_seed gives the same mask at each call."
+    "element), a seed other than 0 or fix_seed gives the same mask at each call.",
 };
 
 constexpr python::Parameter label_smooth_parameters[] = {
@@ -284,10 +296,11 @@ PyObject* label_smooth_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function label_smooth_function = {
-    "label_smooth", label_smooth_parameters, label_smooth_body,
+    .name = "label_smooth", .parameters = label_smooth_parameters, .body = label_smooth_body,
+    .doc =
     "(1 - epsilon) * label + epsilon * prior_dist, where the last dim of label is that of\n"
     "classes; prior_dist has one element a class and all other dims 1, and is 1 / classes\n"
-    "where it is absent. Equal float dtypes."
+    "where it is absent. Equal float dtypes.",
 };
 
 constexpr python::Parameter cross_entropy_with_softmax_parameters[] = {
@@ -313,14 +326,15 @@ PyObject* cross_entropy_with_softmax_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function cross_entropy_with_softmax_function = {
-    "cross_entropy_with_softmax", cross_entropy_with_softmax_parameters,
-        cross_entropy_with_softmax_body,
+    .name = "cross_entropy_with_softmax", .parameters = cross_entropy_with_softmax_parameters,
+        .body = cross_entropy_with_softmax_body,
+    .doc =
     "softmax of input along axis, and loss = -log(softmax at label), with axis kept as 1;\n"
     "float dtypes. label has the shape of loss, or that without axis (int32 or int64;\n"
     "ignore_index gives loss 0, another label outside the classes is an out_of_range\n"
     "error), or with soft_label the shape and dtype of input. Without use_softmax input\n"
     "holds probabilities already. numeric_stable_mode is accepted for compatibility: the\n"
-    "stable formula is always used."
+    "stable formula is always used.",
 };
 
 constexpr python::Parameter flash_attn_parameters[] = {
@@ -352,7 +366,8 @@ PyObject* flash_attn_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function flash_attn_function = {
-    "flash_attn", flash_attn_parameters, flash_attn_body,
+    .name = "flash_attn", .parameters = flash_attn_parameters, .body = flash_attn_body,
+    .doc =
     "softmax(q k^T / sqrt(width) + attn_mask) v for each batch and head of [batch,\n"
     "sequence, heads, width], of one float dtype; k and v may have fewer heads, each for\n"
     "a group of those of q, and v another width. attn_mask is [batch, heads, queries,\n"
@@ -361,7 +376,7 @@ constexpr python::Function flash_attn_function = {
     "unless is_test, drops weights by the key drawn or fixed_seed_offset [2], which\n"
     "seed_offset returns (0 without dropout). softmax is the weights before dropout, or\n"
     "[0] unless return_softmax; softmax_lse [batch, heads, queries] the logarithms of\n"
-    "their sums. rng_name is accepted for compatibility and has no effect."
+    "their sums. rng_name is accepted for compatibility and has no effect.",
 };
 
 constexpr python::Parameter fused_rotary_position_embedding_parameters[] = {
@@ -391,8 +406,9 @@ PyObject* fused_rotary_position_embedding_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fused_rotary_position_embedding_function = {
-    "fused_rotary_position_embedding", fused_rotary_position_embedding_parameters,
-        fused_rotary_position_embedding_body,
+    .name = "fused_rotary_position_embedding", .parameters =
+        fused_rotary_position_embedding_parameters, .body = fused_rotary_position_embedding_body,
+    .doc =
     "q, k and v [batch, sequence, heads, width] (time_major: [sequence, batch, ..]) with\n"
     "pairs of elements turned by the angle of their position: neighbours, or without\n"
     "use_neox_rotary_style an element and the one half a head further. The angle of pair\n"
@@ -400,7 +416,7 @@ constexpr python::Function fused_rotary_position_embedding_function = {
     "sin and cos, [positions, width] or [1, positions, 1, width], one for each element.\n"
     "The position is the place in the sequence or is looked up in position_ids (int64\n"
     "[batch, sequence]), where one that sin and cos lack is an out_of_range error. k and\n"
-    "v may have other numbers of heads. Float dtypes."
+    "v may have other numbers of heads. Float dtypes.",
 };
 
 PyObject* fused_rotary_position_embedding__body(python::Arguments& arguments) {
@@ -419,8 +435,9 @@ PyObject* fused_rotary_position_embedding__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fused_rotary_position_embedding__function = {
-    "fused_rotary_position_embedding_", fused_rotary_position_embedding_parameters,
-        fused_rotary_position_embedding__body,
+    .name = "fused_rotary_position_embedding_", .parameters =
+        fused_rotary_position_embedding_parameters, .body = fused_rotary_position_embedding__body,
+    .doc =
     "In place. q, k and v [batch, sequence, heads, width] (time_major: [sequence, batch,\n"
     "..]) with pairs of elements turned by the angle of their position: neighbours, or\n"
     "without use_neox_rotary_style an element and the one half a head further. The angle\n"
@@ -428,7 +445,7 @@ constexpr python::Function fused_rotary_position_embedding__function = {
     "given as sin and cos, [positions, width] or [1, positions, 1, width], one for each\n"
     "element. The position is the place in the sequence or is looked up in position_ids\n"
     "(int64 [batch, sequence]), where one that sin and cos lack is an out_of_range error.\n"
-    "k and v may have other numbers of heads. Float dtypes."
+    "k and v may have other numbers of heads. Float dtypes.",
 };
 
 constexpr python::Parameter fused_linear_param_grad_add_parameters[] = {
@@ -451,13 +468,14 @@ PyObject* fused_linear_param_grad_add_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fused_linear_param_grad_add_function = {
-    "fused_linear_param_grad_add", fused_linear_param_grad_add_parameters,
-        fused_linear_param_grad_add_body,
+    .name = "fused_linear_param_grad_add", .parameters = fused_linear_param_grad_add_parameters,
+        .body = fused_linear_param_grad_add_body,
+    .doc =
     "The gradients of a linear layer, added to dweight [k, n] and dbias [n] where these\n"
     "are given: x^T dout and the sum of dout over all dims but the last of x [.., k] and\n"
     "dout [.., n], of one float dtype. They have that dtype or, with multi_precision, at\n"
     "least float32. Without has_bias dbias_out is [0]. Where leading dims are sharded the\n"
-    "sums stay pending, and so may dweight and dbias."
+    "sums stay pending, and so may dweight and dbias.",
 };
 
 constexpr python::Parameter spectral_norm_parameters[] = {
@@ -480,11 +498,12 @@ PyObject* spectral_norm_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function spectral_norm_function = {
-    "spectral_norm", spectral_norm_parameters, spectral_norm_body,
+    .name = "spectral_norm", .parameters = spectral_norm_parameters, .body = spectral_norm_body,
+    .doc =
     "weight divided by an estimate of the largest singular value of the matrix [h, w]\n"
     "whose rows are the slices of weight along dim: after power_iters steps of the power\n"
     "method from u [h] and v [w], which are not changed and have no gradient. eps is\n"
-    "added to norms that are divided by. One float dtype."
+    "added to norms that are divided by. One float dtype.",
 };
 
 constexpr python::Parameter cross_entropy_with_softmax_grad_parameters[] = {
@@ -512,12 +531,13 @@ PyObject* cross_entropy_with_softmax_grad_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function cross_entropy_with_softmax_grad_function = {
-    "cross_entropy_with_softmax_grad", cross_entropy_with_softmax_grad_parameters,
-        cross_entropy_with_softmax_grad_body,
+    .name = "cross_entropy_with_softmax_grad", .parameters =
+        cross_entropy_with_softmax_grad_parameters, .body = cross_entropy_with_softmax_grad_body,
+    .doc =
     "The gradient of the loss alone: (softmax - label) * loss_grad with a hard label as a\n"
     "vector of 0 and 1, or (softmax * the sum of label - label) * loss_grad, and 0 where\n"
     "a label is ignore_index. Without use_softmax softmax holds the given probabilities,\n"
-    "and the gradient is -label / softmax * loss_grad."
+    "and the gradient is -label / softmax * loss_grad.",
 };
 
 PyObject* cross_entropy_with_softmax_grad__body(python::Arguments& arguments) {
@@ -535,12 +555,13 @@ PyObject* cross_entropy_with_softmax_grad__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function cross_entropy_with_softmax_grad__function = {
-    "cross_entropy_with_softmax_grad_", cross_entropy_with_softmax_grad_parameters,
-        cross_entropy_with_softmax_grad__body,
+    .name = "cross_entropy_with_softmax_grad_", .parameters =
+        cross_entropy_with_softmax_grad_parameters, .body = cross_entropy_with_softmax_grad__body,
+    .doc =
     "In place. The gradient of the loss alone: (softmax - label) * loss_grad with a hard\n"
     "label as a vector of 0 and 1, or (softmax * the sum of label - label) * loss_grad,\n"
     "and 0 where a label is ignore_index. Without use_softmax softmax holds the given\n"
-    "probabilities, and the gradient is -label / softmax * loss_grad."
+    "probabilities, and the gradient is -label / softmax * loss_grad.",
 };
 
 const python::Binding table[] = {

@@ -24,10 +24,11 @@ PyObject* sgd__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function sgd__function = {
-    "sgd_", sgd__parameters, sgd__body,
+    .name = "sgd_", .parameters = sgd__parameters, .body = sgd__body,
+    .doc =
     "param -= learning_rate * grad; param and grad agree in shape and dtype (float),\n"
     "learning_rate is [1] of any float dtype. With multi_precision the float32\n"
-    "master_param is updated and param is its rounded copy."
+    "master_param is updated and param is its rounded copy.",
 };
 
 constexpr python::Parameter adamw__parameters[] = {
@@ -74,12 +75,13 @@ PyObject* adamw__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function adamw__function = {
-    "adamw_", adamw__parameters, adamw__body,
+    .name = "adamw_", .parameters = adamw__parameters, .body = adamw__body,
+    .doc =
     "One AdamW step with decoupled weight decay coeff (with_decay); param, grad and the\n"
     "moments agree in shape, the moments have the dtype of param or float32,\n"
     "learning_rate, beta1_pow and beta2_pow are [1] of a float dtype, and a true\n"
     "skip_update [1] (bool) leaves all as it is. With multi_precision the float32\n"
-    "master_param is updated and param is its rounded copy."
+    "master_param is updated and param is its rounded copy.",
 };
 
 constexpr python::Parameter adam__parameters[] = {
@@ -124,10 +126,11 @@ PyObject* adam__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function adam__function = {
-    "adam_", adam__parameters, adam__body,
+    .name = "adam_", .parameters = adam__parameters, .body = adam__body,
+    .doc =
     "One Adam step: adamw_ without weight decay. lazy_mode and\n"
     "min_row_size_to_use_multithread, which are about sparse gradients, are accepted for\n"
-    "compatibility and have no effect."
+    "compatibility and have no effect.",
 };
 
 constexpr python::Parameter momentum__parameters[] = {
@@ -161,14 +164,15 @@ PyObject* momentum__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function momentum__function = {
-    "momentum_", momentum__parameters, momentum__body,
+    .name = "momentum_", .parameters = momentum__parameters, .body = momentum__body,
+    .doc =
     "One step of stochastic gradient descent with momentum: g = rescale_grad * grad, plus\n"
     "regularization_coeff * param where regularization_method is \"l2_decay\" (else it is\n"
     "\"\"); velocity = mu * velocity + g; param -= learning_rate * velocity, or\n"
     "learning_rate * (g + mu * velocity) with use_nesterov. param, grad and velocity\n"
     "agree in shape, grad has the dtype of param (float), velocity that or float32, and\n"
     "learning_rate is [1] of any float dtype. With multi_precision the float32\n"
-    "master_param is updated and param is its rounded copy."
+    "master_param is updated and param is its rounded copy.",
 };
 
 constexpr python::Parameter rmsprop__parameters[] = {
@@ -204,13 +208,14 @@ PyObject* rmsprop__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function rmsprop__function = {
-    "rmsprop_", rmsprop__parameters, rmsprop__body,
+    .name = "rmsprop_", .parameters = rmsprop__parameters, .body = rmsprop__body,
+    .doc =
     "One RMSProp step: mean_square = decay * mean_square + (1 - decay) * grad^2; moment =\n"
     "momentum * moment + learning_rate * grad / sqrt(mean_square + epsilon); param -=\n"
     "moment. With centered, mean_grad, which it needs, is the running mean of grad, and\n"
     "its square is subtracted from mean_square in the root. The states have the shape of\n"
     "param and its dtype or float32; grad, learning_rate and master_param are as in\n"
-    "momentum_."
+    "momentum_.",
 };
 
 constexpr python::Parameter adagrad__parameters[] = {
@@ -236,10 +241,11 @@ PyObject* adagrad__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function adagrad__function = {
-    "adagrad_", adagrad__parameters, adagrad__body,
+    .name = "adagrad_", .parameters = adagrad__parameters, .body = adagrad__body,
+    .doc =
     "One AdaGrad step: moment += grad^2; param -= learning_rate * grad / (sqrt(moment) +\n"
     "epsilon). moment has the shape of param and its dtype or float32; grad,\n"
-    "learning_rate and master_param are as in momentum_."
+    "learning_rate and master_param are as in momentum_.",
 };
 
 constexpr python::Parameter adadelta__parameters[] = {
@@ -269,12 +275,13 @@ PyObject* adadelta__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function adadelta__function = {
-    "adadelta_", adadelta__parameters, adadelta__body,
+    .name = "adadelta_", .parameters = adadelta__parameters, .body = adadelta__body,
+    .doc =
     "One Adadelta step: avg_squared_grad = rho * avg_squared_grad + (1 - rho) * grad^2;\n"
     "update = grad * sqrt((avg_squared_update + epsilon) / (avg_squared_grad + epsilon));\n"
     "avg_squared_update = rho * avg_squared_update + (1 - rho) * update^2; param -=\n"
     "learning_rate * update. The states have the shape of param and its dtype or float32;\n"
-    "grad, learning_rate and master_param are as in momentum_."
+    "grad, learning_rate and master_param are as in momentum_.",
 };
 
 constexpr python::Parameter adamax__parameters[] = {
@@ -308,13 +315,14 @@ PyObject* adamax__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function adamax__function = {
-    "adamax_", adamax__parameters, adamax__body,
+    .name = "adamax_", .parameters = adamax__parameters, .body = adamax__body,
+    .doc =
     "One Adamax step: moment = beta1 * moment + (1 - beta1) * grad; inf_norm =\n"
     "max(|grad|, beta2 * inf_norm + epsilon); param -= learning_rate / (1 - beta1_pow) *\n"
     "moment / inf_norm. beta1_pow, [1] of a float dtype, is beta1 to the power of the\n"
     "number of steps so far, this one included; the caller updates it. The states have\n"
     "the shape of param and its dtype or float32; grad, learning_rate and master_param\n"
-    "are as in momentum_."
+    "are as in momentum_.",
 };
 
 constexpr python::Parameter asgd__parameters[] = {
@@ -341,12 +349,13 @@ PyObject* asgd__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function asgd__function = {
-    "asgd_", asgd__parameters, asgd__body,
+    .name = "asgd_", .parameters = asgd__parameters, .body = asgd__body,
+    .doc =
     "One step of stochastic average gradient descent: d += grad - y; y = grad; param -=\n"
     "learning_rate / n * d. y is the gradient of this batch in the previous pass over the\n"
     "data, d the sum of the latest gradients of all batches, and n, [1] of a float dtype,\n"
     "their number. The states have the shape of param and its dtype or float32; grad,\n"
-    "learning_rate and master_param are as in momentum_."
+    "learning_rate and master_param are as in momentum_.",
 };
 
 constexpr python::Parameter rprop__parameters[] = {
@@ -374,14 +383,15 @@ PyObject* rprop__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function rprop__function = {
-    "rprop_", rprop__parameters, rprop__body,
+    .name = "rprop_", .parameters = rprop__parameters, .body = rprop__body,
+    .doc =
     "One step of resilient backpropagation. Each element has a learning_rate of its own:\n"
     "where grad has the sign of prev, the previous gradient, it is multiplied by etas[1],\n"
     "up to learning_rate_range[1]; where the sign changed, it is multiplied by etas[0],\n"
     "down to learning_rate_range[0], and grad counts as 0. Then param -= sign(grad) *\n"
     "learning_rate, and prev = grad. prev and learning_rate have the shape of param and\n"
     "its dtype or float32; etas and learning_rate_range are [2] of a float dtype; grad\n"
-    "and master_param are as in momentum_."
+    "and master_param are as in momentum_.",
 };
 
 constexpr python::Parameter lamb__parameters[] = {
@@ -424,12 +434,13 @@ PyObject* lamb__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function lamb__function = {
-    "lamb_", lamb__parameters, lamb__body,
+    .name = "lamb_", .parameters = lamb__parameters, .body = lamb__body,
+    .doc =
     "One LAMB step: the step of adamw_, plus weight_decay * param, is u = m / (sqrt(v) +\n"
     "epsilon) + weight_decay * param for the unbiased moments m and v; then param -=\n"
     "learning_rate * ratio * u, where ratio is |param| / |u|, in Euclidean norms of the\n"
     "whole parameter. ratio is 1 where a norm is 0, and where weight_decay is 0 without\n"
-    "always_adapt. Arguments are as in adamw_."
+    "always_adapt. Arguments are as in adamw_.",
 };
 
 constexpr python::Parameter clip_by_norm_parameters[] = {
@@ -442,9 +453,10 @@ PyObject* clip_by_norm_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::clip_by_norm(x, max_norm); });
 }
 constexpr python::Function clip_by_norm_function = {
-    "clip_by_norm", clip_by_norm_parameters, clip_by_norm_body,
+    .name = "clip_by_norm", .parameters = clip_by_norm_parameters, .body = clip_by_norm_body,
+    .doc =
     "x scaled down so that its Euclidean norm is at most max_norm, for float dtypes;\n"
-    "max_norm must be positive (else invalid_argument)."
+    "max_norm must be positive (else invalid_argument).",
 };
 
 constexpr python::Parameter merged_momentum__parameters[] = {
@@ -481,11 +493,13 @@ PyObject* merged_momentum__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function merged_momentum__function = {
-    "merged_momentum_", merged_momentum__parameters, merged_momentum__body,
+    .name = "merged_momentum_", .parameters = merged_momentum__parameters, .body =
+        merged_momentum__body,
+    .doc =
     "momentum_ of each parameter of a list. grad, velocity and, with multi_precision,\n"
     "master_param have as many tensors; learning_rate has as many or one for all;\n"
     "regularization_method and regularization_coeff have as many entries or none. Another\n"
-    "number of them is an invalid_argument error. All parameters have one dtype."
+    "number of them is an invalid_argument error. All parameters have one dtype.",
 };
 
 constexpr python::Parameter merged_adam__parameters[] = {
@@ -523,10 +537,11 @@ PyObject* merged_adam__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function merged_adam__function = {
-    "merged_adam_", merged_adam__parameters, merged_adam__body,
+    .name = "merged_adam_", .parameters = merged_adam__parameters, .body = merged_adam__body,
+    .doc =
     "adam_ of each parameter of a list. The other lists have as many tensors,\n"
     "learning_rate as many or one for all; another number of them is an invalid_argument\n"
-    "error. All parameters have one dtype."
+    "error. All parameters have one dtype.",
 };
 
 constexpr python::Parameter check_finite_and_unscale__parameters[] = {
@@ -541,11 +556,12 @@ PyObject* check_finite_and_unscale__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function check_finite_and_unscale__function = {
-    "check_finite_and_unscale_", check_finite_and_unscale__parameters,
+    .name = "check_finite_and_unscale_", .parameters = check_finite_and_unscale__parameters, .body =
         check_finite_and_unscale__body,
+    .doc =
     "x / scale for each tensor of the list, and whether an element of one of them is\n"
     "infinite or NaN, as a bool [1]. The tensors have one float dtype, and scale is [1]\n"
-    "of a float dtype."
+    "of a float dtype.",
 };
 
 constexpr python::Parameter update_loss_scaling__parameters[] = {
@@ -578,14 +594,16 @@ PyObject* update_loss_scaling__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function update_loss_scaling__function = {
-    "update_loss_scaling_", update_loss_scaling__parameters, update_loss_scaling__body,
+    .name = "update_loss_scaling_", .parameters = update_loss_scaling__parameters, .body =
+        update_loss_scaling__body,
+    .doc =
     "Dynamic loss scaling: with found_infinite, a bool [1], x is set to 0, the steps\n"
     "in_bad_steps are counted, and after decr_every_n_nan_or_inf of them in a row\n"
     "loss_scaling is multiplied by decr_ratio, but stays at least 1; without,\n"
     "in_good_steps are counted, and after incr_every_n_steps in a row it is multiplied by\n"
     "incr_ratio, unless it would become infinite. With stop_update only x is set. The\n"
     "tensors x have one float dtype, prev_loss_scaling is [1] of a float dtype, and the\n"
-    "counts are int32 [1]."
+    "counts are int32 [1].",
 };
 
 constexpr python::Parameter average_accumulates__parameters[] = {
@@ -618,7 +636,9 @@ PyObject* average_accumulates__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function average_accumulates__function = {
-    "average_accumulates_", average_accumulates__parameters, average_accumulates__body,
+    .name = "average_accumulates_", .parameters = average_accumulates__parameters, .body =
+        average_accumulates__body,
+    .doc =
     "Adds param to the sums of which the average of a parameter is taken: (sum_1 + sum_2\n"
     "+ sum_3) / (num_accumulates + old_num_accumulates). num_updates and num_accumulates\n"
     "rise by 1, and sum_1 by param. Each 16384 updates sum_1 is moved to sum_2, so that\n"
@@ -627,7 +647,7 @@ constexpr python::Function average_accumulates__function = {
     "whichever is less, a new window begins: the sum of sum_1 and sum_2 becomes sum_3,\n"
     "num_accumulates becomes old_num_accumulates, and both begin at 0. param and the sums\n"
     "agree in shape and float dtype, and the numbers are int64 with one element. A\n"
-    "min_average_window above max_average_window is an invalid_argument error."
+    "min_average_window above max_average_window is an invalid_argument error.",
 };
 
 const python::Binding table[] = {

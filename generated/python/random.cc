@@ -29,9 +29,10 @@ PyObject* uniform_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function uniform_function = {
-    "uniform", uniform_parameters, uniform_body,
+    .name = "uniform", .parameters = uniform_parameters, .body = uniform_body,
+    .doc =
     "Random numbers from [min, max) of a float dtype; a seed other than 0 gives the same\n"
-    "numbers at each call."
+    "numbers at each call.",
 };
 
 constexpr python::Parameter gaussian_parameters[] = {
@@ -57,9 +58,10 @@ PyObject* gaussian_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function gaussian_function = {
-    "gaussian", gaussian_parameters, gaussian_body,
+    .name = "gaussian", .parameters = gaussian_parameters, .body = gaussian_body,
+    .doc =
     "Normally distributed random numbers of a float dtype; a seed other than 0 gives the\n"
-    "same numbers at each call, and std < 0 is an invalid_argument error."
+    "same numbers at each call, and std < 0 is an invalid_argument error.",
 };
 
 constexpr python::Parameter randint_parameters[] = {
@@ -85,9 +87,10 @@ PyObject* randint_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function randint_function = {
-    "randint", randint_parameters, randint_body,
+    .name = "randint", .parameters = randint_parameters, .body = randint_body,
+    .doc =
     "Random integers from [low, high) in int32 or int64; a seed other than 0 gives the\n"
-    "same numbers at each call, and low >= high is an invalid_argument error."
+    "same numbers at each call, and low >= high is an invalid_argument error.",
 };
 
 constexpr python::Parameter bernoulli_parameters[] = {
@@ -98,9 +101,10 @@ PyObject* bernoulli_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::bernoulli(x); });
 }
 constexpr python::Function bernoulli_function = {
-    "bernoulli", bernoulli_parameters, bernoulli_body,
+    .name = "bernoulli", .parameters = bernoulli_parameters, .body = bernoulli_body,
+    .doc =
     "1 with the probability that x has there, else 0, in x's float dtype. A probability\n"
-    "outside of [0, 1] is an invalid_argument error."
+    "outside of [0, 1] is an invalid_argument error.",
 };
 
 constexpr python::Parameter randperm_parameters[] = {
@@ -120,9 +124,10 @@ PyObject* randperm_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function randperm_function = {
-    "randperm", randperm_parameters, randperm_body,
+    .name = "randperm", .parameters = randperm_parameters, .body = randperm_body,
+    .doc =
     "The numbers 0 .. n - 1 in a random order, in int32 or int64. Each element is\n"
-    "computed from its index alone, so a rank makes no more than its shard."
+    "computed from its index alone, so a rank makes no more than its shard.",
 };
 
 constexpr python::Parameter truncated_gaussian_random_parameters[] = {
@@ -149,11 +154,12 @@ PyObject* truncated_gaussian_random_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function truncated_gaussian_random_function = {
-    "truncated_gaussian_random", truncated_gaussian_random_parameters,
+    .name = "truncated_gaussian_random", .parameters = truncated_gaussian_random_parameters, .body =
         truncated_gaussian_random_body,
+    .doc =
     "Normally distributed random numbers that are within two std of mean, of a float\n"
     "dtype; a seed other than 0 gives the same numbers at each call, and std < 0 is an\n"
-    "invalid_argument error."
+    "invalid_argument error.",
 };
 
 constexpr python::Parameter poisson_parameters[] = {
@@ -164,9 +170,10 @@ PyObject* poisson_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::poisson(x, site); });
 }
 constexpr python::Function poisson_function = {
-    "poisson", poisson_parameters, poisson_body,
+    .name = "poisson", .parameters = poisson_parameters, .body = poisson_body,
+    .doc =
     "Poisson-distributed random numbers with the means that x has there, in x's float\n"
-    "dtype. A mean that is negative or not finite is an invalid_argument error."
+    "dtype. A mean that is negative or not finite is an invalid_argument error.",
 };
 
 constexpr python::Parameter standard_gamma_parameters[] = {
@@ -177,10 +184,11 @@ PyObject* standard_gamma_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::standard_gamma(x); });
 }
 constexpr python::Function standard_gamma_function = {
-    "standard_gamma", standard_gamma_parameters, standard_gamma_body,
+    .name = "standard_gamma", .parameters = standard_gamma_parameters, .body = standard_gamma_body,
+    .doc =
     "Gamma-distributed random numbers with the shapes that x has there and the scale 1,\n"
     "in x's float dtype; 0 for the shape 0. A shape that is negative or not finite is an\n"
-    "invalid_argument error."
+    "invalid_argument error.",
 };
 
 constexpr python::Parameter dirichlet_parameters[] = {
@@ -191,10 +199,11 @@ PyObject* dirichlet_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::dirichlet(alpha); });
 }
 constexpr python::Function dirichlet_function = {
-    "dirichlet", dirichlet_parameters, dirichlet_body,
+    .name = "dirichlet", .parameters = dirichlet_parameters, .body = dirichlet_body,
+    .doc =
     "Random rows along the last dim that sum to 1, from the Dirichlet distribution with\n"
     "the concentrations alpha, in alpha's float dtype. A concentration that is not finite\n"
-    "and above 0 is an invalid_argument error."
+    "and above 0 is an invalid_argument error.",
 };
 
 constexpr python::Parameter binomial_parameters[] = {
@@ -207,11 +216,12 @@ PyObject* binomial_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::binomial(count, prob); });
 }
 constexpr python::Function binomial_function = {
-    "binomial", binomial_parameters, binomial_body,
+    .name = "binomial", .parameters = binomial_parameters, .body = binomial_body,
+    .doc =
     "How many of `count` trials succeed, each with the probability `prob`, as int64. Both\n"
     "have one shape and one float dtype (else shape_mismatch and dtype_mismatch). A count\n"
     "that is no whole number from 0 to 2^53, or a probability outside of [0, 1], is an\n"
-    "invalid_argument error."
+    "invalid_argument error.",
 };
 
 constexpr python::Parameter multinomial_parameters[] = {
@@ -228,12 +238,13 @@ PyObject* multinomial_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function multinomial_function = {
-    "multinomial", multinomial_parameters, multinomial_body,
+    .name = "multinomial", .parameters = multinomial_parameters, .body = multinomial_body,
+    .doc =
     "The int64 indices of num_samples categories of each row of x, [categories] or [rows,\n"
     "categories], drawn with probabilities in proportion to the weights in the row.\n"
     "Without replacement no category is drawn twice. Weights that are negative or not\n"
     "finite, and more samples than the row has weights above 0 (with replacement, none),\n"
-    "are invalid_argument errors. Float dtypes."
+    "are invalid_argument errors. Float dtypes.",
 };
 
 constexpr python::Parameter top_p_sampling_parameters[] = {
@@ -252,7 +263,8 @@ PyObject* top_p_sampling_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function top_p_sampling_function = {
-    "top_p_sampling", top_p_sampling_parameters, top_p_sampling_body,
+    .name = "top_p_sampling", .parameters = top_p_sampling_parameters, .body = top_p_sampling_body,
+    .doc =
     "A category of each row of x [rows, categories], which has probabilities: the first\n"
     "one, from the likeliest to the least likely (of equal ones the first), with which\n"
     "their sum exceeds u p, where u is uniform in [0, 1) and p the row's element of ps\n"
@@ -263,7 +275,7 @@ constexpr python::Function top_p_sampling_function = {
     "int64, out [rows, 1] their probabilities. A seed of 0 or more is used instead of the\n"
     "generator. Probabilities and ps that are negative or not finite, a threshold that is\n"
     "NaN, and rows without a probability above 0 are invalid_argument errors. One float\n"
-    "dtype."
+    "dtype.",
 };
 
 constexpr python::Parameter uniform_inplace_parameters[] = {
@@ -288,11 +300,13 @@ PyObject* uniform_inplace_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function uniform_inplace_function = {
-    "uniform_inplace", uniform_inplace_parameters, uniform_inplace_body,
+    .name = "uniform_inplace", .parameters = uniform_inplace_parameters, .body =
+        uniform_inplace_body,
+    .doc =
     "Random numbers from [min, max) in the shape and float dtype of x, whose values are\n"
     "not read; a seed other than 0 gives the same numbers at each call. Then diag_num\n"
     "elements, in row-major order 0, diag_step + 1, 2 * (diag_step + 1), ..., are\n"
-    "diag_val: one beyond x is an out_of_range error."
+    "diag_val: one beyond x is an out_of_range error.",
 };
 
 PyObject* uniform_inplace__body(python::Arguments& arguments) {
@@ -308,11 +322,13 @@ PyObject* uniform_inplace__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function uniform_inplace__function = {
-    "uniform_inplace_", uniform_inplace_parameters, uniform_inplace__body,
+    .name = "uniform_inplace_", .parameters = uniform_inplace_parameters, .body =
+        uniform_inplace__body,
+    .doc =
     "In place. Random numbers from [min, max) in the shape and float dtype of x, whose\n"
     "values are not read; a seed other than 0 gives the same numbers at each call. Then\n"
     "diag_num elements, in row-major order 0, diag_step + 1, 2 * (diag_step + 1), ...,\n"
-    "are diag_val: one beyond x is an out_of_range error."
+    "are diag_val: one beyond x is an out_of_range error.",
 };
 
 constexpr python::Parameter gaussian_inplace_parameters[] = {
@@ -331,10 +347,12 @@ PyObject* gaussian_inplace_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function gaussian_inplace_function = {
-    "gaussian_inplace", gaussian_inplace_parameters, gaussian_inplace_body,
+    .name = "gaussian_inplace", .parameters = gaussian_inplace_parameters, .body =
+        gaussian_inplace_body,
+    .doc =
     "Normally distributed random numbers in the shape and float dtype of x, whose values\n"
     "are not read; a seed other than 0 gives the same numbers at each call, and std < 0\n"
-    "is an invalid_argument error."
+    "is an invalid_argument error.",
 };
 
 PyObject* gaussian_inplace__body(python::Arguments& arguments) {
@@ -347,10 +365,12 @@ PyObject* gaussian_inplace__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function gaussian_inplace__function = {
-    "gaussian_inplace_", gaussian_inplace_parameters, gaussian_inplace__body,
+    .name = "gaussian_inplace_", .parameters = gaussian_inplace_parameters, .body =
+        gaussian_inplace__body,
+    .doc =
     "In place. Normally distributed random numbers in the shape and float dtype of x,\n"
     "whose values are not read; a seed other than 0 gives the same numbers at each call,\n"
-    "and std < 0 is an invalid_argument error."
+    "and std < 0 is an invalid_argument error.",
 };
 
 constexpr python::Parameter exponential__parameters[] = {
@@ -365,9 +385,10 @@ PyObject* exponential__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function exponential__function = {
-    "exponential_", exponential__parameters, exponential__body,
+    .name = "exponential_", .parameters = exponential__parameters, .body = exponential__body,
+    .doc =
     "Exponentially distributed random numbers of the rate lam, that is of mean 1 / lam,\n"
-    "in the place of x of a float dtype; lam <= 0 is an invalid_argument error."
+    "in the place of x of a float dtype; lam <= 0 is an invalid_argument error.",
 };
 
 const python::Binding table[] = {

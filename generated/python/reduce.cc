@@ -20,9 +20,10 @@ PyObject* sum_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function sum_function = {
-    "sum", sum_parameters, sum_body,
+    .name = "sum", .parameters = sum_parameters, .body = sum_body,
+    .doc =
     "The sum of x over the axes (all when empty), which are dropped or, with keepdim,\n"
-    "kept as 1. bool, uint8 and int32 give int64; other dtypes keep theirs."
+    "kept as 1. bool, uint8 and int32 give int64; other dtypes keep theirs.",
 };
 
 constexpr python::Parameter mean_parameters[] = {
@@ -39,9 +40,10 @@ PyObject* mean_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function mean_function = {
-    "mean", mean_parameters, mean_body,
+    .name = "mean", .parameters = mean_parameters, .body = mean_body,
+    .doc =
     "The mean of x over the axes (all when empty), which are dropped or, with keepdim,\n"
-    "kept as 1. Float dtypes only (else dtype_mismatch); over no elements it is NaN."
+    "kept as 1. Float dtypes only (else dtype_mismatch); over no elements it is NaN.",
 };
 
 constexpr python::Parameter max_parameters[] = {
@@ -58,11 +60,12 @@ PyObject* max_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function max_function = {
-    "max", max_parameters, max_body,
+    .name = "max", .parameters = max_parameters, .body = max_body,
+    .doc =
     "The largest element of x over the axes (all when empty), which are dropped or, with\n"
     "keepdim, kept as 1. Every dtype; NaN wins; over no elements it is an\n"
     "invalid_argument error. Each of several largest elements gets the whole gradient;\n"
-    "amax divides it among them."
+    "amax divides it among them.",
 };
 
 constexpr python::Parameter min_parameters[] = {
@@ -79,11 +82,12 @@ PyObject* min_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function min_function = {
-    "min", min_parameters, min_body,
+    .name = "min", .parameters = min_parameters, .body = min_body,
+    .doc =
     "The smallest element of x over the axes (all when empty), which are dropped or, with\n"
     "keepdim, kept as 1. Every dtype; NaN wins; over no elements it is an\n"
     "invalid_argument error. Each of several smallest elements gets the whole gradient;\n"
-    "amin divides it among them."
+    "amin divides it among them.",
 };
 
 constexpr python::Parameter prod_parameters[] = {
@@ -100,9 +104,10 @@ PyObject* prod_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function prod_function = {
-    "prod", prod_parameters, prod_body,
+    .name = "prod", .parameters = prod_parameters, .body = prod_body,
+    .doc =
     "The product of x over the axes (all when empty), which are dropped or, with keepdim,\n"
-    "kept as 1. bool, uint8 and int32 give int64; other dtypes keep theirs."
+    "kept as 1. bool, uint8 and int32 give int64; other dtypes keep theirs.",
 };
 
 constexpr python::Parameter all_parameters[] = {
@@ -117,9 +122,10 @@ PyObject* all_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::all(x, axis, keepdim); });
 }
 constexpr python::Function all_function = {
-    "all", all_parameters, all_body,
+    .name = "all", .parameters = all_parameters, .body = all_body,
+    .doc =
     "Whether no element of x over the axes (all when empty), which are dropped or, with\n"
-    "keepdim, kept as 1, is 0; as bool, for every dtype; true over no elements."
+    "keepdim, kept as 1, is 0; as bool, for every dtype; true over no elements.",
 };
 
 constexpr python::Parameter any_parameters[] = {
@@ -134,9 +140,10 @@ PyObject* any_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::any(x, axis, keepdim); });
 }
 constexpr python::Function any_function = {
-    "any", any_parameters, any_body,
+    .name = "any", .parameters = any_parameters, .body = any_body,
+    .doc =
     "Whether some element of x over the axes (all when empty), which are dropped or, with\n"
-    "keepdim, kept as 1, is not 0; as bool, for every dtype; false over no elements."
+    "keepdim, kept as 1, is not 0; as bool, for every dtype; false over no elements.",
 };
 
 constexpr python::Parameter amax_parameters[] = {
@@ -153,9 +160,10 @@ PyObject* amax_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function amax_function = {
-    "amax", amax_parameters, amax_body,
+    .name = "amax", .parameters = amax_parameters, .body = amax_body,
+    .doc =
     "As max, from which it differs in its gradient, which is divided evenly among the\n"
-    "largest elements."
+    "largest elements.",
 };
 
 constexpr python::Parameter amin_parameters[] = {
@@ -172,9 +180,10 @@ PyObject* amin_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function amin_function = {
-    "amin", amin_parameters, amin_body,
+    .name = "amin", .parameters = amin_parameters, .body = amin_body,
+    .doc =
     "As min, from which it differs in its gradient, which is divided evenly among the\n"
-    "smallest elements."
+    "smallest elements.",
 };
 
 constexpr python::Parameter squared_l2_norm_parameters[] = {
@@ -187,8 +196,10 @@ PyObject* squared_l2_norm_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function squared_l2_norm_function = {
-    "squared_l2_norm", squared_l2_norm_parameters, squared_l2_norm_body,
-    "The sum of the squares of all elements, as [1] of the dtype of x; float dtypes."
+    .name = "squared_l2_norm", .parameters = squared_l2_norm_parameters, .body =
+        squared_l2_norm_body,
+    .doc =
+    "The sum of the squares of all elements, as [1] of the dtype of x; float dtypes.",
 };
 
 constexpr python::Parameter frobenius_norm_parameters[] = {
@@ -207,10 +218,11 @@ PyObject* frobenius_norm_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function frobenius_norm_function = {
-    "frobenius_norm", frobenius_norm_parameters, frobenius_norm_body,
+    .name = "frobenius_norm", .parameters = frobenius_norm_parameters, .body = frobenius_norm_body,
+    .doc =
     "The root of the sum of the squares of x over the axes (all when empty or with\n"
     "reduce_all), which are dropped or, with keep_dim, kept as 1; float dtypes. Shards\n"
-    "add their squares up before the root is taken, so no reduction is left pending."
+    "add their squares up before the root is taken, so no reduction is left pending.",
 };
 
 constexpr python::Parameter numel_parameters[] = {
@@ -221,9 +233,10 @@ PyObject* numel_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::numel(x); });
 }
 constexpr python::Function numel_function = {
-    "numel", numel_parameters, numel_body,
+    .name = "numel", .parameters = numel_parameters, .body = numel_body,
+    .doc =
     "The number of elements of x as a 0-d int64. It is known without x: nothing is moved\n"
-    "or reduced for it."
+    "or reduced for it.",
 };
 
 constexpr python::Parameter argmax_of_all_parameters[] = {
@@ -236,8 +249,9 @@ PyObject* argmax_of_all_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::argmax(x, dtype); });
 }
 constexpr python::Function argmax_of_all_function = {
-    "argmax", argmax_of_all_parameters, argmax_of_all_body,
-    "The index of the largest of all elements in row-major order."
+    .name = "argmax", .parameters = argmax_of_all_parameters, .body = argmax_of_all_body,
+    .doc =
+    "The index of the largest of all elements in row-major order.",
 };
 
 constexpr python::Parameter argmax_parameters[] = {
@@ -258,11 +272,12 @@ PyObject* argmax_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function argmax_function = {
-    "argmax", argmax_parameters, argmax_body,
+    .name = "argmax", .parameters = argmax_parameters, .body = argmax_body,
+    .doc =
     "The index of the largest element along axis (flatten: in row-major order of all\n"
     "elements) as int64 or int32; the lowest index of equal ones, NaN wins, and an empty\n"
     "axis is an invalid_argument error.",
-    &argmax_of_all_function
+    .overload = &argmax_of_all_function,
 };
 
 constexpr python::Parameter argmin_of_all_parameters[] = {
@@ -275,8 +290,9 @@ PyObject* argmin_of_all_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::argmin(x, dtype); });
 }
 constexpr python::Function argmin_of_all_function = {
-    "argmin", argmin_of_all_parameters, argmin_of_all_body,
-    "The index of the smallest of all elements in row-major order."
+    .name = "argmin", .parameters = argmin_of_all_parameters, .body = argmin_of_all_body,
+    .doc =
+    "The index of the smallest of all elements in row-major order.",
 };
 
 constexpr python::Parameter argmin_parameters[] = {
@@ -297,11 +313,12 @@ PyObject* argmin_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function argmin_function = {
-    "argmin", argmin_parameters, argmin_body,
+    .name = "argmin", .parameters = argmin_parameters, .body = argmin_body,
+    .doc =
     "The index of the smallest element along axis (flatten: in row-major order of all\n"
     "elements) as int64 or int32; the lowest index of equal ones, NaN wins, and an empty\n"
     "axis is an invalid_argument error.",
-    &argmin_of_all_function
+    .overload = &argmin_of_all_function,
 };
 
 constexpr python::Parameter cumprod_parameters[] = {
@@ -316,9 +333,10 @@ PyObject* cumprod_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function cumprod_function = {
-    "cumprod", cumprod_parameters, cumprod_body,
+    .name = "cumprod", .parameters = cumprod_parameters, .body = cumprod_body,
+    .doc =
     "Running products along dim, of the shape and dtype of x. Every dtype but bool;\n"
-    "integers wrap."
+    "integers wrap.",
 };
 
 PyObject* cumprod__body(python::Arguments& arguments) {
@@ -329,9 +347,10 @@ PyObject* cumprod__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function cumprod__function = {
-    "cumprod_", cumprod_parameters, cumprod__body,
+    .name = "cumprod_", .parameters = cumprod_parameters, .body = cumprod__body,
+    .doc =
     "In place. Running products along dim, of the shape and dtype of x. Every dtype but\n"
-    "bool; integers wrap."
+    "bool; integers wrap.",
 };
 
 constexpr python::Parameter cummax_parameters[] = {
@@ -348,9 +367,10 @@ PyObject* cummax_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function cummax_function = {
-    "cummax", cummax_parameters, cummax_body,
+    .name = "cummax", .parameters = cummax_parameters, .body = cummax_body,
+    .doc =
     "The largest element up to each position along axis, and its index along it, the last\n"
-    "one of equal elements, as int64 or int32. NaN wins. Every dtype."
+    "one of equal elements, as int64 or int32. NaN wins. Every dtype.",
 };
 
 constexpr python::Parameter cummin_parameters[] = {
@@ -367,9 +387,10 @@ PyObject* cummin_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function cummin_function = {
-    "cummin", cummin_parameters, cummin_body,
+    .name = "cummin", .parameters = cummin_parameters, .body = cummin_body,
+    .doc =
     "The smallest element up to each position along axis, and its index along it, the\n"
-    "last one of equal elements, as int64 or int32. NaN wins. Every dtype."
+    "last one of equal elements, as int64 or int32. NaN wins. Every dtype.",
 };
 
 constexpr python::Parameter logcumsumexp_parameters[] = {
@@ -390,11 +411,12 @@ PyObject* logcumsumexp_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function logcumsumexp_function = {
-    "logcumsumexp", logcumsumexp_parameters, logcumsumexp_body,
+    .name = "logcumsumexp", .parameters = logcumsumexp_parameters, .body = logcumsumexp_body,
+    .doc =
     "The logarithms of running sums of exp(x) along axis, computed without overflow\n"
     "(flatten: of all elements in order, as one dim); exclusive leaves each element out\n"
     "of its own sum, so that the first is -infinity, reverse runs from the end. Float\n"
-    "dtypes."
+    "dtypes.",
 };
 
 constexpr python::Parameter logsumexp_parameters[] = {
@@ -413,10 +435,11 @@ PyObject* logsumexp_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function logsumexp_function = {
-    "logsumexp", logsumexp_parameters, logsumexp_body,
+    .name = "logsumexp", .parameters = logsumexp_parameters, .body = logsumexp_body,
+    .doc =
     "The logarithm of the sum of exp(x) over the axes (all when empty or with\n"
     "reduce_all), which are dropped or, with keepdim, kept as 1. It is computed without\n"
-    "overflow. Float dtypes; over no elements it is an invalid_argument error."
+    "overflow. Float dtypes; over no elements it is an invalid_argument error.",
 };
 
 constexpr python::Parameter nanmedian_parameters[] = {
@@ -435,7 +458,8 @@ PyObject* nanmedian_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function nanmedian_function = {
-    "nanmedian", nanmedian_parameters, nanmedian_body,
+    .name = "nanmedian", .parameters = nanmedian_parameters, .body = nanmedian_body,
+    .doc =
     "The median over axis (empty: over all dims) of the elements that are not NaN, NaN\n"
     "where all are. Of an even number of elements mode avg takes the mean of the two in\n"
     "the middle (of integers rounded towards zero), min the smaller one. medians (int64)\n"
@@ -443,7 +467,7 @@ constexpr python::Function nanmedian_function = {
     "order, -1 where there is none: of the shape of out, for avg with a last dim of 2,\n"
     "twice the same place for an odd number. Equal elements are in the order of their\n"
     "places. Every dtype but bool. Another mode, an axis that is named twice, and the\n"
-    "median of no elements are invalid_argument errors."
+    "median of no elements are invalid_argument errors.",
 };
 
 constexpr python::Parameter p_norm_parameters[] = {
@@ -466,11 +490,12 @@ PyObject* p_norm_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function p_norm_function = {
-    "p_norm", p_norm_parameters, p_norm_body,
+    .name = "p_norm", .parameters = p_norm_parameters, .body = p_norm_body,
+    .doc =
     "(the sum of |x|^porder)^(1 / porder) along axis (asvector: over all elements), which\n"
     "is dropped or, with keepdim, kept as 1. A porder of 0 counts the elements that are\n"
     "not 0, and an infinite one is the largest, or smallest, |x|. The gradient where the\n"
-    "norm is 0 is 0, so `epsilon` has no effect. Float dtypes."
+    "norm is 0 is 0, so `epsilon` has no effect. Float dtypes.",
 };
 
 constexpr python::Parameter norm_parameters[] = {
@@ -487,10 +512,11 @@ PyObject* norm_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::norm(x, axis, epsilon, is_test); });
 }
 constexpr python::Function norm_function = {
-    "norm", norm_parameters, norm_body,
+    .name = "norm", .parameters = norm_parameters, .body = norm_body,
+    .doc =
     "x divided by norm, the square root of epsilon plus the sum of squares along axis,\n"
     "which is kept as 1. is_test is accepted for compatibility and has no effect. Float\n"
-    "dtypes."
+    "dtypes.",
 };
 
 constexpr python::Parameter l1_norm_parameters[] = {
@@ -501,8 +527,9 @@ PyObject* l1_norm_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::l1_norm(x); });
 }
 constexpr python::Function l1_norm_function = {
-    "l1_norm", l1_norm_parameters, l1_norm_body,
-    "The sum of the absolute values of all elements, without dims; float dtypes."
+    .name = "l1_norm", .parameters = l1_norm_parameters, .body = l1_norm_body,
+    .doc =
+    "The sum of the absolute values of all elements, without dims; float dtypes.",
 };
 
 constexpr python::Parameter mean_all_parameters[] = {
@@ -513,8 +540,9 @@ PyObject* mean_all_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::mean_all(x); });
 }
 constexpr python::Function mean_all_function = {
-    "mean_all", mean_all_parameters, mean_all_body,
-    "The mean of all elements, without dims; float dtypes, and NaN over no elements."
+    .name = "mean_all", .parameters = mean_all_parameters, .body = mean_all_body,
+    .doc =
+    "The mean of all elements, without dims; float dtypes, and NaN over no elements.",
 };
 
 constexpr python::Parameter reduce_as_parameters[] = {
@@ -527,10 +555,11 @@ PyObject* reduce_as_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::reduce_as(x, target); });
 }
 constexpr python::Function reduce_as_function = {
-    "reduce_as", reduce_as_parameters, reduce_as_body,
+    .name = "reduce_as", .parameters = reduce_as_parameters, .body = reduce_as_body,
+    .doc =
     "x summed over the dims along which the shape of target broadcasts to it, so that it\n"
     "gets the shape of target, of which no element is read. The dtype is that of sum;\n"
-    "shape_mismatch where target does not broadcast to x."
+    "shape_mismatch where target does not broadcast to x.",
 };
 
 const python::Binding table[] = {

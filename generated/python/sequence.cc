@@ -41,7 +41,8 @@ PyObject* rnn_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function rnn_function = {
-    "rnn", rnn_parameters, rnn_body,
+    .name = "rnn", .parameters = rnn_parameters, .body = rnn_body,
+    .doc =
     "num_layers recurrent layers of mode LSTM, GRU, RNN_TANH or RNN_RELU on x [time,\n"
     "batch, input_size]; with is_bidirec each has a second direction, which reads time\n"
     "backwards. out is [time, batch, directions * hidden_size]. pre_state is h, of LSTM h\n"
@@ -52,7 +53,7 @@ constexpr python::Function rnn_function = {
     "sequence_length [batch] (int32 or int64, 0 to time; else out_of_range) state stays\n"
     "and out is 0. Without is_test elements between layers are dropped with dropout_prob\n"
     "where dropout_state_out (uint8, the shape of out) is 0; a seed other than 0 gives\n"
-    "the same at each call. dropout_state_in is not read. Float dtypes."
+    "the same at each call. dropout_state_in is not read. Float dtypes.",
 };
 
 constexpr python::Parameter warpctc_parameters[] = {
@@ -75,14 +76,15 @@ PyObject* warpctc_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function warpctc_function = {
-    "warpctc", warpctc_parameters, warpctc_body,
+    .name = "warpctc", .parameters = warpctc_parameters, .body = warpctc_body,
+    .doc =
     "loss [batch, 1] of CTC (Graves et al. 2006): -log of the probability that logits\n"
     "[time, batch, classes], of which softmax makes probabilities, spell the first\n"
     "labels_length labels of label [batch, labels] in the first logits_length steps of\n"
     "time. 0 where no spelling is short enough. warpctcgrad is its gradient. Float\n"
     "logits, other arguments int32 or int64; a label that is blank or no class, or a\n"
     "length beyond its dim, is an out_of_range error. norm_by_times divides gradients by\n"
-    "logits_length."
+    "logits_length.",
 };
 
 constexpr python::Parameter viterbi_decode_parameters[] = {
@@ -101,14 +103,15 @@ PyObject* viterbi_decode_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function viterbi_decode_function = {
-    "viterbi_decode", viterbi_decode_parameters, viterbi_decode_body,
+    .name = "viterbi_decode", .parameters = viterbi_decode_parameters, .body = viterbi_decode_body,
+    .doc =
     "The path of tags that has the highest score, for each sequence of potentials [batch,\n"
     "time, tags], and that score [batch]: the sum of the potentials of its tags and of\n"
     "transition_params [tags, tags] from each tag to the next. path (int64 [batch, time])\n"
     "is 0 beyond lengths [batch] (int32 or int64, from 1 to time, else out_of_range). Of\n"
     "equal scores the lowest tags win. With include_bos_eos_tag the last row of\n"
     "transition_params is added to the first potentials, and the row before it to those\n"
-    "of the last step. One float dtype."
+    "of the last step. One float dtype.",
 };
 
 constexpr python::Parameter gather_tree_parameters[] = {
@@ -121,11 +124,12 @@ PyObject* gather_tree_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::gather_tree(ids, parents); });
 }
 constexpr python::Function gather_tree_function = {
-    "gather_tree", gather_tree_parameters, gather_tree_body,
+    .name = "gather_tree", .parameters = gather_tree_parameters, .body = gather_tree_body,
+    .doc =
     "The whole sequences of a beam search from the ids [time, batch, beams] of each step\n"
     "and the beams, parents, that they continue: out[time - 1] is ids, and the steps\n"
     "before follow parents. Those of step 0 are not read; another one outside of the\n"
-    "beams is an out_of_range error. int32 or int64, both of one shape and dtype."
+    "beams is an out_of_range error. int32 or int64, both of one shape and dtype.",
 };
 
 const python::Binding table[] = {

@@ -18,10 +18,12 @@ PyObject* reshape_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function reshape_function = {
-    "reshape", reshape_parameters, reshape_body,
+    .name = "reshape", .parameters = reshape_parameters, .body = reshape_body,
+    .doc =
     "x in another shape of equal size, sharing its buffer; one -1 is inferred and a 0\n"
     "keeps the dim of x at that place. Where x has no elements a 0 is a 0, so that every\n"
-    "shape without elements can be reached. Errors: shape_mismatch naming both sizes."
+    "shape without elements can be reached. Errors: shape_mismatch naming both sizes.",
+    .ints = 1,
 };
 
 PyObject* reshape__body(python::Arguments& arguments) {
@@ -32,11 +34,13 @@ PyObject* reshape__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function reshape__function = {
-    "reshape_", reshape_parameters, reshape__body,
+    .name = "reshape_", .parameters = reshape_parameters, .body = reshape__body,
+    .doc =
     "In place. x in another shape of equal size, sharing its buffer; one -1 is inferred\n"
     "and a 0 keeps the dim of x at that place. Where x has no elements a 0 is a 0, so\n"
     "that every shape without elements can be reached. Errors: shape_mismatch naming both\n"
-    "sizes."
+    "sizes.",
+    .ints = 1,
 };
 
 constexpr python::Parameter flatten_parameters[] = {
@@ -53,9 +57,10 @@ PyObject* flatten_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function flatten_function = {
-    "flatten", flatten_parameters, flatten_body,
+    .name = "flatten", .parameters = flatten_parameters, .body = flatten_body,
+    .doc =
     "x with the dims from start_axis to stop_axis merged into one, sharing its buffer; a\n"
-    "0-d x becomes [1]."
+    "0-d x becomes [1].",
 };
 
 PyObject* flatten__body(python::Arguments& arguments) {
@@ -67,9 +72,10 @@ PyObject* flatten__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function flatten__function = {
-    "flatten_", flatten_parameters, flatten__body,
+    .name = "flatten_", .parameters = flatten_parameters, .body = flatten__body,
+    .doc =
     "In place. x with the dims from start_axis to stop_axis merged into one, sharing its\n"
-    "buffer; a 0-d x becomes [1]."
+    "buffer; a 0-d x becomes [1].",
 };
 
 constexpr python::Parameter squeeze_parameters[] = {
@@ -84,9 +90,11 @@ PyObject* squeeze_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function squeeze_function = {
-    "squeeze", squeeze_parameters, squeeze_body,
+    .name = "squeeze", .parameters = squeeze_parameters, .body = squeeze_body,
+    .doc =
     "x without the dims of size 1 among axis (all such dims when empty), sharing its\n"
-    "buffer; axes of other sizes stay."
+    "buffer; axes of other sizes stay.",
+    .ints = 1,
 };
 
 PyObject* squeeze__body(python::Arguments& arguments) {
@@ -97,9 +105,11 @@ PyObject* squeeze__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function squeeze__function = {
-    "squeeze_", squeeze_parameters, squeeze__body,
+    .name = "squeeze_", .parameters = squeeze_parameters, .body = squeeze__body,
+    .doc =
     "In place. x without the dims of size 1 among axis (all such dims when empty),\n"
-    "sharing its buffer; axes of other sizes stay."
+    "sharing its buffer; axes of other sizes stay.",
+    .ints = 1,
 };
 
 constexpr python::Parameter unsqueeze_parameters[] = {
@@ -114,9 +124,11 @@ PyObject* unsqueeze_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function unsqueeze_function = {
-    "unsqueeze", unsqueeze_parameters, unsqueeze_body,
+    .name = "unsqueeze", .parameters = unsqueeze_parameters, .body = unsqueeze_body,
+    .doc =
     "x with a new dim of size 1 at each of axis, inserted one after the other, sharing\n"
-    "its buffer."
+    "its buffer.",
+    .ints = 1,
 };
 
 PyObject* unsqueeze__body(python::Arguments& arguments) {
@@ -127,9 +139,11 @@ PyObject* unsqueeze__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function unsqueeze__function = {
-    "unsqueeze_", unsqueeze_parameters, unsqueeze__body,
+    .name = "unsqueeze_", .parameters = unsqueeze_parameters, .body = unsqueeze__body,
+    .doc =
     "In place. x with a new dim of size 1 at each of axis, inserted one after the other,\n"
-    "sharing its buffer."
+    "sharing its buffer.",
+    .ints = 1,
 };
 
 constexpr python::Parameter transpose_parameters[] = {
@@ -144,9 +158,11 @@ PyObject* transpose_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function transpose_function = {
-    "transpose", transpose_parameters, transpose_body,
+    .name = "transpose", .parameters = transpose_parameters, .body = transpose_body,
+    .doc =
     "x with its dims in the order perm (a permutation of all of them, negative ones count\n"
-    "from the end), copied; every dtype."
+    "from the end), copied; every dtype.",
+    .ints = 1,
 };
 
 PyObject* transpose__body(python::Arguments& arguments) {
@@ -157,9 +173,11 @@ PyObject* transpose__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function transpose__function = {
-    "transpose_", transpose_parameters, transpose__body,
+    .name = "transpose_", .parameters = transpose_parameters, .body = transpose__body,
+    .doc =
     "In place. x with its dims in the order perm (a permutation of all of them, negative\n"
-    "ones count from the end), copied; every dtype."
+    "ones count from the end), copied; every dtype.",
+    .ints = 1,
 };
 
 constexpr python::Parameter expand_parameters[] = {
@@ -174,9 +192,11 @@ PyObject* expand_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function expand_function = {
-    "expand", expand_parameters, expand_body,
+    .name = "expand", .parameters = expand_parameters, .body = expand_body,
+    .doc =
     "x broadcast to shape, copied; -1 keeps the dim of x, new dims come first, and only\n"
-    "dims of size 1 grow (else shape_mismatch)."
+    "dims of size 1 grow (else shape_mismatch).",
+    .ints = 1,
 };
 
 constexpr python::Parameter tile_parameters[] = {
@@ -191,10 +211,12 @@ PyObject* tile_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function tile_function = {
-    "tile", tile_parameters, tile_body,
+    .name = "tile", .parameters = tile_parameters, .body = tile_body,
+    .doc =
     "x repeated repeat_times times along each dim, copied; the numbers belong to the last\n"
     "dims of x, or the missing leading dims of x count as 1. A negative number is an\n"
-    "invalid_argument error."
+    "invalid_argument error.",
+    .ints = 1,
 };
 
 constexpr python::Parameter expand_as_parameters[] = {
@@ -211,9 +233,10 @@ PyObject* expand_as_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function expand_as_function = {
-    "expand_as", expand_as_parameters, expand_as_body,
+    .name = "expand_as", .parameters = expand_as_parameters, .body = expand_as_body,
+    .doc =
     "x broadcast to the shape of y, of which nothing else is used, or without y to\n"
-    "target_shape, as expand does; only dims of size 1 grow (else shape_mismatch)."
+    "target_shape, as expand does; only dims of size 1 grow (else shape_mismatch).",
 };
 
 constexpr python::Parameter concat_parameters[] = {
@@ -228,9 +251,10 @@ PyObject* concat_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function concat_function = {
-    "concat", concat_parameters, concat_body,
+    .name = "concat", .parameters = concat_parameters, .body = concat_body,
+    .doc =
     "The tensors one after the other along axis; they agree in dtype and in all other\n"
-    "dims, and there is at least one."
+    "dims, and there is at least one.",
 };
 
 constexpr python::Parameter stack_parameters[] = {
@@ -245,8 +269,9 @@ PyObject* stack_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function stack_function = {
-    "stack", stack_parameters, stack_body,
-    "The tensors, of one shape and dtype, along a new dim at axis."
+    .name = "stack", .parameters = stack_parameters, .body = stack_body,
+    .doc =
+    "The tensors, of one shape and dtype, along a new dim at axis.",
 };
 
 constexpr python::Parameter split_parameters[] = {
@@ -263,9 +288,10 @@ PyObject* split_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function split_function = {
-    "split", split_parameters, split_body,
+    .name = "split", .parameters = split_parameters, .body = split_body,
+    .doc =
     "Copies of consecutive parts of x along axis with the sizes sections, which add up to\n"
-    "its size; one may be -1 for the rest."
+    "its size; one may be -1 for the rest.",
 };
 
 constexpr python::Parameter split_with_num_parameters[] = {
@@ -282,9 +308,10 @@ PyObject* split_with_num_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function split_with_num_function = {
-    "split_with_num", split_with_num_parameters, split_with_num_body,
+    .name = "split_with_num", .parameters = split_with_num_parameters, .body = split_with_num_body,
+    .doc =
     "Copies of num equally long parts of x along axis, whose size num divides (else\n"
-    "shape_mismatch)."
+    "shape_mismatch).",
 };
 
 constexpr python::Parameter unbind_parameters[] = {
@@ -299,9 +326,10 @@ PyObject* unbind_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function unbind_function = {
-    "unbind", unbind_parameters, unbind_body,
+    .name = "unbind", .parameters = unbind_parameters, .body = unbind_body,
+    .doc =
     "Copies of the slices of input along axis, one for each of its elements, without that\n"
-    "dim."
+    "dim.",
 };
 
 constexpr python::Parameter slice_parameters[] = {
@@ -324,11 +352,12 @@ PyObject* slice_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function slice_function = {
-    "slice", slice_parameters, slice_body,
+    .name = "slice", .parameters = slice_parameters, .body = slice_body,
+    .doc =
     "A copy of input from starts to before ends along axes; negative positions count from\n"
     "the end, positions beyond a dim are clamped to it, and dims of size 1 named by\n"
     "decrease_axis are dropped. infer_flags are accepted for compatibility and have no\n"
-    "effect."
+    "effect.",
 };
 
 constexpr python::Parameter strided_slice_parameters[] = {
@@ -349,11 +378,12 @@ PyObject* strided_slice_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function strided_slice_function = {
-    "strided_slice", strided_slice_parameters, strided_slice_body,
+    .name = "strided_slice", .parameters = strided_slice_parameters, .body = strided_slice_body,
+    .doc =
     "A copy of every strides-th element of x from starts to before ends along axes;\n"
     "negative positions count from the end and positions beyond a dim are clamped to it.\n"
     "A negative stride runs backwards, where an end of -1 is the place before the first\n"
-    "element; a stride of 0 is an invalid_argument error."
+    "element; a stride of 0 is an invalid_argument error.",
 };
 
 constexpr python::Parameter unslice_parameters[] = {
@@ -376,10 +406,11 @@ PyObject* unslice_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function unslice_function = {
-    "unslice", unslice_parameters, unslice_body,
+    .name = "unslice", .parameters = unslice_parameters, .body = unslice_body,
+    .doc =
     "A tensor of zeros of the given shape whose strided_slice by axes, starts, ends and\n"
     "strides is x, every dtype. An x of another shape than that slice is a shape_mismatch\n"
-    "error. The gradient of slices."
+    "error. The gradient of slices.",
 };
 
 constexpr python::Parameter tril_parameters[] = {
@@ -394,10 +425,11 @@ PyObject* tril_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function tril_function = {
-    "tril", tril_parameters, tril_body,
+    .name = "tril", .parameters = tril_parameters, .body = tril_body,
+    .doc =
     "x with the elements of its last two dims that lie above a diagonal set to 0, every\n"
     "dtype; diagonal counts from the main one, positive upwards. Fewer than two dims are\n"
-    "a shape_mismatch error."
+    "a shape_mismatch error.",
 };
 
 PyObject* tril__body(python::Arguments& arguments) {
@@ -408,10 +440,11 @@ PyObject* tril__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function tril__function = {
-    "tril_", tril_parameters, tril__body,
+    .name = "tril_", .parameters = tril_parameters, .body = tril__body,
+    .doc =
     "In place. x with the elements of its last two dims that lie above a diagonal set to\n"
     "0, every dtype; diagonal counts from the main one, positive upwards. Fewer than two\n"
-    "dims are a shape_mismatch error."
+    "dims are a shape_mismatch error.",
 };
 
 constexpr python::Parameter triu_parameters[] = {
@@ -426,10 +459,11 @@ PyObject* triu_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function triu_function = {
-    "triu", triu_parameters, triu_body,
+    .name = "triu", .parameters = triu_parameters, .body = triu_body,
+    .doc =
     "x with the elements of its last two dims that lie below a diagonal set to 0, every\n"
     "dtype; diagonal counts from the main one, positive upwards. Fewer than two dims are\n"
-    "a shape_mismatch error."
+    "a shape_mismatch error.",
 };
 
 PyObject* triu__body(python::Arguments& arguments) {
@@ -440,10 +474,11 @@ PyObject* triu__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function triu__function = {
-    "triu_", triu_parameters, triu__body,
+    .name = "triu_", .parameters = triu_parameters, .body = triu__body,
+    .doc =
     "In place. x with the elements of its last two dims that lie below a diagonal set to\n"
     "0, every dtype; diagonal counts from the main one, positive upwards. Fewer than two\n"
-    "dims are a shape_mismatch error."
+    "dims are a shape_mismatch error.",
 };
 
 constexpr python::Parameter one_hot_parameters[] = {
@@ -456,9 +491,10 @@ PyObject* one_hot_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::one_hot(x, num_classes); });
 }
 constexpr python::Function one_hot_function = {
-    "one_hot", one_hot_parameters, one_hot_body,
+    .name = "one_hot", .parameters = one_hot_parameters, .body = one_hot_body,
+    .doc =
     "float32 of shape x.shape + [num_classes], 1 at the class that x (int32 or int64)\n"
-    "names and 0 elsewhere; a class outside [0, num_classes) is an out_of_range error."
+    "names and 0 elsewhere; a class outside [0, num_classes) is an out_of_range error.",
 };
 
 constexpr python::Parameter gather_parameters[] = {
@@ -475,10 +511,11 @@ PyObject* gather_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function gather_function = {
-    "gather", gather_parameters, gather_body,
+    .name = "gather", .parameters = gather_parameters, .body = gather_body,
+    .doc =
     "The slices of x along axis at index (int32 or int64, at most 1-D; a 0-d index drops\n"
     "the dim), copied; an index outside the dim is an out_of_range error, negative ones\n"
-    "count from the end."
+    "count from the end.",
 };
 
 constexpr python::Parameter index_sum_parameters[] = {
@@ -497,11 +534,12 @@ PyObject* index_sum_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function index_sum_function = {
-    "index_sum", index_sum_parameters, index_sum_body,
+    .name = "index_sum", .parameters = index_sum_parameters, .body = index_sum_body,
+    .doc =
     "The slices of x along axis added up where index (int32 or int64, [n], n the dim of\n"
     "x) says, in a result with the given size along axis; 0 where no slice goes. Slices\n"
     "are added in their order, 16-bit floats in float32. An index outside the size is an\n"
-    "out_of_range error, negative ones count from the end."
+    "out_of_range error, negative ones count from the end.",
 };
 
 constexpr python::Parameter scatter_parameters[] = {
@@ -520,11 +558,12 @@ PyObject* scatter_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function scatter_function = {
-    "scatter", scatter_parameters, scatter_body,
+    .name = "scatter", .parameters = scatter_parameters, .body = scatter_body,
+    .doc =
     "A copy of x whose rows, along dim 0, at index (int32 or int64, [n] or [n, 1]) are\n"
     "those of updates [n, ...], the last of equal ones; without overwrite the sums of all\n"
     "of them. Each rank writes those of its rows, so dim 0 may be sharded. An index\n"
-    "outside dim 0 is an out_of_range error."
+    "outside dim 0 is an out_of_range error.",
 };
 
 PyObject* scatter__body(python::Arguments& arguments) {
@@ -537,11 +576,12 @@ PyObject* scatter__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function scatter__function = {
-    "scatter_", scatter_parameters, scatter__body,
+    .name = "scatter_", .parameters = scatter_parameters, .body = scatter__body,
+    .doc =
     "In place. A copy of x whose rows, along dim 0, at index (int32 or int64, [n] or [n,\n"
     "1]) are those of updates [n, ...], the last of equal ones; without overwrite the\n"
     "sums of all of them. Each rank writes those of its rows, so dim 0 may be sharded. An\n"
-    "index outside dim 0 is an out_of_range error."
+    "index outside dim 0 is an out_of_range error.",
 };
 
 const python::Binding table[] = {

@@ -24,11 +24,12 @@ PyObject* topk_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function topk_function = {
-    "topk", topk_parameters, topk_body,
+    .name = "topk", .parameters = topk_parameters, .body = topk_body,
+    .doc =
     "The k largest (else smallest) elements along axis, in order, and their int64 indices\n"
     "along it; of equal ones those of the lowest indices. NaN is larger than other\n"
     "values. They are sorted without `sorted` too. k beyond the dim, or below 1, is an\n"
-    "invalid_argument error. Every dtype."
+    "invalid_argument error. Every dtype.",
 };
 
 constexpr python::Parameter argsort_parameters[] = {
@@ -47,10 +48,11 @@ PyObject* argsort_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function argsort_function = {
-    "argsort", argsort_parameters, argsort_body,
+    .name = "argsort", .parameters = argsort_parameters, .body = argsort_body,
+    .doc =
     "x sorted along axis, and the int64 indices of the sorted elements along it. Equal\n"
     "elements keep their order, also without `stable`; NaN is larger than other values.\n"
-    "Every dtype."
+    "Every dtype.",
 };
 
 constexpr python::Parameter kthvalue_parameters[] = {
@@ -69,10 +71,11 @@ PyObject* kthvalue_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function kthvalue_function = {
-    "kthvalue", kthvalue_parameters, kthvalue_body,
+    .name = "kthvalue", .parameters = kthvalue_parameters, .body = kthvalue_body,
+    .doc =
     "The element that is number k, counted from 1, when x is sorted along axis as by\n"
     "argsort, and its int64 index along it. The axis is dropped or, with keepdim, kept as\n"
-    "1. A k outside the dim is an invalid_argument error. Every dtype."
+    "1. A k outside the dim is an invalid_argument error. Every dtype.",
 };
 
 constexpr python::Parameter mode_parameters[] = {
@@ -89,11 +92,12 @@ PyObject* mode_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function mode_function = {
-    "mode", mode_parameters, mode_body,
+    .name = "mode", .parameters = mode_parameters, .body = mode_body,
+    .doc =
     "The most frequent element along axis, the smallest of several, and the largest int64\n"
     "index at which it is. NaNs are equal and larger than other values. The axis is\n"
     "dropped or, with keepdim, kept as 1; an empty one is an invalid_argument error.\n"
-    "Every dtype."
+    "Every dtype.",
 };
 
 constexpr python::Parameter searchsorted_parameters[] = {
@@ -112,11 +116,12 @@ PyObject* searchsorted_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function searchsorted_function = {
-    "searchsorted", searchsorted_parameters, searchsorted_body,
+    .name = "searchsorted", .parameters = searchsorted_parameters, .body = searchsorted_body,
+    .doc =
     "For each of the values the number of elements of sorted_sequence that are smaller\n"
     "(right: not larger), as int64 or int32. sorted_sequence [n], or [.., n] with the\n"
     "leading dims of values [.., v], is in rising order along its last dim, which is not\n"
-    "checked. NaN is larger than other values. Equal dtypes, every one but bool."
+    "checked. NaN is larger than other values. Equal dtypes, every one but bool.",
 };
 
 constexpr python::Parameter histogram_parameters[] = {
@@ -135,11 +140,12 @@ PyObject* histogram_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function histogram_function = {
-    "histogram", histogram_parameters, histogram_body,
+    .name = "histogram", .parameters = histogram_parameters, .body = histogram_body,
+    .doc =
     "How many elements are in each of `bins` ranges of equal width from min to max, as\n"
     "int64 [bins]; others, and NaN, are in none. Equal min and max stand for the smallest\n"
     "and largest element, and for one less and one more where these are equal too; they\n"
-    "must be finite then (invalid_argument). Every dtype but bool."
+    "must be finite then (invalid_argument). Every dtype but bool.",
 };
 
 const python::Binding table[] = {

@@ -14,8 +14,9 @@ PyObject* lgamma_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::lgamma(x, site); });
 }
 constexpr python::Function lgamma_function = {
-    "lgamma", lgamma_parameters, lgamma_body,
-    "log(|gamma(x)|), element by element, for float dtypes; infinite at 0, -1, -2, ..."
+    .name = "lgamma", .parameters = lgamma_parameters, .body = lgamma_body,
+    .doc =
+    "log(|gamma(x)|), element by element, for float dtypes; infinite at 0, -1, -2, ...",
 };
 
 PyObject* lgamma__body(python::Arguments& arguments) {
@@ -23,9 +24,10 @@ PyObject* lgamma__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::lgamma_(x, site); });
 }
 constexpr python::Function lgamma__function = {
-    "lgamma_", lgamma_parameters, lgamma__body,
+    .name = "lgamma_", .parameters = lgamma_parameters, .body = lgamma__body,
+    .doc =
     "In place. log(|gamma(x)|), element by element, for float dtypes; infinite at 0, -1,\n"
-    "-2, ..."
+    "-2, ...",
 };
 
 constexpr python::Parameter gammaln_parameters[] = {
@@ -36,8 +38,9 @@ PyObject* gammaln_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::gammaln(x, site); });
 }
 constexpr python::Function gammaln_function = {
-    "gammaln", gammaln_parameters, gammaln_body,
-    "log(|gamma(x)|), element by element, for float dtypes. The same as lgamma."
+    .name = "gammaln", .parameters = gammaln_parameters, .body = gammaln_body,
+    .doc =
+    "log(|gamma(x)|), element by element, for float dtypes. The same as lgamma.",
 };
 
 PyObject* gammaln__body(python::Arguments& arguments) {
@@ -45,8 +48,9 @@ PyObject* gammaln__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::gammaln_(x, site); });
 }
 constexpr python::Function gammaln__function = {
-    "gammaln_", gammaln_parameters, gammaln__body,
-    "In place. log(|gamma(x)|), element by element, for float dtypes. The same as lgamma."
+    .name = "gammaln_", .parameters = gammaln_parameters, .body = gammaln__body,
+    .doc =
+    "In place. log(|gamma(x)|), element by element, for float dtypes. The same as lgamma.",
 };
 
 constexpr python::Parameter digamma_parameters[] = {
@@ -57,9 +61,10 @@ PyObject* digamma_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::digamma(x, site); });
 }
 constexpr python::Function digamma_function = {
-    "digamma", digamma_parameters, digamma_body,
+    .name = "digamma", .parameters = digamma_parameters, .body = digamma_body,
+    .doc =
     "The derivative of log(gamma(x)), element by element, for float dtypes; NaN at -1,\n"
-    "-2, ... and infinite at 0."
+    "-2, ... and infinite at 0.",
 };
 
 PyObject* digamma__body(python::Arguments& arguments) {
@@ -67,9 +72,10 @@ PyObject* digamma__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::digamma_(x, site); });
 }
 constexpr python::Function digamma__function = {
-    "digamma_", digamma_parameters, digamma__body,
+    .name = "digamma_", .parameters = digamma_parameters, .body = digamma__body,
+    .doc =
     "In place. The derivative of log(gamma(x)), element by element, for float dtypes; NaN\n"
-    "at -1, -2, ... and infinite at 0."
+    "at -1, -2, ... and infinite at 0.",
 };
 
 constexpr python::Parameter polygamma_parameters[] = {
@@ -84,9 +90,10 @@ PyObject* polygamma_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function polygamma_function = {
-    "polygamma", polygamma_parameters, polygamma_body,
+    .name = "polygamma", .parameters = polygamma_parameters, .body = polygamma_body,
+    .doc =
     "The derivative of digamma of order n at x, element by element, for float dtypes; a\n"
-    "negative n is an invalid_argument error."
+    "negative n is an invalid_argument error.",
 };
 
 PyObject* polygamma__body(python::Arguments& arguments) {
@@ -97,9 +104,10 @@ PyObject* polygamma__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function polygamma__function = {
-    "polygamma_", polygamma_parameters, polygamma__body,
+    .name = "polygamma_", .parameters = polygamma_parameters, .body = polygamma__body,
+    .doc =
     "In place. The derivative of digamma of order n at x, element by element, for float\n"
-    "dtypes; a negative n is an invalid_argument error."
+    "dtypes; a negative n is an invalid_argument error.",
 };
 
 constexpr python::Parameter erfinv_parameters[] = {
@@ -110,9 +118,10 @@ PyObject* erfinv_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erfinv(x, site); });
 }
 constexpr python::Function erfinv_function = {
-    "erfinv", erfinv_parameters, erfinv_body,
+    .name = "erfinv", .parameters = erfinv_parameters, .body = erfinv_body,
+    .doc =
     "The inverse of the error function, element by element, for float dtypes; NaN outside\n"
-    "of [-1, 1]."
+    "of [-1, 1].",
 };
 
 PyObject* erfinv__body(python::Arguments& arguments) {
@@ -120,9 +129,10 @@ PyObject* erfinv__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::erfinv_(x, site); });
 }
 constexpr python::Function erfinv__function = {
-    "erfinv_", erfinv_parameters, erfinv__body,
+    .name = "erfinv_", .parameters = erfinv_parameters, .body = erfinv__body,
+    .doc =
     "In place. The inverse of the error function, element by element, for float dtypes;\n"
-    "NaN outside of [-1, 1]."
+    "NaN outside of [-1, 1].",
 };
 
 constexpr python::Parameter i0_parameters[] = {
@@ -133,9 +143,10 @@ PyObject* i0_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i0(x, site); });
 }
 constexpr python::Function i0_function = {
-    "i0", i0_parameters, i0_body,
+    .name = "i0", .parameters = i0_parameters, .body = i0_body,
+    .doc =
     "The modified Bessel function of the first kind of order 0, element by element, for\n"
-    "float dtypes."
+    "float dtypes.",
 };
 
 PyObject* i0__body(python::Arguments& arguments) {
@@ -143,9 +154,10 @@ PyObject* i0__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i0_(x, site); });
 }
 constexpr python::Function i0__function = {
-    "i0_", i0_parameters, i0__body,
+    .name = "i0_", .parameters = i0_parameters, .body = i0__body,
+    .doc =
     "In place. The modified Bessel function of the first kind of order 0, element by\n"
-    "element, for float dtypes."
+    "element, for float dtypes.",
 };
 
 constexpr python::Parameter i0e_parameters[] = {
@@ -156,8 +168,9 @@ PyObject* i0e_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i0e(x, site); });
 }
 constexpr python::Function i0e_function = {
-    "i0e", i0e_parameters, i0e_body,
-    "exp(-|x|) * i0(x), element by element, for float dtypes."
+    .name = "i0e", .parameters = i0e_parameters, .body = i0e_body,
+    .doc =
+    "exp(-|x|) * i0(x), element by element, for float dtypes.",
 };
 
 constexpr python::Parameter i1_parameters[] = {
@@ -168,9 +181,10 @@ PyObject* i1_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i1(x, site); });
 }
 constexpr python::Function i1_function = {
-    "i1", i1_parameters, i1_body,
+    .name = "i1", .parameters = i1_parameters, .body = i1_body,
+    .doc =
     "The modified Bessel function of the first kind of order 1, element by element, for\n"
-    "float dtypes."
+    "float dtypes.",
 };
 
 constexpr python::Parameter i1e_parameters[] = {
@@ -181,8 +195,9 @@ PyObject* i1e_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::i1e(x, site); });
 }
 constexpr python::Function i1e_function = {
-    "i1e", i1e_parameters, i1e_body,
-    "exp(-|x|) * i1(x), element by element, for float dtypes."
+    .name = "i1e", .parameters = i1e_parameters, .body = i1e_body,
+    .doc =
+    "exp(-|x|) * i1(x), element by element, for float dtypes.",
 };
 
 const python::Binding table[] = {

@@ -20,12 +20,13 @@ PyObject* affine_grid_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function affine_grid_function = {
-    "affine_grid", affine_grid_parameters, affine_grid_body,
+    .name = "affine_grid", .parameters = affine_grid_parameters, .body = affine_grid_body,
+    .doc =
     "Places for grid_sample: the product of each matrix of input [n, 2, 3] and (x, y, 1),\n"
     "for x and y of all elements of images of output_shape [n, c, h, w], as [n, h, w, 2];\n"
     "of input [n, 3, 4] and output_shape [n, c, d, h, w] as [n, d, h, w, 3]. The first\n"
     "and last elements of a dim are at -1 and 1 with align_corners, else their outer\n"
-    "edges are. A dim of one element is at 0. Float dtypes."
+    "edges are. A dim of one element is at 0. Float dtypes.",
 };
 
 constexpr python::Parameter grid_sample_parameters[] = {
@@ -46,14 +47,15 @@ PyObject* grid_sample_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function grid_sample_function = {
-    "grid_sample", grid_sample_parameters, grid_sample_body,
+    .name = "grid_sample", .parameters = grid_sample_parameters, .body = grid_sample_body,
+    .doc =
     "The images x [n, c, h, w] (or volumes [n, c, d, h, w]) at the places of grid [n, p,\n"
     "q, 2] (x, y), or [n, p, q, r, 3] (x, y, z): [n, c, p, q] or [n, c, p, q, r]. The\n"
     "middles of the first and last elements of a dim are at -1 and 1 with align_corners,\n"
     "else their outer edges are. mode bilinear weights the elements around a place,\n"
     "nearest takes the nearest one, of two the one with the even index. padding_mode says\n"
     "what is outside: zeros, the border, or a reflection at the first and last places.\n"
-    "NaN as a place is outside, before the first element. Equal float dtypes."
+    "NaN as a place is outside, before the first element. Equal float dtypes.",
 };
 
 constexpr python::Parameter unpool_parameters[] = {
@@ -78,13 +80,14 @@ PyObject* unpool_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function unpool_function = {
-    "unpool", unpool_parameters, unpool_body,
+    .name = "unpool", .parameters = unpool_parameters, .body = unpool_body,
+    .doc =
     "The elements of x [n, c, h, w] at the places indices (int32 or int64, of the shape\n"
     "of x) in images of output_size [height, width], counted row by row in each channel;\n"
     "elements without one are 0, and of several at one place the last is there. An empty\n"
     "output_size stands for (size of x - 1) * strides - 2 * padding + ksize. A place\n"
     "outside of the image is an out_of_range error before anything is written.\n"
-    "data_format is NCHW. Float dtypes, int32 and int64."
+    "data_format is NCHW. Float dtypes, int32 and int64.",
 };
 
 constexpr python::Parameter roi_align_parameters[] = {
@@ -112,7 +115,8 @@ PyObject* roi_align_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function roi_align_function = {
-    "roi_align", roi_align_parameters, roi_align_body,
+    .name = "roi_align", .parameters = roi_align_parameters, .body = roi_align_body,
+    .doc =
     "The means of images x [n, c, h, w] in pooled_height x pooled_width equal parts of\n"
     "boxes [r, 4] (x1, y1, x2, y2) times spatial_scale: [r, c, pooled_height,\n"
     "pooled_width]. boxes_num [n] (int32 or int64) says how many of the boxes, in their\n"
@@ -121,7 +125,7 @@ constexpr python::Function roi_align_function = {
     "as many as it is long, rounded up. Places more than one element outside are 0. With\n"
     "aligned the middle of an element is half an element from its edge; without it boxes\n"
     "are at least one element long. Coordinates are finite and below 1e15, with\n"
-    "spatial_scale too (invalid_argument). One float dtype; boxes have no gradient."
+    "spatial_scale too (invalid_argument). One float dtype; boxes have no gradient.",
 };
 
 constexpr python::Parameter roi_pool_parameters[] = {
@@ -144,14 +148,15 @@ PyObject* roi_pool_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function roi_pool_function = {
-    "roi_pool", roi_pool_parameters, roi_pool_body,
+    .name = "roi_pool", .parameters = roi_pool_parameters, .body = roi_pool_body,
+    .doc =
     "The largest elements of images x [n, c, h, w] in pooled_height x pooled_width parts\n"
     "of boxes [r, 4] (x1, y1, x2, y2, times spatial_scale and rounded, both ends\n"
     "included): [r, c, pooled_height, pooled_width]. Parts may share elements; one\n"
     "outside of the image is 0. arg_max (int64) is the place of each in its image,\n"
     "counted row by row, the first of equal ones, or of NaN, which is larger than all\n"
     "numbers; -1 where there is none. boxes, boxes_num and their errors are as in\n"
-    "roi_align. One float dtype; boxes have no gradient."
+    "roi_align. One float dtype; boxes have no gradient.",
 };
 
 constexpr python::Parameter nms_parameters[] = {
@@ -164,11 +169,12 @@ PyObject* nms_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::nms(x, threshold); });
 }
 constexpr python::Function nms_function = {
-    "nms", nms_parameters, nms_body,
+    .name = "nms", .parameters = nms_parameters, .body = nms_body,
+    .doc =
     "The int64 indices, in rising order, of the boxes x [r, 4] (x1, y1, x2, y2) that\n"
     "overlap none of the kept boxes before them: [count]. Boxes overlap where the area\n"
     "that both have is more than threshold of the area that they cover together. Boxes\n"
-    "come in the order of their importance. Float dtypes."
+    "come in the order of their importance. Float dtypes.",
 };
 
 constexpr python::Parameter box_coder_parameters[] = {
@@ -194,7 +200,8 @@ PyObject* box_coder_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function box_coder_function = {
-    "box_coder", box_coder_parameters, box_coder_body,
+    .name = "box_coder", .parameters = box_coder_parameters, .body = box_coder_body,
+    .doc =
     "Boxes relative to prior boxes [m, 4] (x1, y1, x2, y2), or back. A box has a width x2\n"
     "- x1, a height y2 - y1 and a center; the size of a box is one more if not\n"
     "box_normalized, and the center of a prior box is x1 + width / 2. With the code_type\n"
@@ -205,7 +212,7 @@ constexpr python::Function box_coder_function = {
     "center + size / 2, where x2 and y2 are one less if not box_normalized. Its prior\n"
     "boxes are those of dim 1, with axis 1 those of dim 0, [n, 4]. Variances are\n"
     "prior_box_var, of the shape of prior_box, or variance, four numbers for all boxes,\n"
-    "or 1. One float dtype."
+    "or 1. One float dtype.",
 };
 
 const python::Binding table[] = {

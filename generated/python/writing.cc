@@ -22,7 +22,8 @@ PyObject* index_put_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function index_put_function = {
-    "index_put", index_put_parameters, index_put_body,
+    .name = "index_put", .parameters = index_put_parameters, .body = index_put_body,
+    .doc =
     "x with value written at indices, which select in the first dims of x: positions\n"
     "(int32 or int64) select in one dim, a mask (bool) in as many dims as it has, whose\n"
     "sizes it has, where it is true, in row-major order. All broadcast to one shape, a\n"
@@ -31,7 +32,7 @@ constexpr python::Function index_put_function = {
     "the last value stays; with accumulate values are added to x in their order, 16-bit\n"
     "floats in float32. Every dtype, with accumulate all but bool. A position outside its\n"
     "dim is an out_of_range error, negative ones count from the end. Each rank writes its\n"
-    "part of x, so all dims of x may be sharded."
+    "part of x, so all dims of x may be sharded.",
 };
 
 PyObject* index_put__body(python::Arguments& arguments) {
@@ -44,7 +45,8 @@ PyObject* index_put__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function index_put__function = {
-    "index_put_", index_put_parameters, index_put__body,
+    .name = "index_put_", .parameters = index_put_parameters, .body = index_put__body,
+    .doc =
     "In place. x with value written at indices, which select in the first dims of x:\n"
     "positions (int32 or int64) select in one dim, a mask (bool) in as many dims as it\n"
     "has, whose sizes it has, where it is true, in row-major order. All broadcast to one\n"
@@ -53,7 +55,7 @@ constexpr python::Function index_put__function = {
     "several times the last value stays; with accumulate values are added to x in their\n"
     "order, 16-bit floats in float32. Every dtype, with accumulate all but bool. A\n"
     "position outside its dim is an out_of_range error, negative ones count from the end.\n"
-    "Each rank writes its part of x, so all dims of x may be sharded."
+    "Each rank writes its part of x, so all dims of x may be sharded.",
 };
 
 constexpr python::Parameter set_value_parameters[] = {
@@ -83,13 +85,14 @@ PyObject* set_value_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function set_value_function = {
-    "set_value", set_value_parameters, set_value_body,
+    .name = "set_value", .parameters = set_value_parameters, .body = set_value_body,
+    .doc =
     "x with numbers written into its slice by axes, starts, ends and steps, which are\n"
     "those of strided_slice. values has the numbers of a tensor of that shape, which\n"
     "broadcasts to the slice: without the dims decrease_axes, whose slices have at most\n"
     "one element, and with a dim of size 1 before each dim of x that none_axes names (the\n"
     "number of dims of x: at the end). Further leading dims of size 1 in shape are\n"
-    "ignored. Every dtype. Each rank writes its part of x, so all dims may be sharded."
+    "ignored. Every dtype. Each rank writes its part of x, so all dims may be sharded.",
 };
 
 PyObject* set_value__body(python::Arguments& arguments) {
@@ -108,13 +111,14 @@ PyObject* set_value__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function set_value__function = {
-    "set_value_", set_value_parameters, set_value__body,
+    .name = "set_value_", .parameters = set_value_parameters, .body = set_value__body,
+    .doc =
     "In place. x with numbers written into its slice by axes, starts, ends and steps,\n"
     "which are those of strided_slice. values has the numbers of a tensor of that shape,\n"
     "which broadcasts to the slice: without the dims decrease_axes, whose slices have at\n"
     "most one element, and with a dim of size 1 before each dim of x that none_axes names\n"
     "(the number of dims of x: at the end). Further leading dims of size 1 in shape are\n"
-    "ignored. Every dtype. Each rank writes its part of x, so all dims may be sharded."
+    "ignored. Every dtype. Each rank writes its part of x, so all dims may be sharded.",
 };
 
 constexpr python::Parameter set_value_with_tensor_parameters[] = {
@@ -142,9 +146,11 @@ PyObject* set_value_with_tensor_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function set_value_with_tensor_function = {
-    "set_value_with_tensor", set_value_with_tensor_parameters, set_value_with_tensor_body,
+    .name = "set_value_with_tensor", .parameters = set_value_with_tensor_parameters, .body =
+        set_value_with_tensor_body,
+    .doc =
     "set_value with the elements of a tensor values of the dtype of x (else\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 PyObject* set_value_with_tensor__body(python::Arguments& arguments) {
@@ -162,9 +168,11 @@ PyObject* set_value_with_tensor__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function set_value_with_tensor__function = {
-    "set_value_with_tensor_", set_value_with_tensor_parameters, set_value_with_tensor__body,
+    .name = "set_value_with_tensor_", .parameters = set_value_with_tensor_parameters, .body =
+        set_value_with_tensor__body,
+    .doc =
     "In place. set_value with the elements of a tensor values of the dtype of x (else\n"
-    "dtype_mismatch)."
+    "dtype_mismatch).",
 };
 
 constexpr python::Parameter fill_diagonal_tensor_parameters[] = {
@@ -185,11 +193,13 @@ PyObject* fill_diagonal_tensor_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fill_diagonal_tensor_function = {
-    "fill_diagonal_tensor", fill_diagonal_tensor_parameters, fill_diagonal_tensor_body,
+    .name = "fill_diagonal_tensor", .parameters = fill_diagonal_tensor_parameters, .body =
+        fill_diagonal_tensor_body,
+    .doc =
     "x with y on the diagonals of dim1 and dim2: on the elements whose index along dim2\n"
     "is that along dim1 plus offset. y has the dims of diagonal(x, offset, dim1, dim2),\n"
     "the other dims of x and then the length of the diagonal (else shape_mismatch), and\n"
-    "its dtype; every dtype. Equal dims are an invalid_argument error."
+    "its dtype; every dtype. Equal dims are an invalid_argument error.",
 };
 
 PyObject* fill_diagonal_tensor__body(python::Arguments& arguments) {
@@ -203,12 +213,14 @@ PyObject* fill_diagonal_tensor__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function fill_diagonal_tensor__function = {
-    "fill_diagonal_tensor_", fill_diagonal_tensor_parameters, fill_diagonal_tensor__body,
+    .name = "fill_diagonal_tensor_", .parameters = fill_diagonal_tensor_parameters, .body =
+        fill_diagonal_tensor__body,
+    .doc =
     "In place. x with y on the diagonals of dim1 and dim2: on the elements whose index\n"
     "along dim2 is that along dim1 plus offset. y has the dims of diagonal(x, offset,\n"
     "dim1, dim2), the other dims of x and then the length of the diagonal (else\n"
     "shape_mismatch), and its dtype; every dtype. Equal dims are an invalid_argument\n"
-    "error."
+    "error.",
 };
 
 const python::Binding table[] = {

@@ -121,20 +121,41 @@ const Function& Arguments::chosen(const Function& function, bool method, Py_ssiz
 Arguments::Arguments(const Function& function, PyObject* self, PyObject* const* values, Py_ssize_t count,
                      PyObject* names)
     : function_(function) {
-  const size_t first = self != nullptr ? 1 : 0, size = function.parameters.size();
-  const auto given = static_cast<size_t>(count);
-  if (first + given > size)
-    fail_call(fmt::format("[{}] takes {} arguments, but {} were passed: {}", function.name, size - first, given,
-                          describe(function)));
-  if (self != nullptr) values_[0] = self;
-  for (size_t i = 0; i < given; ++i) values_[first + i] = values[i];
-  for (size_t i = first + given; i < size; ++i) values_[i] = nullptr;
-  if (names != nullptr) assign_names(values + count, names);
-  for (size_t i = first + given; i < size; ++i) {
+  const size_t size = function.parameters.size();
+  PyObject* const* const keywords = values + count;
+  size_t given = static_cast<size_t>(count) + (self != nullptr ? 1 : 0);
+  if (function.ints >= 0 && given > static_cast<size_t>(function.ints) + 1)
+    ints_.object = gathered(self, values, count);
+  if (ints_.object != nullptr) given = static_cast<size_t>(function.ints) + 1;
+  if (given > size)
+    fail_call(fmt::format("[{}] takes {} arguments, but {} were passed: {}", function.name,
+                          size - (self != nullptr ? 1 : 0), count, describe(function)));
+  size_t i = 0;
+  if (self != nullptr) values_[i++] = self;
+  for (; i < given; ++i) values_[i] = *values++;
+  if (ints_.object != nullptr) values_[function.ints] = ints_.object;
+  for (; i < size; ++i) values_[i] = nullptr;
+  if (names != nullptr) assign_names(keywords, names);
+  for (i = given; i < size; ++i) {
     if (values_[i] == nullptr && function.parameters[i].initial == nullptr)
       fail_call(fmt::format("[{}] needs the argument '{}' ({}): {}", function.name, function.parameters[i].name,
                             function.parameters[i].accepts, describe(function)));
   }
+}
+
+PyObject* Arguments::gathered(PyObject* self, PyObject* const* values, Py_ssize_t count) const {
+  const Py_ssize_t first = function_.ints - (self != nullptr ? 1 : 0);
+  for (Py_ssize_t at = first; at < count; ++at) {
+    if (PyBool_Check(values[at]) || PyIndex_Check(values[at]) == 0 || services->tensor(values[at]) != nullptr)
+      return nullptr;
+  }
+  PyObject* const ints = PyTuple_New(count - first);
+  if (ints == nullptr) throw PythonError();
+  for (Py_ssize_t at = first; at < count; ++at) {
+    Py_INCREF(values[at]);
+    PyTuple_SetItem(ints, at - first, values[at]);
+  }
+  return ints;
 }
 
 void Arguments::assign_names(PyObject* const* values, PyObject* names) {

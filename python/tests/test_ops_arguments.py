@@ -6,6 +6,7 @@ All tests are made from the stubs of the ops.
 import ast
 import inspect
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -328,6 +329,24 @@ def test_methods_name_wrong_arguments(function):
         arguments = {**{q.name: valid(q) for q in parameters[1:]}, p.name: wrong(p)}
         with pytest.raises(TypeError, match=rf"^\[{function}\] argument '{p.name}' must be "):
             getattr(TENSOR, function)(**arguments)
+
+
+def test_ints_may_be_passed_one_by_one():
+    x = shard.arange(6)
+    assert x.reshape(3, 2).shape == x.reshape([3, 2]).shape == shard.reshape(x, 3, 2).shape == (3, 2)
+    assert x.reshape(2, 3).transpose(1, 0).shape == (3, 2) and x.reshape(np.int64(2), -1).shape == (2, 3)
+    assert x.reshape(6).shape == (6,) and x.unsqueeze(0, 2).shape == (1, 6, 1)
+    assert shard.zeros(2, 3).shape == (2, 3) and shard.zeros(2, 3, dtype="int64").dtype == shard.int64
+    assert shard.zeros(2, "int64").shape == (2,) and shard.full(2, 3).tolist() == [3, 3]
+    with pytest.raises(TypeError, match=r"^\[reshape\] takes 1 arguments, but 2 were passed"):
+        x.reshape(3, 2.0)
+    with pytest.raises(TypeError, match=r"^\[reshape\] argument 'shape' was passed twice"):
+        x.reshape(3, 2, shape=[3, 2])
+    before = sys.getrefcount(12345)
+    for _ in range(100):
+        with pytest.raises(TypeError):
+            x.reshape(12345, 2, unknown=1)
+    assert sys.getrefcount(12345) < before + 50
 
 
 def test_overloads_take_calls_that_lack_arguments():

@@ -40,9 +40,9 @@ void add_reduction(OpCases& cases, const std::string& op, const std::vector<DTyp
   }
 }
 
-using ArgMax = Function<Tensor, const Tensor&, const Scalar&, bool, bool, DType>;
+using ArgMax = Tensor (*)(const Tensor&, const Scalar&, bool, bool, DType);
 
-void add_argmaxes(OpCases& cases, const std::string& op, const ArgMax& f) {
+void add_argmaxes(OpCases& cases, const std::string& op, ArgMax f) {
   const auto add = [&](const char* name, int axis, bool keepdims, bool flatten, DType dtype) {
     cases.push_back({op, name, kNumbers, [=](Draw& draw) {
                        return CaseCall{{draw.input(draw.dims_above_0(2))},

@@ -239,6 +239,8 @@ class Arguments {
     }
   }
 
+  /// The ints of a call that passes them one by one, as a tuple; null where it does not.
+  PyObject* gathered(PyObject* self, PyObject* const* values, Py_ssize_t count) const;
   void note(const Tensor& tensor);
   Tensor& required_tensor(int i);
   std::vector<Tensor> tensors_of(int i, bool writable);
@@ -267,6 +269,11 @@ class Arguments {
 
   const Function& function_;
   PyObject* values_[kMaxParameters];  // borrowed; null: not passed
+  struct Owned {
+    PyObject* object = nullptr;
+    ~Owned() { Py_XDECREF(object); }
+  };
+  Owned ints_;  // those that were passed one by one, as a tuple
   bool writes_ = false;
   bool records_ = false;      // a tensor among the arguments requires a gradient
   bool distributed_ = false;  // or is distributed
@@ -291,6 +298,8 @@ struct Function {
   std::span<const Parameter> parameters;
   PyObject* (*body)(Arguments& arguments);
   const char* doc;
+  /// The position of ints that may be passed one by one, as in reshape(x, 3, 2), or -1.
+  int ints = -1;
   /// What calls mean that lack arguments of this function; null: nothing.
   const Function* overload = nullptr;
 };

@@ -14,8 +14,9 @@ PyObject* add_itself_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add(x, site); });
 }
 constexpr python::Function add_itself_function = {
-    "add", add_itself_parameters, add_itself_body,
-    "The op add_itself of mixed.yaml."
+    .name = "add", .parameters = add_itself_parameters, .body = add_itself_body,
+    .doc =
+    "The op add_itself of mixed.yaml.",
 };
 
 constexpr python::Parameter add_parameters[] = {
@@ -28,9 +29,10 @@ PyObject* add_body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add(x, y, site); });
 }
 constexpr python::Function add_function = {
-    "add", add_parameters, add_body,
+    .name = "add", .parameters = add_parameters, .body = add_body,
+    .doc =
     "The op add of mixed.yaml.",
-    &add_itself_function
+    .overload = &add_itself_function,
 };
 
 PyObject* add__body(python::Arguments& arguments) {
@@ -39,8 +41,9 @@ PyObject* add__body(python::Arguments& arguments) {
   return arguments.call([&](CallSite site) -> decltype(auto) { return shard::add_(x, y, site); });
 }
 constexpr python::Function add__function = {
-    "add_", add_parameters, add__body,
-    "In place. The op add of mixed.yaml."
+    .name = "add_", .parameters = add_parameters, .body = add__body,
+    .doc =
+    "In place. The op add of mixed.yaml.",
 };
 
 constexpr python::Parameter cast_parameters[] = {
@@ -54,8 +57,9 @@ PyObject* cast_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::cast(x, dtype); });
 }
 constexpr python::Function cast_function = {
-    "cast", cast_parameters, cast_body,
-    "The op cast of mixed.yaml."
+    .name = "cast", .parameters = cast_parameters, .body = cast_body,
+    .doc =
+    "The op cast of mixed.yaml.",
 };
 
 PyObject* cast__body(python::Arguments& arguments) {
@@ -67,8 +71,9 @@ PyObject* cast__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function cast__function = {
-    "cast_", cast_parameters, cast__body,
-    "In place. The op cast of mixed.yaml."
+    .name = "cast_", .parameters = cast_parameters, .body = cast__body,
+    .doc =
+    "In place. The op cast of mixed.yaml.",
 };
 
 constexpr python::Parameter reshape_parameters[] = {
@@ -81,8 +86,10 @@ PyObject* reshape_body(python::Arguments& arguments) {
   return arguments.call_view([&]() -> decltype(auto) { return shard::reshape(x, shape); });
 }
 constexpr python::Function reshape_function = {
-    "reshape", reshape_parameters, reshape_body,
-    "The op reshape of mixed.yaml."
+    .name = "reshape", .parameters = reshape_parameters, .body = reshape_body,
+    .doc =
+    "The op reshape of mixed.yaml.",
+    .ints = 1,
 };
 
 PyObject* reshape__body(python::Arguments& arguments) {
@@ -93,8 +100,10 @@ PyObject* reshape__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function reshape__function = {
-    "reshape_", reshape_parameters, reshape__body,
-    "In place. The op reshape of mixed.yaml."
+    .name = "reshape_", .parameters = reshape_parameters, .body = reshape__body,
+    .doc =
+    "In place. The op reshape of mixed.yaml.",
+    .ints = 1,
 };
 
 constexpr python::Parameter reshape_with_shape_parameters[] = {
@@ -107,8 +116,11 @@ PyObject* reshape_with_shape_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::reshape_with_shape(x, shape); });
 }
 constexpr python::Function reshape_with_shape_function = {
-    "reshape_with_shape", reshape_with_shape_parameters, reshape_with_shape_body,
-    "The op reshape_with_shape of mixed.yaml."
+    .name = "reshape_with_shape", .parameters = reshape_with_shape_parameters, .body =
+        reshape_with_shape_body,
+    .doc =
+    "The op reshape_with_shape of mixed.yaml.",
+    .ints = 1,
 };
 
 PyObject* reshape_with_shape__body(python::Arguments& arguments) {
@@ -119,8 +131,11 @@ PyObject* reshape_with_shape__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function reshape_with_shape__function = {
-    "reshape_with_shape_", reshape_with_shape_parameters, reshape_with_shape__body,
-    "In place. The op reshape_with_shape of mixed.yaml."
+    .name = "reshape_with_shape_", .parameters = reshape_with_shape_parameters, .body =
+        reshape_with_shape__body,
+    .doc =
+    "In place. The op reshape_with_shape of mixed.yaml.",
+    .ints = 1,
 };
 
 constexpr python::Parameter concat_parameters[] = {
@@ -133,8 +148,9 @@ PyObject* concat_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::concat(x, axis); });
 }
 constexpr python::Function concat_function = {
-    "concat", concat_parameters, concat_body,
-    "The op concat of mixed.yaml."
+    .name = "concat", .parameters = concat_parameters, .body = concat_body,
+    .doc =
+    "The op concat of mixed.yaml.",
 };
 
 constexpr python::Parameter split_parameters[] = {
@@ -149,8 +165,9 @@ PyObject* split_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::split(x, sections, axis); });
 }
 constexpr python::Function split_function = {
-    "split", split_parameters, split_body,
-    "The op split of mixed.yaml."
+    .name = "split", .parameters = split_parameters, .body = split_body,
+    .doc =
+    "The op split of mixed.yaml.",
 };
 
 constexpr python::Parameter dropout_parameters[] = {
@@ -169,8 +186,9 @@ PyObject* dropout_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function dropout_function = {
-    "dropout", dropout_parameters, dropout_body,
-    "The op dropout of mixed.yaml."
+    .name = "dropout", .parameters = dropout_parameters, .body = dropout_body,
+    .doc =
+    "The op dropout of mixed.yaml.",
 };
 
 PyObject* dropout__body(python::Arguments& arguments) {
@@ -183,8 +201,9 @@ PyObject* dropout__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function dropout__function = {
-    "dropout_", dropout_parameters, dropout__body,
-    "In place. The op dropout of mixed.yaml."
+    .name = "dropout_", .parameters = dropout_parameters, .body = dropout__body,
+    .doc =
+    "In place. The op dropout of mixed.yaml.",
 };
 
 constexpr python::Parameter batch_norm_parameters[] = {
@@ -205,8 +224,9 @@ PyObject* batch_norm_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function batch_norm_function = {
-    "batch_norm", batch_norm_parameters, batch_norm_body,
-    "The op batch_norm of mixed.yaml."
+    .name = "batch_norm", .parameters = batch_norm_parameters, .body = batch_norm_body,
+    .doc =
+    "The op batch_norm of mixed.yaml.",
 };
 
 constexpr python::Parameter sgd__parameters[] = {
@@ -227,8 +247,9 @@ PyObject* sgd__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function sgd__function = {
-    "sgd_", sgd__parameters, sgd__body,
-    "The op sgd_ of mixed.yaml."
+    .name = "sgd_", .parameters = sgd__parameters, .body = sgd__body,
+    .doc =
+    "The op sgd_ of mixed.yaml.",
 };
 
 constexpr python::Parameter full_parameters[] = {
@@ -250,8 +271,9 @@ PyObject* full_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function full_function = {
-    "full", full_parameters, full_body,
-    "The op full of mixed.yaml."
+    .name = "full", .parameters = full_parameters, .body = full_body,
+    .doc =
+    "The op full of mixed.yaml.",
 };
 
 constexpr python::Parameter zeros_parameters[] = {
@@ -271,8 +293,10 @@ PyObject* zeros_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function zeros_function = {
-    "zeros", zeros_parameters, zeros_body,
-    "The op zeros of mixed.yaml."
+    .name = "zeros", .parameters = zeros_parameters, .body = zeros_body,
+    .doc =
+    "The op zeros of mixed.yaml.",
+    .ints = 0,
 };
 
 constexpr python::Parameter names_that_clash_parameters[] = {
@@ -293,8 +317,10 @@ PyObject* names_that_clash_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function names_that_clash_function = {
-    "names_that_clash", names_that_clash_parameters, names_that_clash_body,
-    "The op names_that_clash of mixed.yaml."
+    .name = "names_that_clash", .parameters = names_that_clash_parameters, .body =
+        names_that_clash_body,
+    .doc =
+    "The op names_that_clash of mixed.yaml.",
 };
 
 constexpr python::Parameter masked_select_parameters[] = {
@@ -307,8 +333,9 @@ PyObject* masked_select_body(python::Arguments& arguments) {
   return arguments.call([&]() -> decltype(auto) { return shard::masked_select(x, mask); });
 }
 constexpr python::Function masked_select_function = {
-    "masked_select", masked_select_parameters, masked_select_body,
-    "The op masked_select of mixed.yaml."
+    .name = "masked_select", .parameters = masked_select_parameters, .body = masked_select_body,
+    .doc =
+    "The op masked_select of mixed.yaml.",
 };
 
 constexpr python::Parameter recorded_by_its_composite_parameters[] = {
@@ -325,9 +352,10 @@ PyObject* recorded_by_its_composite_body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function recorded_by_its_composite_function = {
-    "recorded_by_its_composite", recorded_by_its_composite_parameters,
+    .name = "recorded_by_its_composite", .parameters = recorded_by_its_composite_parameters, .body =
         recorded_by_its_composite_body,
-    "The op recorded_by_its_composite of mixed.yaml."
+    .doc =
+    "The op recorded_by_its_composite of mixed.yaml.",
 };
 
 PyObject* recorded_by_its_composite__body(python::Arguments& arguments) {
@@ -339,9 +367,10 @@ PyObject* recorded_by_its_composite__body(python::Arguments& arguments) {
   });
 }
 constexpr python::Function recorded_by_its_composite__function = {
-    "recorded_by_its_composite_", recorded_by_its_composite_parameters,
-        recorded_by_its_composite__body,
-    "In place. The op recorded_by_its_composite of mixed.yaml."
+    .name = "recorded_by_its_composite_", .parameters = recorded_by_its_composite_parameters,
+        .body = recorded_by_its_composite__body,
+    .doc =
+    "In place. The op recorded_by_its_composite of mixed.yaml.",
 };
 
 const python::Binding table[] = {

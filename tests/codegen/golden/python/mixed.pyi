@@ -26,19 +26,43 @@ def cast_(x: Tensor, dtype: dtype | str | None = None) -> Tensor:
     """In place. The op cast of mixed.yaml."""
     ...
 
+@overload
 def reshape(x: Tensor, shape: int | Sequence[int]) -> Tensor:
     """The op reshape of mixed.yaml."""
     ...
 
+@overload
+def reshape(x: Tensor, *shape: int) -> Tensor:
+    """The op reshape of mixed.yaml."""
+    ...
+
+@overload
 def reshape_(x: Tensor, shape: int | Sequence[int]) -> Tensor:
     """In place. The op reshape of mixed.yaml."""
     ...
 
+@overload
+def reshape_(x: Tensor, *shape: int) -> Tensor:
+    """In place. The op reshape of mixed.yaml."""
+    ...
+
+@overload
 def reshape_with_shape(x: Tensor, shape: int | Sequence[int]) -> Tensor:
     """The op reshape_with_shape of mixed.yaml."""
     ...
 
+@overload
+def reshape_with_shape(x: Tensor, *shape: int) -> Tensor:
+    """The op reshape_with_shape of mixed.yaml."""
+    ...
+
+@overload
 def reshape_with_shape_(x: Tensor, shape: int | Sequence[int]) -> Tensor:
+    """In place. The op reshape_with_shape of mixed.yaml."""
+    ...
+
+@overload
+def reshape_with_shape_(x: Tensor, *shape: int) -> Tensor:
     """In place. The op reshape_with_shape of mixed.yaml."""
     ...
 
@@ -75,8 +99,15 @@ def full(shape: int | Sequence[int], value: float, dtype: dtype | str | None = '
     """The op full of mixed.yaml."""
     ...
 
+@overload
 def zeros(shape: int | Sequence[int], dtype: dtype | str | None = 'float32',
     place: Device | str | None = None, layout: Layout | None = None) -> Tensor:
+    """The op zeros of mixed.yaml."""
+    ...
+
+@overload
+def zeros(*shape: int, dtype: dtype | str | None = 'float32', place: Device | str | None = None,
+    layout: Layout | None = None) -> Tensor:
     """The op zeros of mixed.yaml."""
     ...
 
@@ -121,19 +152,43 @@ class MixedMethods:
         """In place. The op cast of mixed.yaml."""
         ...
 
+    @overload
     def reshape(self, shape: int | Sequence[int]) -> Tensor:
         """The op reshape of mixed.yaml."""
         ...
 
+    @overload
+    def reshape(self, *shape: int) -> Tensor:
+        """The op reshape of mixed.yaml."""
+        ...
+
+    @overload
     def reshape_(self, shape: int | Sequence[int]) -> Tensor:
         """In place. The op reshape of mixed.yaml."""
         ...
 
+    @overload
+    def reshape_(self, *shape: int) -> Tensor:
+        """In place. The op reshape of mixed.yaml."""
+        ...
+
+    @overload
     def reshape_with_shape(self, shape: int | Sequence[int]) -> Tensor:
         """The op reshape_with_shape of mixed.yaml."""
         ...
 
+    @overload
+    def reshape_with_shape(self, *shape: int) -> Tensor:
+        """The op reshape_with_shape of mixed.yaml."""
+        ...
+
+    @overload
     def reshape_with_shape_(self, shape: int | Sequence[int]) -> Tensor:
+        """In place. The op reshape_with_shape of mixed.yaml."""
+        ...
+
+    @overload
+    def reshape_with_shape_(self, *shape: int) -> Tensor:
         """In place. The op reshape_with_shape of mixed.yaml."""
         ...
 
