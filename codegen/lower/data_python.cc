@@ -281,6 +281,13 @@ Texts stub_parameters(const PythonFunction& function, bool method, bool one_by_o
     texts.push_back(std::move(text));
   }
   if (function.layout) texts.push_back(layout_name(op) + ": Layout | None = None");
+  const bool places = std::any_of(op.signature.attrs.begin(), op.signature.attrs.end(), [](const Attr& attr) {
+    return attr.type == AttrType::place && attr.name.text == "place";
+  });
+  if (places && !find_arg(op.signature, "device")) {  // another name for it
+    if (!one_by_one) texts.push_back("*");
+    texts.push_back("device: Device | str | None = None");
+  }
   return texts;
 }
 

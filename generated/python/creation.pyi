@@ -5,7 +5,8 @@ from typing import overload
 from shard import Device, Layout, Tensor, dtype
 
 def full(shape: int | Sequence[int], value: float, dtype: dtype | str | None = 'float32',
-    place: Device | str | None = None, layout: Layout | None = None) -> Tensor:
+    place: Device | str | None = None, layout: Layout | None = None, *,
+    device: Device | str | None = None) -> Tensor:
     """A tensor with every element value, of any dtype; a negative dim is an out_of_range
     error."""
     ...
@@ -16,47 +17,51 @@ def full_like(x: Tensor, value: float) -> Tensor:
 
 @overload
 def zeros(shape: int | Sequence[int], dtype: dtype | str | None = 'float32',
-    place: Device | str | None = None, layout: Layout | None = None) -> Tensor:
+    place: Device | str | None = None, layout: Layout | None = None, *,
+    device: Device | str | None = None) -> Tensor:
     """A tensor with every element 0, of any dtype; a negative dim is an out_of_range
     error."""
     ...
 
 @overload
 def zeros(*shape: int, dtype: dtype | str | None = 'float32', place: Device | str | None = None,
-    layout: Layout | None = None) -> Tensor:
+    layout: Layout | None = None, device: Device | str | None = None) -> Tensor:
     """A tensor with every element 0, of any dtype; a negative dim is an out_of_range
     error."""
     ...
 
 @overload
 def ones(shape: int | Sequence[int], dtype: dtype | str | None = 'float32',
-    place: Device | str | None = None, layout: Layout | None = None) -> Tensor:
+    place: Device | str | None = None, layout: Layout | None = None, *,
+    device: Device | str | None = None) -> Tensor:
     """A tensor with every element 1, of any dtype; a negative dim is an out_of_range
     error."""
     ...
 
 @overload
 def ones(*shape: int, dtype: dtype | str | None = 'float32', place: Device | str | None = None,
-    layout: Layout | None = None) -> Tensor:
+    layout: Layout | None = None, device: Device | str | None = None) -> Tensor:
     """A tensor with every element 1, of any dtype; a negative dim is an out_of_range
     error."""
     ...
 
 @overload
 def arange(start: float, end: float, step: float | None = 1, dtype: dtype | str | None = 'int64',
-    place: Device | str | None = None, layout: Layout | None = None) -> Tensor:
+    place: Device | str | None = None, layout: Layout | None = None, *,
+    device: Device | str | None = None) -> Tensor:
     """start, start + step, ... up to before end, as one dim; every dtype but bool, and a
     step of 0 is an invalid_argument error."""
     ...
 
 @overload
 def arange(end: float, dtype: dtype | str | None = 'int64', place: Device | str | None = None,
-    layout: Layout | None = None) -> Tensor:
+    layout: Layout | None = None, *, device: Device | str | None = None) -> Tensor:
     """0, 1, ... up to before end, as one dim."""
     ...
 
 def linspace(start: float, stop: float, number: int, dtype: dtype | str | None = 'float32',
-    place: Device | str | None = None, layout: Layout | None = None) -> Tensor:
+    place: Device | str | None = None, layout: Layout | None = None, *,
+    device: Device | str | None = None) -> Tensor:
     """`number` numbers at equal distances from start to stop, both included, as one dim;
     of one the start. Computed in float64 and converted as by cast. Every dtype but
     bool; a number below 1 is an invalid_argument error."""
@@ -64,28 +69,30 @@ def linspace(start: float, stop: float, number: int, dtype: dtype | str | None =
 
 def logspace(start: float, stop: float, num: int, base: float | None = 10,
     dtype: dtype | str | None = 'float32', place: Device | str | None = None,
-    layout: Layout | None = None) -> Tensor:
+    layout: Layout | None = None, *, device: Device | str | None = None) -> Tensor:
     """base to the powers that linspace returns: `num` numbers from base^start to
     base^stop. Computed in float64 and converted as by cast. Every dtype but bool; a num
     below 1 is an invalid_argument error."""
     ...
 
 def eye(num_rows: float, num_columns: float | None = -1, dtype: dtype | str | None = 'float32',
-    place: Device | str | None = None, layout: Layout | None = None) -> Tensor:
+    place: Device | str | None = None, layout: Layout | None = None, *,
+    device: Device | str | None = None) -> Tensor:
     """A matrix of any dtype with 1 on its diagonal and 0 elsewhere; num_columns of -1 are
     as many as num_rows, and other negative sizes are out_of_range errors."""
     ...
 
 @overload
 def empty(shape: int | Sequence[int], dtype: dtype | str | None = 'float32',
-    place: Device | str | None = None, layout: Layout | None = None) -> Tensor:
+    place: Device | str | None = None, layout: Layout | None = None, *,
+    device: Device | str | None = None) -> Tensor:
     """A tensor whose elements are not set, of any dtype; a negative dim is an out_of_range
     error."""
     ...
 
 @overload
 def empty(*shape: int, dtype: dtype | str | None = 'float32', place: Device | str | None = None,
-    layout: Layout | None = None) -> Tensor:
+    layout: Layout | None = None, device: Device | str | None = None) -> Tensor:
     """A tensor whose elements are not set, of any dtype; a negative dim is an out_of_range
     error."""
     ...

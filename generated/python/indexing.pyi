@@ -165,14 +165,16 @@ def trace(x: Tensor, offset: int | None = 0, axis1: int | None = 0,
     ...
 
 def tril_indices(rows: int, cols: int, offset: int, dtype: dtype | str,
-    place: Device | str | None = 'cpu', layout: Layout | None = None) -> Tensor:
+    place: Device | str | None = 'cpu', layout: Layout | None = None, *,
+    device: Device | str | None = None) -> Tensor:
     """The rows and the columns of the elements of a matrix [rows, cols] that tril keeps
     with that offset, in row-major order, [2, their number], int32 or int64. A negative
     size is an invalid_argument error."""
     ...
 
 def triu_indices(row: int, col: int, offset: int, dtype: dtype | str,
-    place: Device | str | None = 'cpu', layout: Layout | None = None) -> Tensor:
+    place: Device | str | None = 'cpu', layout: Layout | None = None, *,
+    device: Device | str | None = None) -> Tensor:
     """The rows and the columns of the elements of a matrix [row, col] that triu keeps with
     that offset, in row-major order, [2, their number], int32 or int64. A negative size
     is an invalid_argument error."""

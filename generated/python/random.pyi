@@ -5,21 +5,22 @@ from shard import Device, Layout, Tensor, dtype
 
 def uniform(shape: int | Sequence[int], dtype: dtype | str | None = 'float32',
     min: float | None = -1.0, max: float | None = 1.0, seed: int | None = 0,
-    place: Device | str | None = None, layout: Layout | None = None) -> Tensor:
+    place: Device | str | None = None, layout: Layout | None = None, *,
+    device: Device | str | None = None) -> Tensor:
     """Random numbers from [min, max) of a float dtype; a seed other than 0 gives the same
     numbers at each call."""
     ...
 
 def gaussian(shape: int | Sequence[int], mean: float | None = 0.0, std: float | None = 1.0,
     seed: int | None = 0, dtype: dtype | str | None = 'float32', place: Device | str | None = None,
-    layout: Layout | None = None) -> Tensor:
+    layout: Layout | None = None, *, device: Device | str | None = None) -> Tensor:
     """Normally distributed random numbers of a float dtype; a seed other than 0 gives the
     same numbers at each call, and std < 0 is an invalid_argument error."""
     ...
 
 def randint(low: int, high: int, shape: int | Sequence[int] | None = (),
     dtype: dtype | str | None = 'int64', seed: int | None = 0, place: Device | str | None = None,
-    layout: Layout | None = None) -> Tensor:
+    layout: Layout | None = None, *, device: Device | str | None = None) -> Tensor:
     """Random integers from [low, high) in int32 or int64; a seed other than 0 gives the
     same numbers at each call, and low >= high is an invalid_argument error."""
     ...
@@ -30,14 +31,15 @@ def bernoulli(x: Tensor) -> Tensor:
     ...
 
 def randperm(n: int, dtype: dtype | str | None = 'int64', place: Device | str | None = 'cpu',
-    layout: Layout | None = None) -> Tensor:
+    layout: Layout | None = None, *, device: Device | str | None = None) -> Tensor:
     """The numbers 0 .. n - 1 in a random order, in int32 or int64. Each element is
     computed from its index alone, so a rank makes no more than its shard."""
     ...
 
 def truncated_gaussian_random(shape: int | Sequence[int], mean: float | None = 0.0,
     std: float | None = 1.0, seed: int | None = 0, dtype: dtype | str | None = 'float32',
-    place: Device | str | None = 'cpu', layout: Layout | None = None) -> Tensor:
+    place: Device | str | None = 'cpu', layout: Layout | None = None, *,
+    device: Device | str | None = None) -> Tensor:
     """Normally distributed random numbers that are within two std of mean, of a float
     dtype; a seed other than 0 gives the same numbers at each call, and std < 0 is an
     invalid_argument error."""

@@ -7,6 +7,7 @@ import functools
 import html
 import os
 import shutil
+import sys
 import threading
 import weakref
 from collections import OrderedDict
@@ -249,6 +250,13 @@ class CapturedFunction:
     def __deepcopy__(self, memo: dict) -> CapturedFunction:
         """Captures anew: a copy of a model whose attribute is a captured method has one of its own."""
         return self._copy(copy.deepcopy(self.__wrapped__, memo))
+
+    def __reduce__(self) -> str:
+        """A function of a module is pickled by its name, as Python's are."""
+        if getattr(sys.modules.get(self.__module__), self.__qualname__, None) is not self:
+            raise TypeError(f"[pickle] the captured function '{self._name}' is no function of a module, which pickles could name; save a "
+                            "program of it, as in f.trace(*args).save(path), and load it with shard.load_program(path)")
+        return self.__qualname__
 
     def __repr__(self) -> str:
         return f"<shard.CapturedFunction {self._name}>"

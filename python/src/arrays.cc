@@ -244,6 +244,7 @@ void register_arrays(nb::module_& module) {
       "The elements of a dense tensor as nested lists of numbers; the number of a tensor without dims.");
   register_conversions(tensor);
   register_dlpack(module, tensor);
+  register_protocols(tensor);
   register_pickling(module, tensor);
 }
 

@@ -84,6 +84,7 @@ PyObject* represent(PyObject* object) noexcept;
 using TensorClass = nb::class_<Tensor>;
 void register_conversions(TensorClass& tensor);
 void register_dlpack(nb::module_& module, TensorClass& tensor);
+void register_protocols(TensorClass& tensor);
 void register_pickling(nb::module_& module, TensorClass& tensor);
 
 }  // namespace shard::python

@@ -1,6 +1,8 @@
 // Captured programs: their text, drawings, files, differences, passes and alias trees.
 #include "programs.h"
 
+#include "arrays.h"
+
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -172,6 +174,10 @@ void register_programs(nb::module_& module) {
   nb::class_<HeldProgram> type(module, "Program",
                                "A captured program. str() is its text; notebooks show it as a drawing.");
   register_text(type);
+  type.def("__reduce__", [](const HeldProgram&) -> nb::object {
+    raise_type_error(
+        "[pickle] programs are not pickled: save(path) writes one to a file, and shard.load_program(path) reads it");
+  });
   register_parts(type);
   module.def("_load", [](const std::string& path, const Scope& scope) {
     return hold(released([&] { return program::load(path, scope); }));

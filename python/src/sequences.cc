@@ -67,9 +67,12 @@ class Scan {
       has_arrays = true;
       return;
     }
-    if (services->tensor(object) != nullptr) {
-      raise_type_error(
-          fmt::format("{}(): data{} is a Tensor; use shard.stack to join tensors", function_, path(depth)));
+    if (const Tensor* const tensor = services->tensor(object)) {
+      if (tensor->numel() != 1)
+        raise_type_error(fmt::format("{}(): data{} is a Tensor of {} elements; use shard.stack to join tensors",
+                                     function_, path(depth), tensor->numel()));
+      const DType dtype = tensor->dtype();
+      return count(is_floating(dtype) ? Kind::real : dtype == DType::boolean ? Kind::truth : Kind::integer, depth);
     }
     const bool text = PyUnicode_Check(object) || PyBytes_Check(object);
     if (!text && PyIndex_Check(object)) return count(Kind::integer, depth);

@@ -13,16 +13,6 @@ nb::tuple tuple_of(const Dims& dims) {
   return nb::steal<nb::tuple>(tuple);
 }
 
-/// Throws unless a tensor of this dtype can hold the number.
-void check_fits(int64_t value, DType dtype) {
-  const bool fits = dtype == DType::uint8     ? std::in_range<uint8_t>(value)
-                    : dtype == DType::int32   ? std::in_range<int32_t>(value)
-                    : dtype == DType::boolean ? value == 0 || value == 1
-                                              : true;
-  if (!fits)
-    fail(ErrorCode::out_of_range, "the number {} does not fit into {}: cast the tensor first", value, to_string(dtype));
-}
-
 /// An operand of an operator: a tensor, or a number that the dtype of the tensor beside it holds. Nothing for other objects.
 std::optional<Operand> operand_of(PyObject* object, const Tensor* other, CallSite site) {
   if (const Tensor* const tensor = services->tensor(object)) return Operand(*tensor, site);
@@ -39,7 +29,6 @@ std::optional<Operand> operand_of(PyObject* object, const Tensor* other, CallSit
       fail(ErrorCode::out_of_range, "a number of more than 64 bits does not fit into {}: cast the tensor first",
            to_string(other->dtype()));
     }
-    check_fits(value, other->dtype());
     return Operand(static_cast<int64_t>(value), site);
   }
   if (!PyNumber_Check(object) || PyObject_HasAttrString(object, "__len__") != 0) return std::nullopt;
@@ -110,22 +99,10 @@ PyObject* compare(PyObject* left, PyObject* right, int op) noexcept {
   }
 }
 
-/// An operand as a tensor. A number takes the dtype, device and mesh of the tensor beside it.
-Tensor as_tensor(const Operand& operand, const Tensor& other) {
-  if (operand.tensor != nullptr) return *operand.tensor;
-  if (!is_floating(other.dtype()) && !operand.number.is_integer()) {
-    fail(ErrorCode::dtype_mismatch,
-         "cannot use the number {} with a tensor of {}: it is not an integer; cast the tensor first",
-         operand.number.to<double>(), to_string(other.dtype()));
-  }
-  if (!other.is_dist()) return full({}, operand.number, other.dtype(), other.device());
-  return full({}, operand.number, DistSpec::replicated(spec_of(other)->mesh(), 0), other.dtype(), other.device());
-}
-
 template <class F>
 Tensor as_tensors(const Operand& x, const Operand& y, F f) {
-  return f(as_tensor(x, y.tensor != nullptr ? *y.tensor : *x.tensor),
-           as_tensor(y, x.tensor != nullptr ? *x.tensor : *y.tensor));
+  return f(x.beside(y.tensor != nullptr ? *y.tensor : *x.tensor),
+           y.beside(x.tensor != nullptr ? *x.tensor : *y.tensor));
 }
 
 /// x / y. Integers are divided as float32.
@@ -155,7 +132,7 @@ void check_exponent(const Tensor& x, const Operand& y) {
 Tensor power_of(const Operand& x, const Operand& y) {
   if (y.tensor == nullptr && x.tensor != nullptr) {
     check_exponent(*x.tensor, y);
-    return pow(*x.tensor, y.number);
+    return pow(*x.tensor, y.number_beside(*x.tensor));
   }
   return as_tensors(x, y, [](const Tensor& a, const Tensor& b) { return elementwise_pow(a, b); });
 }
@@ -164,7 +141,7 @@ void power_of_(Tensor& x, const Operand& y) {
   check_exponent(x, y);
   if (y.tensor != nullptr)
     fail(ErrorCode::invalid_argument, "powers by a tensor are not computed in place: use x = x ** y");
-  pow_(x, y.number);
+  pow_(x, y.number_beside(x));
 }
 
 template <class F>
@@ -273,13 +250,13 @@ SHARD_INPLACE(nb_inplace_add, x += y)
 SHARD_INPLACE(nb_inplace_subtract, x -= y)
 SHARD_INPLACE(nb_inplace_multiply, x *= y)
 SHARD_INPLACE(nb_inplace_true_divide, true_divide_(x, y))
-SHARD_INPLACE(nb_inplace_floor_divide, floor_divide_(x, as_tensor(y, x)))
-SHARD_INPLACE(nb_inplace_remainder, remainder_(x, as_tensor(y, x)))
-SHARD_INPLACE(nb_inplace_and, bitwise_and_(x, as_tensor(y, x)))
-SHARD_INPLACE(nb_inplace_or, bitwise_or_(x, as_tensor(y, x)))
-SHARD_INPLACE(nb_inplace_xor, bitwise_xor_(x, as_tensor(y, x)))
-SHARD_INPLACE(nb_inplace_lshift, bitwise_left_shift_(x, as_tensor(y, x)))
-SHARD_INPLACE(nb_inplace_rshift, bitwise_right_shift_(x, as_tensor(y, x)))
+SHARD_INPLACE(nb_inplace_floor_divide, floor_divide_(x, y.beside(x)))
+SHARD_INPLACE(nb_inplace_remainder, remainder_(x, y.beside(x)))
+SHARD_INPLACE(nb_inplace_and, bitwise_and_(x, y.beside(x)))
+SHARD_INPLACE(nb_inplace_or, bitwise_or_(x, y.beside(x)))
+SHARD_INPLACE(nb_inplace_xor, bitwise_xor_(x, y.beside(x)))
+SHARD_INPLACE(nb_inplace_lshift, bitwise_left_shift_(x, y.beside(x)))
+SHARD_INPLACE(nb_inplace_rshift, bitwise_right_shift_(x, y.beside(x)))
 SHARD_UNARY(nb_negative, -Operand(x))
 SHARD_UNARY(nb_absolute, abs(x))
 SHARD_UNARY(nb_invert, x.dtype() == DType::boolean ? logical_not(x) : bitwise_not(x))

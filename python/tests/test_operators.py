@@ -158,3 +158,47 @@ def test_to_takes_keywords():
     assert x.to(device="cpu") is x
     with pytest.raises(TypeError, match="there is no argument 'shape'"):
         x.to(shape=3)
+
+
+def test_builtin_functions_of_numbers():
+    x = shard.tensor([1.25, -2.55, 7.5])
+    assert round(x).tolist() == [1.0, -3.0, 8.0] and round(x).dtype == shard.float32
+    np.testing.assert_allclose(round(x, 1).numpy(), [1.2, -2.5, 7.5], rtol=1e-6)
+    assert round(shard.tensor([125.0, 11.0]), -1).tolist() == [120.0, 10.0]
+    assert round(shard.tensor([3, 4])).tolist() == [3, 4] and round(shard.tensor([3])).dtype == shard.int64
+    for pair, expected in (
+        (divmod(shard.tensor([7, -7]), 2), divmod(np.array([7, -7]), 2)),
+        (divmod(7, shard.tensor([2, 3])), divmod(7, np.array([2, 3]))),
+        (divmod(shard.tensor([7.5]), shard.tensor([2.0])), divmod(np.array([7.5]), 2.0)),
+    ):
+        assert [each.tolist() for each in pair] == [each.tolist() for each in expected]
+    with pytest.raises(TypeError):
+        divmod(x, "2")
+
+
+def test_builtin_functions_of_sequences():
+    x = shard.tensor([[1, 2], [3, 4]])
+    assert [row.tolist() for row in reversed(x)] == [[3, 4], [1, 2]]
+    with pytest.raises(TypeError, match="without dims cannot be reversed"):
+        reversed(shard.tensor(1))
+
+
+def test_format():
+    x = shard.tensor([2.5])
+    assert f"{x:.3f}" == "2.500" and f"{shard.tensor(7):04d}" == "0007" and f"{x}" == str(x)
+    with pytest.raises(TypeError, match="format '.2f' is for tensors of one element, and this one has 2"):
+        f"{shard.tensor([1.0, 2.0]):.2f}"
+
+
+def test_tensors_of_one_element_are_numbers_in_lists():
+    a, b = shard.tensor(1.5), shard.tensor([2])
+    x = shard.tensor([[a, b], [3, shard.tensor(True)]])
+    assert x.dtype == shard.float32 and x.tolist() == [[1.5, 2.0], [3.0, 1.0]]
+    assert shard.tensor([shard.tensor(2), 3]).dtype == shard.int64
+    with pytest.raises(TypeError, match=r"data\[1\] is a Tensor of 2 elements; use shard.stack"):
+        shard.tensor([1, shard.tensor([1, 2])])
+
+
+def test_subclasses_are_refused_with_advice():
+    with pytest.raises(TypeError, match="shard.Tensor cannot be a base class.*keep a tensor as an attribute"):
+        type("Mine", (shard.Tensor,), {})

@@ -102,3 +102,23 @@ def test_copies_leave_nothing_behind():
             call()
         gc.collect()
         assert sys.getallocatedblocks() - before < 100 and sys.getrefcount(x) == count
+
+
+@shard.capture
+def doubled(x):
+    return x * 2
+
+
+def test_captured_functions_are_pickled_by_name():
+    assert pickle.loads(pickle.dumps(doubled)) is doubled
+    with pytest.raises(TypeError, match=r"'local' is no function of a module.*shard.load_program"):
+        pickle.dumps(shard.capture(local_function()))
+    with pytest.raises(TypeError, match=r"programs are not pickled: save\(path\)"):
+        pickle.dumps(doubled.trace(shard.tensor([1.0])))
+
+
+def local_function():
+    def local(x):
+        return x
+
+    return local

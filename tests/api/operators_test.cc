@@ -90,6 +90,34 @@ TEST_CASE("comparison operators return bool tensors") {
   CHECK(floats(x == 3) == std::vector<float>{0, 0, 1});
 }
 
+TEST_CASE("numbers that the dtype of the tensor beside them cannot hold are refused") {
+  const Tensor bytes = full({2}, 200, DType::uint8), ints = full({2}, 5, DType::int32),
+               truths = full({2}, 1, DType::boolean);
+  const int64_t wide = (int64_t{1} << 32) + 5;
+  const auto refuses = [](const auto& expression, const std::string& text) {
+    CHECK_THROWS_WITH(expression(), Catch::Contains(text));
+  };
+  refuses([&] { return ints == wide; }, "the number 4294967301 does not fit into int32");
+  refuses([&] { return wide < ints; }, "does not fit into int32");
+  refuses([&] { return ints + wide; }, "does not fit into int32");
+  refuses([&] { return wide - ints; }, "does not fit into int32");
+  refuses([&] { return ints - wide; }, "does not fit into int32");
+  refuses([&] { return ints * wide; }, "does not fit into int32");
+  refuses([&] { return wide * ints; }, "does not fit into int32");
+  refuses([&] { return ints / wide; }, "does not fit into int32");
+  refuses([&] { return bytes + 256; }, "the number 256 does not fit into uint8");
+  refuses([&] { return bytes * -1; }, "the number -1 does not fit into uint8");
+  refuses([&] { return truths == 2; }, "the number 2 does not fit into bool");
+  Tensor x = ints;
+  refuses([&] { return x += wide; }, "does not fit into int32");
+  refuses([&] { return x -= wide; }, "does not fit into int32");
+  refuses([&] { return x *= wide; }, "does not fit into int32");
+  refuses([&] { return x /= wide; }, "does not fit into int32");
+  CHECK(x.to_vector<int32_t>() == std::vector<int32_t>{5, 5});
+  CHECK((bytes - 200).to_vector<uint8_t>() == std::vector<uint8_t>{0, 0});
+  CHECK((full({1}, 1.0) + wide).to_vector<float>() == std::vector<float>{static_cast<float>(wide) + 1});
+}
+
 TEST_CASE("compound assignments write the buffer of their target") {
   Tensor x = Tensor::from_data(std::vector<float>{1, 2, 3, 4}, {4});
   const Tensor view = reshape(x, {2, 2});

@@ -11,13 +11,19 @@
 namespace shard {
 
 /// An operand of an operator: a tensor or a number, and the line of the expression. A number takes
-/// the dtype of the tensor beside it; a fraction beside an integer tensor is a dtype_mismatch error.
+/// the dtype of the tensor beside it; a fraction beside an integer tensor is a dtype_mismatch error, and
+/// an integer that the dtype cannot hold an out_of_range error.
 class Operand {
  public:
   Operand(const Tensor& tensor, CallSite site = CallSite::here()) : tensor(&tensor), site(site) {}  // NOLINT
   template <class T>
   requires std::integral<T> || std::floating_point<T> Operand(T number, CallSite site = CallSite::here())  // NOLINT
       : number(number), site(site) {}
+
+  /// The operand as a tensor. A number becomes a 0-d tensor of the dtype, device and mesh of `other`.
+  SHARD_API Tensor beside(const Tensor& other) const;
+  /// The number, which `other` can hold: throws out_of_range otherwise.
+  SHARD_API const Scalar& number_beside(const Tensor& other) const;
 
   const Tensor* tensor = nullptr;  // null for a number
   Scalar number;
