@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "arrays.h"
+#include "messages.h"
 
 namespace shard::python {
 namespace {
@@ -160,7 +161,7 @@ int get_buffer(PyObject* object, Py_buffer* view, int flags) noexcept {
     view->obj = object;
     return 0;
   } catch (const Error& error) {
-    PyErr_SetString(PyExc_BufferError, error.what());
+    PyErr_SetString(PyExc_BufferError, in_python(error.what()).c_str());
     return -1;
   } catch (...) {
     raise_current();

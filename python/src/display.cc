@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "arrays.h"
+#include "messages.h"
 
 namespace shard::python {
 namespace {
@@ -181,7 +182,7 @@ std::string body_of(const Tensor& x) {
   if (!value.has_data()) return value.symbol() != 0 ? "a value of a captured function" : "no data: of a dry run";
   try {
     value.storage()->check_read();
-  } catch (const Error& error) { return fmt::format("no value: {}", error.what()); }
+  } catch (const Error& error) { return fmt::format("no value: {}", in_python(error.what())); }
   if (!x.is_dist()) return values_of(value, sizeof("tensor(") - 1);
   const bool partial = dist_impl(x).spec->layout().has_partial();
   const std::string label =
@@ -210,7 +211,7 @@ std::string text_of(const Tensor& x) noexcept {
     return released([&] { return described(x); });
   } catch (const std::exception& error) {  // such as that of a device
     try {
-      return fmt::format("<shard.Tensor without a value: {}>", error.what());
+      return fmt::format("<shard.Tensor without a value: {}>", in_python(error.what()));
     } catch (...) { return "<shard.Tensor>"; }
   }
 }

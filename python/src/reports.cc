@@ -1,6 +1,7 @@
 // Reports of a rank: its calls, what a dry run would send and hold, and which rank holds which part of a tensor.
 #include <nanobind/stl/string.h>
 
+#include "messages.h"
 #include "services.h"
 
 namespace shard::python {
@@ -69,7 +70,8 @@ void set_log_function(nb::object function) {
     sink = [function = SharedObject(function)](std::string_view message) {
       const HoldLock lock;
       try {
-        function.get()(nb::str(message.data(), message.size()));
+        const std::string text = in_python(message);
+        function.get()(nb::str(text.data(), text.size()));
       } catch (nb::python_error& error) { error.discard_as_unraisable("shard's log function"); }
     };
   }
@@ -81,6 +83,7 @@ void set_log_function(nb::object function) {
 void register_reports(nb::module_& module) {
   module.def("_dry_report", report_of_dry_run);
   module.def("_shards", shards_of, nb::arg("x"));
+  module.def("_in_python", &in_python, nb::arg("text"));  // for tests
   module.def("_set_log", set_log_function, nb::arg("function").none());
   nb::class_<CallObserver>(module, "_CallObserver")
       .def(nb::init<>())

@@ -27,7 +27,7 @@ def test_results_come_by_rank():
 
 def test_there_is_no_rank_outside_of_a_run():
     for call in (shard.rank, shard.world_size, shard.get_policies):
-        with pytest.raises(shard.LayoutError, match="World::run"):
+        with pytest.raises(shard.LayoutError, match="shard.run"):
             call()
 
 
