@@ -54,7 +54,7 @@ void print_header() {
   fmt::print("{:-<120}\n", "");
 }
 
-void print_call(const call::CallRecord& record) {
+void print_call(const CallRecord& record) {
   print_row(
       {record.op, record.inputs, record.reshards.empty() ? "-" : record.reshards, record.outputs, record.aliases});
 }

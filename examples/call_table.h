@@ -15,4 +15,4 @@ void print_row(const CallRow& cells);
 /// Prints the names of the columns, and a line.
 void print_header();
 /// Prints what one call planned.
-void print_call(const shard::call::CallRecord& record);
+void print_call(const shard::CallRecord& record);

@@ -96,8 +96,7 @@ int main(int argc, char** argv) try {
         [&](const Tensor& tensor, const char* layout) { return distribute(tensor, DistSpec::parse(mesh, layout)); });
     Tensor out;
     for (int i = 0; i < kSteps; ++i) {
-      if (rank.id() == 0)
-        call::observe_calls(rank, i == 0 ? print_call : std::function<void(const call::CallRecord&)>());
+      if (rank.id() == 0) rank.observer = i == 0 ? print_call : CallObserver();
       out = model.step();
     }
     // full_tensor() is collective: every rank calls it, rank 0 compares.

@@ -48,7 +48,7 @@ int main() try {
   std::vector<float> on_mesh;
   bool equal = true;
   World::local(mesh->size())->run([&](Rank& rank) {
-    if (rank.id() == 0) call::observe_calls(rank, print_call);
+    if (rank.id() == 0) rank.observer = print_call;
     for (const auto& layout : layouts) {
       const Tensor distance = sqrt(squared_distance(distribute(x, DistSpec::parse(mesh, layout.x)),  //
                                                     distribute(y, DistSpec::parse(mesh, layout.y))));

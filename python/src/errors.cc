@@ -58,7 +58,8 @@ std::array<PyObject*, 32> errors_by_code{};
 /// Sets the Python error of an error of the library: a class, the whole message, and its code as `code`.
 void set_error(const Error& error) {
   PyObject* const type = errors_by_code.at(static_cast<size_t>(error.code()));
-  PyObject* const value = PyObject_CallFunction(type != nullptr ? type : base_error, "s", in_python(error.what()).c_str());
+  PyObject* const value =
+      PyObject_CallFunction(type != nullptr ? type : base_error, "s", in_python(error.what()).c_str());
   if (value == nullptr) return;
   PyObject* const code = PyUnicode_FromString(to_string(error.code()));
   if (code != nullptr) PyObject_SetAttrString(value, "code", code);

@@ -51,7 +51,11 @@ size_t append_policy(std::string_view text, std::string& out) {
     if (!text.starts_with(each.cpp)) continue;
     size_t end = each.cpp.size();
     while (end < text.size() && in_word(text[end])) ++end;
-    out.append("policies(").append(each.python).append("='").append(text.substr(each.cpp.size(), end - each.cpp.size())).append("')");
+    out.append("policies(")
+        .append(each.python)
+        .append("='")
+        .append(text.substr(each.cpp.size(), end - each.cpp.size()))
+        .append("')");
     return end;
   }
   return 0;
@@ -60,7 +64,8 @@ size_t append_policy(std::string_view text, std::string& out) {
 size_t append_spelling(std::string_view text, std::string& out) {
   for (const Spelling& each : kSpellings) {
     const size_t size = each.cpp.size();
-    if (!text.starts_with(each.cpp) || (in_word(each.cpp.back()) && size < text.size() && in_word(text[size]))) continue;
+    if (!text.starts_with(each.cpp) || (in_word(each.cpp.back()) && size < text.size() && in_word(text[size])))
+      continue;
     out += each.python;
     return size;
   }

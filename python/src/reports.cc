@@ -13,9 +13,9 @@ nb::tuple report_of_dry_run() {
   return nb::make_tuple(report.text(), report.json());
 }
 
-nb::dict record_as_dict(const call::CallRecord& record) {
+nb::dict record_as_dict(const CallRecord& record) {
   nb::dict dict;
-  dict["op"] = record.op;
+  dict["op"] = record.op == "distribute" ? "shard_tensor" : record.op;
   dict["inputs"] = record.inputs;
   dict["reshards"] = record.reshards;
   dict["outputs"] = record.outputs;
@@ -29,23 +29,23 @@ class CallObserver {
  public:
   void enter(nb::object calls) {
     rank_ = &current_rank();
-    before_ = call::PlanCache::of(*rank_).observer;
-    call::observe_calls(*rank_, [calls = SharedObject(calls), before = before_](const call::CallRecord& record) {
+    before_ = rank_->observer;
+    rank_->observer = [calls = SharedObject(calls), before = before_](const CallRecord& record) {
       if (before) before(record);
       called_back([&] {
         nb::borrow<nb::list>(calls.get()).append(record_as_dict(record));
         return 0;
       });
-    });
+    };
   }
   void exit() {
-    if (rank_ != nullptr && rank_ == current_rank_or_null()) call::observe_calls(*rank_, std::exchange(before_, {}));
+    if (rank_ != nullptr && rank_ == current_rank_or_null()) rank_->observer = std::exchange(before_, {});
     rank_ = nullptr;
   }
 
  private:
   Rank* rank_ = nullptr;
-  std::function<void(const call::CallRecord&)> before_;
+  CallObserver before_;
 };
 
 /// For each rank of the mesh: the rank, where its shard begins, and its shape.

@@ -78,26 +78,8 @@ Tensor dtensor_from_local(nb::handle local, nb::handle mesh, nb::handle placemen
   return released([&] { return from_local(shard, spec, global, type); });
 }
 
-/// Shows a reshard that the program asks for to who observes the calls of this rank (shard.explain), as calls of ops are.
-void observe_reshard(const char* name, const Tensor& x, const DistSpec* to, int64_t memory_cap = 0) {
-  Rank* const rank = current_rank_or_null();
-  if (rank == nullptr || !x.is_dist() || spec_of(x) == to) return;
-  const std::function<void(const call::CallRecord&)>& observer = call::PlanCache::of(*rank).observer;
-  if (!observer) return;
-  released([&] {
-    const auto plan = plan_reshard(x.meta(), spec_of(x), to, memory_cap, {name, "x"}, rank->policies.sums);
-    observer({.op = name,
-              .inputs = "x " + spec_of(x)->text(),
-              .reshards = "x: " + plan->describe(),
-              .outputs = "out " + to->text(),
-              .aliases = "",
-              .bytes = plan->bytes});
-  });
-}
-
 Tensor reshard_one(const Tensor& x, nb::handle mesh, nb::handle placements, int64_t memory_cap, bool async) {
   const DistSpec* const spec = target_layout(x, mesh, placements, "reshard");
-  observe_reshard("reshard", x, spec, memory_cap);
   return released([&] { return async ? reshard_async(x, spec, memory_cap) : reshard(x, spec, memory_cap); });
 }
 
@@ -117,7 +99,6 @@ nb::object reshard_any(nb::handle x, nb::handle mesh, nb::handle placements, int
     if (!nb::try_cast(each, tensor)) fail_argument("reshard", "x", "Tensor | Sequence[Tensor]", each);
     const nb::object layout = one_each ? nb::object(mesh[tensors.size()]) : nb::borrow(mesh);
     specs.push_back(target_layout(tensor, layout, placements, "reshard"));
-    observe_reshard("reshard", tensor, specs.back(), memory_cap);
     tensors.push_back(tensor);
   }
   std::vector<Tensor> results =
@@ -138,7 +119,6 @@ Tensor local_of(const Tensor& x) {
 
 nb::object full_of(const Tensor& x) {
   if (!x.is_dist()) return wrap(x);
-  observe_reshard("full_tensor", x, DistSpec::replicated(spec_of(x)->mesh(), x.dims().rank()));
   return wrap(released([&] { return full_tensor(x); }));
 }
 

@@ -49,9 +49,33 @@ def test_reshards_that_the_program_asks_for_are_listed():
 
     # 8 x 8 floats: each rank sends its quarter to the other one of its column, then its half to the other one of its row.
     assert shard.run(program, 4)[0] == [
-        ("reshard", "x [dp, tp]", "out [-, tp]", 4 * 64),
-        ("full_tensor", "x [-, tp]", "out [-, -]", 4 * 128),
+        ("reshard", "tensor [dp, tp]", "out [-, tp]", 4 * 64),
+        ("full_tensor", "tensor [-, tp]", "out [-, -]", 4 * 128),
     ]
+
+
+def test_what_gradients_values_and_one_rank_send_is_listed():
+    def program():
+        mesh = ProcessMesh([2], ["dp"])
+        w = shard.ones([4], layout=Layout(mesh, "-")).requires_grad_()
+        x = shard.ones([8, 4], layout=Layout(mesh, "dp, -"))
+
+        def step():
+            shard.multiply(x, w).sum().backward()
+            shard.shard_tensor(shard.ones([4]), mesh, [shard.Shard(0)], source=0)
+            return shard.sum(x).item()
+
+        report = shard.explain(step)
+        assert report.result == 32.0
+        return [(call["op"], call["reshards"], call["bytes"]) for call in report.calls]
+
+    first, second = shard.run(program, 2)
+    assert first == second
+    reshards = [call for call in first if call[0] == "reshard"]
+    assert any("all_reduce" in text and sent > 0 for _, text, sent in reshards), first  # the gradient of w
+    assert [sent for op, _, sent in first if op == "shard_tensor"] == [16]
+    [(_, text, sent)] = [call for call in first if call[0] == "item"]
+    assert "all_reduce" in text and sent > 0
 
 
 def test_views_name_what_they_alias():

@@ -3,6 +3,7 @@
 
 #include "shard/api/local_map.h"
 #include "shard/autograd/autograd.h"
+#include "shard/program.h"
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
@@ -379,5 +380,40 @@ TEST_CASE(
     check_contains(error_of([&] { total(out).backward(); }, ErrorCode::autograd), "its source was");
     total(recompute(scope, {q})[0]).backward();
     require(full_tensor(q.grad()).to_vector<double>() == std::vector<double>{2, 4, 6, 8, 10, 12});
+  });
+}
+
+TEST_CASE("an observer sees the reductions of gradients, item, sends from one rank and reshards, but no capture") {
+  run_ranks(2, [&](Rank& rank) {
+    const ProcessMesh* mesh = ProcessMesh::make({2});
+    const Tensor x = ones({4, 2}, DistSpec::parse(mesh, "a, -"));
+    const Tensor w = ones({2}, DistSpec::parse(mesh, "-"));
+    w.set_requires_grad(true);
+    std::vector<CallRecord> records;
+    rank.observer = [&](const CallRecord& record) { records.push_back(record); };
+    const auto seen = [&](const std::string& op) {
+      int64_t bytes = -1;
+      for (const CallRecord& record : records) {
+        if (record.op == op) bytes = std::max(bytes, record.bytes);
+      }
+      return bytes;
+    };
+    sum(multiply(x, w)).backward();
+    check(seen("reshard") == 2 * 8, "the gradient of w is reduced: 8 bytes from each rank");
+    records.clear();
+    check(item(sum(x)).to<double>() == 8, "the sum");
+    check(seen("item") > 0, "item reduces");
+    distribute(ones({4}), DistSpec::parse(mesh, "a"), from_rank(0));
+    check(seen("distribute") == 16, "one rank sends 16 bytes");
+    full_tensor(x);
+    check(seen("full_tensor") == 32, "each rank sends its 16 bytes");
+    reshard(x, DistSpec::parse(mesh, "-, a"));
+    check(seen("reshard") > 0, "asked for");
+    records.clear();
+    capture(
+        [&](const std::vector<Tensor>& t) { return std::vector<Tensor>{reshard(t[0], DistSpec::parse(mesh, "-, -"))}; },
+        {x});
+    check(records.empty(), "a capture sends nothing");
+    rank.observer = {};
   });
 }

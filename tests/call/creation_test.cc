@@ -221,8 +221,8 @@ TEST_CASE("36: a layout that does not fit a creation op is an error that names o
 TEST_CASE("12: a creation op on a mesh has its plan in the cache, and no step moves anything") {
   run_ranks(2, [](Rank& rank) {
     const DistSpec* spec = DistSpec::parse(ProcessMesh::make({2}), "a, -");
-    std::vector<call::CallRecord> records;
-    call::observe_calls(rank, [&](const call::CallRecord& record) { records.push_back(record); });
+    std::vector<CallRecord> records;
+    rank.observer = [&](const CallRecord& record) { records.push_back(record); };
     PolicyScope forbid(rank, {.comm = CommPolicy::forbid});
     for (int i = 0; i < 3; ++i) zeros({6, 2}, spec);
     zeros({6, 3}, spec);

@@ -37,10 +37,10 @@ using Program = std::function<std::vector<Tensor>(const ProcessMesh*)>;
 /// Runs a program as `rank` and records what it did.
 Facts observe(Rank& rank, const ProcessMesh* mesh, const Program& program) {
   Facts facts;
-  call::observe_calls(rank, [&](const call::CallRecord& r) {
+  rank.observer = [&](const CallRecord& r) {
     facts.calls.push_back(r.op + " " + r.inputs + " | " + r.reshards + " | " + r.outputs + " | " + r.aliases + " " +
                           std::to_string(r.bytes));
-  });
+  };
   for (const Tensor& tensor : program(mesh)) {
     const DistTensorImpl& impl = dist_impl(tensor);
     facts.tensors.push_back(impl.describe() + " " + (impl.has_local_shard() ? to_string(impl.value.meta()) : "absent") +

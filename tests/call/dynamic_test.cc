@@ -161,8 +161,8 @@ TEST_CASE("15: row counts are in the bytes that a plan promises, and rows that c
     std::vector<int64_t> values(9, 0);
     for (size_t i = 0; i < 3; ++i) values[i] = 1;  // all on rank 0: ranks 1 and 2 have to get one row each
     const Tensor x = distribute(Tensor::from_data(values, {9}), DistSpec::parse(mesh, "a"));
-    call::CallRecord record;
-    call::observe_calls(rank, [&](const call::CallRecord& r) { record = r; });
+    CallRecord record;
+    rank.observer = [&](const CallRecord& r) { record = r; };
     const int64_t before = rank.stats().bytes_sent;
     nonzero(x);
     check(record.bytes == 3 * 2 * 8, "planned: counts");

@@ -373,8 +373,8 @@ TEST_CASE("a convolution sends the rows that windows read of neighbours, and its
     const DistSpec* const rows = DistSpec::parse(mesh, "-, -, a, -");
     const Tensor x = distribute(numbers({2, 4, 9, 5}), rows), grad = distribute(numbers({2, 6, 9, 5}), rows);
     const Tensor filter = distribute(numbers({6, 4, 3, 3}), DistSpec::replicated(mesh, 4));
-    std::vector<call::CallRecord> records;
-    call::observe_calls(rank, [&](const call::CallRecord& record) { records.push_back(record); });
+    std::vector<CallRecord> records;
+    rank.observer = [&](const CallRecord& record) { records.push_back(record); };
     const auto sends = [&](const std::function<void()>& call, int64_t bytes_of_row) {
       const int64_t before = rank.stats().bytes_sent;
       call();
@@ -412,7 +412,7 @@ TEST_CASE("a convolution sends the rows that windows read of neighbours, and its
     sends([&] { twice(x, "nearest"); }, 0);
     sends([&] { bilinear_interp_grad(x, {}, {}, {}, wide, "NCHW", 0, 18, 10, {}, "bilinear", false, 0); },
           2 * row_of_x);
-    call::observe_calls(rank, nullptr);
+    rank.observer = {};
     const PolicyScope forbid(rank, {.comm = CommPolicy::forbid});
     check_contains(error_of(
                        [&] {

@@ -210,9 +210,9 @@ TEST_CASE("local_map: an error inside of the function poisons nothing, and a wri
 
 TEST_CASE("local_map: observers are told of the call") {
   run_ranks(6, [&](Rank& rank) {
-    std::vector<call::CallRecord> records;
+    std::vector<CallRecord> records;
     const Tensor x = distribute(iota<float>({5, 4}), spec("a, -"));
-    call::observe_calls(rank, [&](const call::CallRecord& record) { records.push_back(record); });
+    rank.observer = [&](const CallRecord& record) { records.push_back(record); };
     local_map([](const Tensor& x) { return relu(x); }, {spec("-, -")}, {spec("-, -")}, {.name = "mine"})(x);
     check(records.size() == 1 && records[0].op == "mine" && records[0].inputs == "input 0 [a, -]" &&
               records[0].outputs == "[-, -]",

@@ -419,16 +419,16 @@ TEST_CASE("18: what is planned and sent is the same on all ranks, uneven shards 
   const auto* mesh = ProcessMesh::make({2, 2}, {}, {"a", "b"});
   const auto plans = gather_from(5, [&](Rank& rank) {
     std::vector<std::string> seen;
-    call::observe_calls(rank, [&](const call::CallRecord& r) {
+    rank.observer = [&](const CallRecord& r) {
       seen.push_back(
           fmt::format("{} | {} | {} | {} | {} | {}", r.op, r.inputs, r.reshards, r.outputs, r.aliases, r.bytes));
-    });
+    };
     Tensor x = distribute(iota<float>({5, 3}), DistSpec::parse(mesh, "a, b"));
     const Tensor y = distribute(iota<float>({3, 7}), DistSpec::parse(mesh, "-, a+b"));
     add_(x, distribute(iota<float>({1, 3}), DistSpec::parse(mesh, "-, a")));
     softmax(matmul(x, y));
     sum(reshape(x, {15}), {0});
-    call::observe_calls(rank, {});
+    rank.observer = {};
     return seen;
   });
   REQUIRE(plans[0].size() == 5);

@@ -38,11 +38,11 @@ struct Traffic {
 };
 void count(Rank& rank, Traffic& traffic, const std::function<void()>& program) {
   const int64_t before = rank.stats().bytes_sent;
-  call::observe_calls(rank, [&](const call::CallRecord& record) {
+  rank.observer = [&](const CallRecord& record) {
     if (rank.id() == 0) traffic.told += record.bytes;
-  });
+  };
   program();
-  call::observe_calls(rank, {});
+  rank.observer = {};
   traffic.sent += rank.stats().bytes_sent - before;
 }
 

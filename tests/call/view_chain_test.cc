@@ -174,9 +174,9 @@ TEST_CASE("22: a view of a view that had another pending reduction is reached by
     Tensor x = distribute(Tensor::from_data(values, {5, 4}), square("-, a | sum(b)"));
     Tensor y = reshape(x, {20});
     check(!y.shares_buffer_with(x) && spec_of(y)->text() == "[a] sum(b)", "a resharded view " + spec_of(y)->text());
-    call::observe_calls(rank, [&](const call::CallRecord& record) {
+    rank.observer = [&](const CallRecord& record) {
       if (rank.id() == 0) told += record.bytes;
-    });
+    };
     const int64_t before = rank.stats().bytes_sent;
     relu_(y);
     Tensor z = reshape(y, {4, 5});
@@ -184,7 +184,7 @@ TEST_CASE("22: a view of a view that had another pending reduction is reached by
     scale_(x, 2.0);
     relu(z);
     relu(y);
-    call::observe_calls(rank, {});
+    rank.observer = {};
     sent += rank.stats().bytes_sent - before;
     check(spec_of(y)->text() == "[a]" && spec_of(x)->text() == "[-, a] sum(b)",
           "only y has adopted " + spec_of(y)->text());
@@ -201,12 +201,12 @@ TEST_CASE("20: what is told of a view that adopts another layout is what its new
     const PolicyScope scope(rank, kAdopt);
     const Tensor x = distribute(iota<float>({5, 4}), line("p, -"));
     Tensor y = reshape(x, {4, 5});
-    call::observe_calls(rank, [&](const call::CallRecord& record) {
+    rank.observer = [&](const CallRecord& record) {
       if (rank.id() == 0) told += record.bytes;
-    });
+    };
     const int64_t before = rank.stats().bytes_sent;
     lu_(y);  // takes the whole matrix
-    call::observe_calls(rank, {});
+    rank.observer = {};
     sent += rank.stats().bytes_sent - before;
     check(spec_of(y)->text() == "[-, -]", "adopted");
     check(full_tensor(x).to_vector<float>() == full_tensor(y).to_vector<float>(), "written back");

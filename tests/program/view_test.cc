@@ -140,11 +140,11 @@ TEST_CASE(
         }
         check(view.version() == version, "a refused call refreshes nothing");
         int64_t told = 0;
-        call::observe_calls(rank, [&](const call::CallRecord& record) {
+        rank.observer = [&](const CallRecord& record) {
           if (record.op == "refresh") told += record.bytes;
-        });
+        };
         captured(inputs);
-        call::observe_calls(rank, {});
+        rank.observer = {};
         check(told > 0, "observers see the refresh");
         check(view.version() == version + 1, "refreshed once");
         check(whole(captured(inputs)[0]) == whole(add(view, view)), "in step");

@@ -9,7 +9,7 @@
 namespace shard::call {
 
 CallExecution::CallExecution(CallArgs& args)
-    : args_(args), recorded_(args.tracer == nullptr && (args.rank.dry || args.rank.trace_calls || args.cache.observer)),
+    : args_(args), recorded_(args.tracer == nullptr && (args.rank.dry || args.rank.trace_calls || args.rank.observer)),
       locals_(args.cache.take_list()), results_(args.cache.take_list()) {
   if (recorded_) begin_ns_ = now_ns();
   if (recorded_ && args.rank.dry) before_ = args.rank.stats();
@@ -173,13 +173,13 @@ void CallExecution::record_call() {
   }
   if (args_.rank.dry)
     args_.cache.dry_calls.add(ctx_.op, describe_shards(args_.op, *plan_), args_.rank.stats(), before_);
-  if (!args_.cache.observer) return;
+  if (!args_.rank.observer) return;
   CallRecord record = describe(args_.op, ctx_.op, *plan_, args_.rank.policies.view);
   if (extras) {
     record.bytes += extras->moment.bytes;
     if (!extras->moment.text.empty()) record.reshards += (record.reshards.empty() ? "" : ";") + extras->moment.text;
   }
-  args_.cache.observer(record);
+  args_.rank.observer(record);
 }
 
 }  // namespace shard::call

@@ -63,6 +63,7 @@ Scalar distributed_item(const DistTensorImpl& impl) {
   stale.plan(traffic, rank.policies.comm == CommPolicy::forbid_reshards);
   call::check_comm_policy(rank, kCause.op, mesh, traffic);
   stale.settle(rank.policies.view);
+  observe_move(rank, kCause.op, kCause.argument, *plan, broadcast_bytes);
   const DenseTensor shard = execute_reshard(rank, *plan, impl.value, kCause);
   Scalar value = impl.has_local_shard() ? value_of(shard) : Scalar(0);
   if (broadcasts) {

@@ -329,8 +329,8 @@ class LocalCallRun {
       }
       cache.dry_calls.add(options_.name, text, rank_.stats(), before_);
     }
-    if (!cache.observer) return;
-    call::CallRecord record;
+    if (!rank_.observer) return;
+    CallRecord record;
     record.op = name_;
     record.bytes = bytes_;
     const auto join = [](std::string& text, const std::string& entry) { text += text.empty() ? entry : "; " + entry; };
@@ -339,7 +339,7 @@ class LocalCallRun {
       if (reshards_[i]) join(record.reshards, fmt::format("{}: {}", input_name(i), reshards_[i]->describe()));
     }
     for (const DistSpec* spec : out_specs_) join(record.outputs, spec->text());
-    cache.observer(record);
+    rank_.observer(record);
   }
 
   Rank& rank_;

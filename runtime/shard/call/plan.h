@@ -8,6 +8,7 @@
 
 #include "shard/core/export.h"
 #include "shard/core/op_def.h"
+#include "shard/dist/call_record.h"
 #include "shard/dist/world.h"
 #include "shard/reshard/plan.h"
 #include "shard/spmd/rule.h"
@@ -74,16 +75,6 @@ struct CallPlan {
   std::vector<Meta> kernel_metas;
 };
 
-/// A call in text form for people: input layouts -> the reshards needed (steps, bytes) -> output
-/// layouts, and aliases.
-struct CallRecord {
-  std::string op;
-  std::string inputs;    // "x [dp, -], w [-, tp]"
-  std::string reshards;  // "w: all_gather(tp, dim 1) 64 B"
-  std::string outputs;
-  std::string aliases;  // "out: view of a copy of x"
-  int64_t bytes = 0;
-};
 /// "out f32[2, 8] of f32[4, 8] [dp, -]", or "no shard" if `shard` is null.
 SHARD_API std::string describe_shard(std::string_view name, const Dims* shard, const Meta& global,
                                      const DistSpec& spec);

@@ -71,8 +71,4 @@ CacheStats plan_cache_stats(Rank& rank) { return PlanCache::of(rank).stats(); }
 
 void set_plan_cache_capacity(Rank& rank, size_t capacity) { PlanCache::of(rank).set_capacity(capacity); }
 
-void observe_calls(Rank& rank, std::function<void(const CallRecord&)> observer) {
-  PlanCache::of(rank).observer = std::move(observer);
-}
-
 }  // namespace shard::call

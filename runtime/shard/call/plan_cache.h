@@ -65,8 +65,6 @@ class SHARD_API PlanCache final : public RankExtension {
 
   /// The calls of this rank, in a dry world.
   DryCalls dry_calls;
-  /// If set, it is called for every call that the rank makes.
-  std::function<void(const CallRecord&)> observer;
 
  private:
   struct Entry {
@@ -103,7 +101,5 @@ SHARD_API CacheStats plan_cache_stats(Rank& rank);
 /// Limits the plan cache of the rank to `capacity` plans (4096 by default). The least recently used
 /// plans are evicted at once. Throws invalid_argument for 0.
 SHARD_API void set_plan_cache_capacity(Rank& rank, size_t capacity);
-/// Calls `observer` for every distributed call of this rank. An empty observer ends that.
-SHARD_API void observe_calls(Rank& rank, std::function<void(const CallRecord&)> observer);
 
 }  // namespace shard::call

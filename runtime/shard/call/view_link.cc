@@ -216,10 +216,9 @@ void refresh_views(Rank& rank, const ProcessMesh& mesh, std::span<Storage* const
   if (rank.trace_calls)
     rank.trace.record(
         {.name = kName, .op = kName, .argument = {}, .bytes = moves.bytes, .begin_ns = begin_ns, .end_ns = now_ns()});
-  PlanCache& cache = PlanCache::of(rank);
-  if (rank.dry) cache.dry_calls.add(kName, "", rank.stats(), before);
-  if (cache.observer)
-    cache.observer(
+  if (rank.dry) PlanCache::of(rank).dry_calls.add(kName, "", rank.stats(), before);
+  if (rank.observer)
+    rank.observer(
         {.op = kName, .inputs = "", .reshards = moves.text, .outputs = "", .aliases = "", .bytes = moves.bytes});
 }
 

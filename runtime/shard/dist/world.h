@@ -14,6 +14,7 @@
 #include "shard/core/ref.h"
 #include "shard/core/storage.h"
 #include "shard/core/thread_state.h"
+#include "shard/dist/call_record.h"
 #include "shard/dist/mesh.h"
 #include "shard/dist/policies.h"
 
@@ -70,7 +71,10 @@ class SHARD_API Rank {
   Generator generator;        // of distributed calls: advances alike on all ranks
   Generator plain_generator;  // of calls on plain tensors
   TraceRing trace;
-  bool trace_calls = false;          // record op calls too, not only collectives
+  bool trace_calls = false;  // record op calls too, not only collectives
+  /// If set, it is called for every distributed call of the rank, and for every change of layout outside of one: by the program, of
+  /// gradients, by item(), from one rank to the others. Not while a function is captured.
+  CallObserver observer;
   std::unique_ptr<MemoryMeter> dry;  // only in a dry world: tensors are storage-less, and this counts them
   std::unique_ptr<RankExtension> extension;
 

@@ -518,4 +518,16 @@ std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPla
   return values;
 }
 
+void observe_move(const Rank& rank, std::string_view op, std::string_view argument, const ReshardPlan& plan,
+                  int64_t more_bytes) {
+  if (!rank.observer || Tracer::current() != nullptr) return;
+  const std::string name(argument);
+  rank.observer({.op = std::string(op),
+                 .inputs = name + " " + plan.from->text(),
+                 .reshards = plan.steps.empty() ? "" : name + ": " + plan.describe(),
+                 .outputs = "out " + plan.to->text(),
+                 .aliases = "",
+                 .bytes = plan.bytes + more_bytes});
+}
+
 }  // namespace shard

@@ -21,4 +21,8 @@ DenseTensor execute_reshard(Rank& rank, const ReshardPlan& plan, const DenseTens
 std::vector<DenseTensor> execute_reshards(Rank& rank, std::span<const ReshardPlan* const> plans,
                                           std::span<const DenseTensor> shards, CommCause cause, bool later = false);
 
+/// Shows a change of layout outside of calls of ops to the observer of the rank, if it has one. `more_bytes`: what is sent besides the plan.
+void observe_move(const Rank& rank, std::string_view op, std::string_view argument, const ReshardPlan& plan,
+                  int64_t more_bytes = 0);
+
 }  // namespace shard

@@ -33,11 +33,14 @@ DistTensorImpl& movable(Rank& rank, const Tensor& tensor, const DistSpec* spec) 
   return impl;
 }
 
-Tensor move_tensor(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap, bool later) {
+/// `name`: of the call, for observers.
+Tensor move_tensor(const Tensor& tensor, const DistSpec* spec, int64_t memory_cap, bool later,
+                   std::string_view name = "reshard") {
   Rank& rank = current_rank();
   const DistTensorImpl& impl = movable(rank, tensor, spec);
   if (impl.spec == spec) return tensor;
   const auto plan = plan_reshard(impl.global, impl.spec, spec, memory_cap, {"reshard", "tensor"}, rank.policies.sums);
+  observe_move(rank, name, "tensor", *plan);
   return make_dist(rank, impl.global, spec, execute_reshard(rank, *plan, impl.value, {"reshard", "tensor"}, later));
 }
 
@@ -57,6 +60,7 @@ std::vector<Tensor> move_tensors(const std::vector<Tensor>& tensors, const std::
                                           : plan_reshard(impl.global, impl.spec, specs[i], memory_cap,
                                                          {"reshard", "tensors"}, rank.policies.sums));
     if (!plans.back()) continue;
+    observe_move(rank, "reshard", "tensor", *plans.back());
     moving.push_back(plans.back().get());
     shards.push_back(impl.value);
   }
@@ -140,6 +144,8 @@ Tensor distribute(const Tensor& tensor, const DistSpec* spec, Source source) {
     all.broadcast({"distribute", "tensor"}, value.raw(), static_cast<int64_t>(meta.bytes()), root, value.device())
         .wait();
   }
+  if (source.rank >= 0)
+    observe_move(rank, "distribute", "tensor", *plan, (mesh->size() - 1) * static_cast<int64_t>(meta.bytes()));
   return make_dist(rank, meta, spec, execute_reshard(rank, *plan, value, {"distribute", "tensor"}));
 }
 
@@ -155,7 +161,8 @@ Tensor full_tensor(const Tensor& tensor) {
                                      {.meta = impl.global, .device = impl.value.device()}, -1));
     return Tensor(std::move(whole));
   }
-  Tensor whole = reshard(tensor, DistSpec::replicated(impl.spec->mesh(), impl.spec->rank()), 0);
+  Tensor whole =
+      move_tensor(tensor, DistSpec::replicated(impl.spec->mesh(), impl.spec->rank()), 0, false, "full_tensor");
   if (!impl.has_local_shard()) return {};
   return Tensor(whole.get().value.storage() == impl.value.storage() ? clone(impl.value) : whole.get().value);
 }

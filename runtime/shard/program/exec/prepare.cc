@@ -53,7 +53,10 @@ class CombinedReshardsStep final : public BoundStep {
   std::vector<Part>& parts() { return parts_; }
   void run() override {
     std::vector<DenseTensor> from;
-    for (const Part& part : parts_) from.push_back(part.from);
+    for (const Part& part : parts_) {
+      observe_move(rank_, cause_, "tensor", *part.plan);
+      from.push_back(part.from);
+    }
     const std::vector<DenseTensor> results = execute_reshards(rank_, plans_, from, {cause_, "tensors"});
     for (size_t i = 0; i < parts_.size(); ++i) parts_[i].set_result(results[i]);
   }
@@ -289,7 +292,9 @@ class Executor::Build {
         op.kind == Kind::relayout ? plan_relayout(from.meta, from.spec, to.meta.dims, to.spec, rank->policies.sums)
                                   : plan_of(op);
     return [rank, plan, name, &op](const DenseTensor& shard) {
-      return execute_reshard(*rank, *plan, shard, {op.cause.empty() ? name : std::string_view(op.cause), "tensor"});
+      const CommCause cause = {op.cause.empty() ? name : std::string_view(op.cause), "tensor"};
+      observe_move(*rank, cause.op, cause.argument, *plan);
+      return execute_reshard(*rank, *plan, shard, cause);
     };
   }
 
