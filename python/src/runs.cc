@@ -1,7 +1,10 @@
 #include "runs.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <new>
 
 namespace shard::python {
 namespace {
@@ -70,6 +73,28 @@ void add_note(nb::handle exception, const std::string& note) {
   nb::raise_python_error();
 }
 
+/// Ends a process that a rank forked where the function of the rank ends: the ranks that it would join are in the other process.
+[[noreturn]] void end_child(int status) {
+  for (const char* const name : {"stdout", "stderr"}) {
+    PyObject* const stream = PySys_GetObject(name);
+    PyObject* const done = stream != nullptr ? PyObject_CallMethod(stream, "flush", nullptr) : nullptr;
+    Py_XDECREF(done);
+    PyErr_Clear();
+  }
+  _exit(status);
+}
+
+/// Prints what the function of a forked rank raised, and returns the status of its process.
+int report(nb::python_error& error) {
+  if (!error.matches(PyExc_SystemExit)) {
+    error.restore();
+    PyErr_Print();
+    return 1;
+  }
+  const nb::object code = error.value().attr("code");
+  return code.is_none() ? 0 : nb::isinstance<nb::int_>(code) ? nb::cast<int>(code) : 1;
+}
+
 /// The exception that Python is about to raise.
 nb::object take_error() {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
@@ -89,7 +114,7 @@ Run::Run(std::shared_ptr<World> world, nb::object function)
         for (size_t i = 0; i < world_->local_ranks().size(); ++i) list.append(nb::none());
         return list;
       }()),
-      caller_(this_python_thread()) {}
+      caller_(this_python_thread()), process_(getpid()) {}
 
 nb::object Run::execute(const std::shared_ptr<Run>& run, bool threads) {
   {
@@ -145,8 +170,13 @@ void Run::program(Rank& rank) {
 
 nb::object Run::call(const Rank& rank) {
   try {
-    return function_.get()();
-  } catch (nb::python_error& error) { fail_rank(rank, error); }
+    nb::object result = function_.get()();
+    if (getpid() != process_) end_child(0);
+    return result;
+  } catch (nb::python_error& error) {
+    if (getpid() != process_) end_child(report(error));
+    fail_rank(rank, error);
+  }
 }
 
 void Run::fail_rank(const Rank& rank, nb::python_error& error) {
@@ -239,6 +269,14 @@ void Run::end_all() {
     runs.clear();
     released([] { std::this_thread::sleep_for(std::chrono::milliseconds(10)); });
   }
+}
+
+void Run::forget_all() {
+  // Threads that are not in this process may hold the mutexes, so these are not used again, and what they guard is not freed.
+  new (&active()) Active();
+  new (&worlds()) Worlds();
+  this_thread.rank = nullptr;
+  this_thread.launcher = nullptr;
 }
 
 nb::object Run::outcome() {

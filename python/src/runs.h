@@ -24,6 +24,8 @@ class Run {
   static nb::object execute(const std::shared_ptr<Run>& run, bool threads);
   /// Ends all runs, because the interpreter is about to end: a thread that came back to Python after that would end the process.
   static void end_all();
+  /// In a process made by fork, which has one thread only: that runs no rank, and no run goes on.
+  static void forget_all();
 
  private:
   void run_world();
@@ -41,6 +43,7 @@ class Run {
   const SharedObject function_;
   const SharedObject results_;  // a list
   const unsigned long caller_;  // the thread, as Python knows it
+  const pid_t process_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;

@@ -247,6 +247,9 @@ void register_worlds(nb::module_& module) {
   nb::set_leak_warnings(false);  // threads that still run at exit keep what they use
   install_wait_hooks();
   nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { Run::end_all(); }));
+  const nb::object os = nb::module_::import_("os");
+  if (nb::hasattr(os, "register_at_fork"))
+    os.attr("register_at_fork")(nb::arg("after_in_child") = nb::cpp_function([] { Run::forget_all(); }));
   module.def("_run", run_ranks, nb::arg("function"), nb::arg("nranks"), nb::arg("timeout").none(), nb::arg("seed"),
              nb::arg("devices").none(), nb::arg("debug"), nb::arg("trace_calls"));
   module.def("_run_dry", run_dry, nb::arg("function"), nb::arg("nranks"), nb::arg("rank"), nb::arg("seed"),

@@ -271,6 +271,46 @@ def test_a_forked_process_computes():
     assert output.splitlines() == ["(64.0, [64.0, 64.0])", "[(4.0, [4.0, 4.0]), (8.0, [8.0, 8.0])]"]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_ranks_may_fork():
+    output = script(
+        """
+        import multiprocessing, os, sys, threading
+        import shard
+        from shard import Layout, ProcessMesh
+
+        def square(n):
+            x = shard.full([n], 3.0).requires_grad_()
+            (x * x).sum().backward()
+            return x.grad.tolist()
+
+        def program():
+            mesh = ProcessMesh([2], ["p"])
+            total = shard.sum(shard.ones([4], layout=Layout(mesh, "p"))).item()
+            statuses = []
+            if shard.rank() == 0:
+                for end in ("return", "exit", "raise"):
+                    child = os.fork()
+                    if child == 0:
+                        assert not shard.in_world() and square(2) == [6.0, 6.0]
+                        assert shard.run(lambda: shard.rank(), 2) == [0, 1]
+                        if end == "exit":
+                            sys.exit(3)
+                        if end == "raise":
+                            raise ValueError("in the child")
+                        print("child", flush=False)
+                        return None
+                    statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+                with multiprocessing.get_context("fork").Pool(1) as pool:
+                    statuses.append(pool.map(square, [1]))
+            return total + shard.sum(shard.ones([4], layout=Layout(mesh, "p"))).item(), statuses
+
+        print(shard.run(program, 2, timeout=30), flush=True)
+        """
+    )
+    assert output.splitlines() == ["child", "[(8.0, [0, 3, 1, [[6.0]]]), (8.0, [])]"]
+
+
 def test_threads_of_ranks_leave_no_state_behind():
     for _ in range(20):
         shard.run(lambda: threading.get_ident(), 4)

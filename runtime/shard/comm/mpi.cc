@@ -1,6 +1,7 @@
 #include "shard/comm/mpi.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -25,7 +26,8 @@ constexpr int64_t kHookTime = 100 * kMillisecond;  // between calls of WaitHooks
 constexpr size_t kMaxText = 4000;
 
 /// The MPI library in this process. It is finalised when the process exits, if it was initialised
-/// here and no world has failed: with a missing rank, MPI_Finalize would not return.
+/// here and no world has failed: with a missing rank, MPI_Finalize would not return. A process that this one
+/// forks is not part of the job.
 class MpiRuntime {
  public:
   static MpiRuntime& get() {
@@ -36,7 +38,7 @@ class MpiRuntime {
   ~MpiRuntime() {
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (initialized_here_ && !failed && finalized == 0) MPI_Finalize();
+    if (initialized_here_ && process_ == getpid() && !failed && finalized == 0) MPI_Finalize();
   }
 
   bool failed = false;
@@ -54,6 +56,7 @@ class MpiRuntime {
   }
 
   bool initialized_here_ = false;
+  const pid_t process_ = getpid();
 };
 
 MPI_Comm duplicate_world() {
