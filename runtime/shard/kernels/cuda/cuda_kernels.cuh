@@ -61,5 +61,6 @@ void register_nanmedian(int backend);
 void register_sequence(int backend);
 void register_nms(int backend);
 void register_auc(int backend);
+void register_ctc(int backend);
 
 }  // namespace shard::cuda

@@ -86,6 +86,19 @@ struct alignas(8) IndexRange {
   }
 };
 
+/// Describes a length of a sequence, which must be from `least` to `most`. `name` lives as long as the program.
+struct alignas(8) LengthRange {
+  const char* op;
+  const char* name;
+  int64_t least, most;
+  ArgumentPlace place;
+
+  [[noreturn]] void fail(int64_t position, int64_t value) const {
+    fail_check(ErrorCode::out_of_range, "[{}] {} is {} at element {}, but must be from {} to {}, the size of that dim",
+               op, name, value, place.index_text(position), least, most);
+  }
+};
+
 /// Checks that the elements of argument `name`, which is flat input `input`, are from low to high - 1.
 class IndexCheck : public DataCheck<IndexRange> {
  public:

@@ -66,6 +66,7 @@ void register_cuda_kernels() {
   cuda::register_sequence(backend);
   cuda::register_nms(backend);
   cuda::register_auc(backend);
+  cuda::register_ctc(backend);
 }
 
 }  // namespace shard

@@ -9,19 +9,6 @@ namespace {
 
 constexpr int kThreads = 128;
 
-/// Describes a length that is not from `least` to `most`.
-struct alignas(8) LengthRange {
-  const char* op;
-  int64_t least, most;
-  ArgumentPlace place;
-
-  [[noreturn]] void fail(int64_t position, int64_t value) const {
-    fail_check(ErrorCode::out_of_range,
-               "[{}] lengths is {} at element {}, but must be from {} to {}, the size of that dim", op, value,
-               place.index_text(position), least, most);
-  }
-};
-
 /// The arguments of viterbi_decode: potentials [batch, time, tags] and transitions [from, to]. If `ends`, the last two rows and columns
 /// of these are those of the stop and of the start.
 template <class D>
@@ -128,7 +115,7 @@ void viterbi_decode(const OpContext& ctx, const DenseTensor& potentials, const D
                         static_cast<int32_t*>(came.data()),
                         elements<D>(scores),
                         elements<int64_t>(path)};
-  const DataCheck<LengthRange> check(LengthRange{ctx.op, 1, time, ArgumentPlace(ctx, 2, lengths)});
+  const DataCheck<LengthRange> check(LengthRange{ctx.op, "lengths", 1, time, ArgumentPlace(ctx, 2, lengths)});
   launch(ctx, viterbi_kernel<D>, grid_for(batch * kThreads, kThreads), kThreads, call, check);
 }
 
