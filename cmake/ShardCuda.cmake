@@ -82,7 +82,7 @@ endif()
 # A library of its own, because nvcc does not know the warning options of shard_options.
 add_library(shard_cuda_kernels OBJECT ${SHARD_CUDA_SOURCES})
 # What these make has the bits, and the truth, that it has on the CPU.
-set_source_files_properties(${SHARD_CUDA_KERNELS_DIR}/creation.cu ${SHARD_CUDA_KERNELS_DIR}/mixed.cu ${SHARD_CUDA_KERNELS_DIR}/nms.cu
+set_source_files_properties(${SHARD_CUDA_KERNELS_DIR}/creation.cu ${SHARD_CUDA_KERNELS_DIR}/distributions.cu ${SHARD_CUDA_KERNELS_DIR}/mixed.cu ${SHARD_CUDA_KERNELS_DIR}/nms.cu
                             ${SHARD_CUDA_KERNELS_DIR}/random.cu PROPERTIES COMPILE_OPTIONS --fmad=false)
 set(SHARD_CUDA_OBJECTS shard_cuda shard_cuda_kernels CACHE INTERNAL "The libraries of objects that make the CUDA backend")
 set_target_properties(shard_cuda_kernels PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF

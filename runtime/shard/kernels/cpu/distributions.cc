@@ -36,12 +36,6 @@ class Stream {
     next_ += 2;
     return value;
   }
-  /// The logarithm of a number from (0, 1].
-  double log_fraction() { return std::log1p(-fraction()); }
-  double normal() {
-    const double radius = std::sqrt(-2 * log_fraction());
-    return radius * std::cos(6.283185307179586 * fraction());
-  }
 
  private:
   RandomKey key_;
@@ -56,72 +50,9 @@ double log_factorial(double k) {
   return ::lgamma_r(k + 1, &sign);
 }
 
-constexpr double kSmallMean = 10;  // below, drawing event by event is faster than rejection
-
-/// The candidate of Hoermann's transformed rejection with squeeze: a whole number, its distance `us` from the ends of
-/// the hat, and the number to compare with the ratio of density and hat.
-struct Candidate {
-  double k, us, v;
-  Candidate(Stream& stream, double a, double b, double centre) {
-    const double u = stream.fraction() - 0.5;
-    v = stream.fraction();
-    us = 0.5 - std::abs(u);
-    k = std::floor((2 * a / us + b) * u + centre);
-  }
-};
-
-/// Hoermann, "The transformed rejection method for generating Poisson random variables", 1993 (PTRS).
-double draw_poisson(Stream& stream, double mean) {
-  if (mean < kSmallMean) {
-    const double least = std::exp(-mean);
-    double k = 0;
-    for (double product = 1 - stream.fraction(); product > least; product *= 1 - stream.fraction()) ++k;
-    return k;
-  }
-  const double b = 0.931 + 2.53 * std::sqrt(mean), a = -0.059 + 0.02483 * b;
-  const double inverse_alpha = 1.1239 + 1.1328 / (b - 3.4), inside = 0.9277 - 3.6224 / (b - 2);
-  while (true) {
-    const Candidate c(stream, a, b, mean + 0.43);
-    if (c.us >= 0.07 && c.v <= inside) return c.k;
-    if (c.k < 0 || (c.us < 0.013 && c.v > c.us)) continue;
-    const double hat = std::log(c.v * inverse_alpha / (a / (c.us * c.us) + b));
-    if (hat <= c.k * std::log(mean) - mean - log_factorial(c.k)) return c.k;
-  }
-}
-
-/// Hoermann, "The generation of binomial random variates", 1993 (BTRS), for p up to 1/2.
-double draw_few_successes(Stream& stream, double n, double p) {
-  if (p == 0) return 0;
-  if (n * p < kSmallMean) {  // the numbers of trials up to the next success are geometrically distributed
-    double k = 0, trials = 0;
-    for (const double log_failure = std::log1p(-p);; ++k) {
-      trials += std::floor(stream.log_fraction() / log_failure) + 1;
-      if (trials > n) return k;
-    }
-  }
-  const double spread = std::sqrt(n * p * (1 - p)), b = 1.15 + 2.53 * spread, a = -0.0873 + 0.0248 * b + 0.01 * p;
-  const double alpha = (2.83 + 5.1 / b) * spread, inside = 0.92 - 4.2 / b;
-  const double mode = std::floor((n + 1) * p), log_odds = std::log(p / (1 - p));
-  const double at_mode = log_factorial(mode) + log_factorial(n - mode);
-  while (true) {
-    const Candidate c(stream, a, b, n * p + 0.5);
-    if (c.us >= 0.07 && c.v <= inside) return c.k;
-    if (c.k < 0 || c.k > n) continue;
-    const double hat = std::log(c.v * alpha / (a / (c.us * c.us) + b));
-    if (hat <= at_mode - log_factorial(c.k) - log_factorial(n - c.k) + (c.k - mode) * log_odds) return c.k;
-  }
-}
-
-/// The logarithm of a gamma variate, which does not underflow for a small `shape`. Marsaglia and Tsang, "A simple
-/// method for generating gamma variables", 2000; a shape below 1 is raised by 1 and the result scaled by u^(1 / shape).
-double draw_log_gamma(Stream& stream, double shape) {
-  const double boost = shape < 1 ? stream.log_fraction() / shape : 0;
-  const double d = (shape < 1 ? shape + 1 : shape) - 1.0 / 3, c = 1 / std::sqrt(9 * d);
-  while (true) {
-    const double x = stream.normal(), root = 1 + c * x, v = root * root * root;
-    if (v > 0 && stream.log_fraction() < 0.5 * x * x + d - d * v + d * std::log(v)) return boost + std::log(d * v);
-  }
-}
+#define SHARD_FORMULA_INLINE inline
+#include "shard/kernels/formulas/distributions.inc"
+#undef SHARD_FORMULA_INLINE
 
 /// Throws invalid_argument where an element of `x`, flat input `input`, is not what `good` accepts.
 template <class T, class Good>
@@ -166,9 +97,7 @@ void binomial(const OpContext& ctx, const DenseTensor& count, const DenseTensor&
   check_elements<T>(ctx, 1, "prob", "from 0 to 1", prob, [](double p) { return p >= 0 && p <= 1; });
   const T *n = count.data<T>(), *p = prob.data<T>();
   draw_each<int64_t>(ctx.input_box(0, count), key, out, [=](Stream& stream, int64_t i) {
-    const auto trials = static_cast<double>(n[i]), chance = static_cast<double>(p[i]);
-    return chance <= 0.5 ? draw_few_successes(stream, trials, chance)
-                         : trials - draw_few_successes(stream, trials, 1 - chance);
+    return draw_successes(stream, static_cast<double>(n[i]), static_cast<double>(p[i]));
   });
 }
 
@@ -176,10 +105,8 @@ template <class T>
 void standard_gamma(const OpContext& ctx, const DenseTensor& x, RandomKey key, DenseTensor& out) {
   check_elements<T>(ctx, 0, "x", "finite and 0 or more", x, finite_from_0);
   const T* shape = x.data<T>();
-  draw_each<T>(ctx.input_box(0, x), key, out, [=](Stream& stream, int64_t i) {
-    const auto value = static_cast<double>(shape[i]);
-    return value == 0 ? 0.0 : std::exp(draw_log_gamma(stream, value));
-  });
+  draw_each<T>(ctx.input_box(0, x), key, out,
+               [=](Stream& stream, int64_t i) { return draw_gamma(stream, static_cast<double>(shape[i])); });
 }
 
 /// Gamma variates divided by their sum. Where all shapes are small every variate may be too small for a double, but not
@@ -251,7 +178,9 @@ void draw_unreplaced(RandomKey key, const T* weights, int64_t categories, int64_
   std::vector<std::pair<double, int64_t>> times;
   for (int64_t k = 0; k < categories; ++k) {
     const auto weight = static_cast<double>(weights[k]);
-    if (weight > 0) times.emplace_back(-Stream(key, first + k).log_fraction() / weight, k);
+    if (!(weight > 0)) continue;
+    Stream stream(key, first + k);
+    times.emplace_back(-log_fraction(stream) / weight, k);
   }
   std::partial_sort(times.begin(), times.begin() + samples, times.end());
   for (int64_t i = 0; i < samples; ++i) to[i] = times[static_cast<size_t>(i)].second;
@@ -337,11 +266,8 @@ void top_p_sampling(const OpContext& ctx, const DenseTensor& x, const DenseTenso
 /// Normal numbers, drawn until one is within two standard deviations: 95 of 100 are.
 template <class T>
 void truncated_gaussian(const OpContext& ctx, float mean, float std, int seed, RandomKey drawn, DenseTensor& out) {
-  draw_each<T>(ctx.output_box(0, out), key_of(seed, drawn), out, [=](Stream& stream, int64_t) {
-    double number = stream.normal();
-    while (std::abs(number) > 2) number = stream.normal();
-    return double{mean} + double{std} * number;
-  });
+  draw_each<T>(ctx.output_box(0, out), key_of(seed, drawn), out,
+               [=](Stream& stream, int64_t) { return double{mean} + double{std} * draw_near_normal(stream); });
 }
 
 }  // namespace

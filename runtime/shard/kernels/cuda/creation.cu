@@ -1,4 +1,4 @@
-// Tensors made from numbers on CUDA: arange, linspace, logspace, eye, empty. Compiled without fused operations.
+// Tensors made from numbers on CUDA: arange, linspace, logspace, eye, empty, triangle_indices. Compiled without fused operations.
 #include "shard/kernels/cuda/convert.cuh"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/map.cuh"
@@ -26,6 +26,43 @@ void fill_by_index(const OpContext& ctx, const Numbers& numbers, DenseTensor& ou
   using D = device_t<T>;
   const DeviceScope scope(out.device().index);
   map(ctx, out.numel(), IndexBody<D, Numbers>{elements<D>(out), numbers}, elements<const D>(out));
+}
+
+/// The rows or columns of the elements of the lower or upper triangle of a matrix, in row-major order: a line of each.
+struct TriangleIndices {
+  int64_t rows, columns, offset;
+  bool lower;
+  int64_t line, first, width;  // of the local shard of the result
+
+  /// The number of elements below the border of the rows before row `r`, whose borders are r + offset, if that is from 0 to `columns`.
+  __device__ int64_t before_border(int64_t r) const {
+    const auto sum = [this](int64_t m) {
+      return m <= 0 ? 0 : m <= columns ? m * (m - 1) / 2 : columns * (columns - 1) / 2 + (m - columns) * columns;
+    };
+    const int64_t shift = offset + (lower ? 1 : 0);
+    return sum(r + shift) - sum(shift);
+  }
+  __device__ int64_t before(int64_t r) const { return lower ? before_border(r) : r * columns - before_border(r); }
+
+  __device__ int64_t operator()(int64_t i) const {
+    const int64_t element = first + i % width;
+    int64_t row = 0, end = rows;  // the last row with at most `element` elements before it
+    while (end - row > 1) {
+      const int64_t middle = row + (end - row) / 2;
+      if (before(middle) <= element) row = middle;
+      else end = middle;
+    }
+    if (line + i / width == 0) return row;
+    const int64_t border = row + offset;
+    return element - before(row) + (lower || border < 0 ? 0 : border);
+  }
+};
+
+template <class T>
+void triangle_indices(const OpContext& ctx, int rows, int columns, int offset, bool lower, DenseTensor& out) {
+  if (out.numel() == 0) return;
+  const Dims begin = ctx.output_box(0, out).begin;
+  fill_by_index<T>(ctx, TriangleIndices{rows, columns, offset, lower, begin[0], begin[1], out.dims()[1]}, out);
 }
 
 struct IntegerRange {
@@ -104,6 +141,9 @@ void register_creation(int backend) {
     register_kernel("arange", backend, dtype_of<T>, &arange<T>);
     register_kernel("linspace", backend, dtype_of<T>, &linspace<T>);
     register_kernel("logspace", backend, dtype_of<T>, &logspace<T>);
+  });
+  for_types(Types<int32_t, int64_t>{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("triangle_indices", backend, dtype_of<T>, &triangle_indices<T>);
   });
 }
 

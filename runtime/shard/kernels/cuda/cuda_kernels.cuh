@@ -62,5 +62,6 @@ void register_sequence(int backend);
 void register_nms(int backend);
 void register_auc(int backend);
 void register_ctc(int backend);
+void register_distributions(int backend);
 
 }  // namespace shard::cuda

@@ -1,6 +1,7 @@
-// Random numbers on CUDA, of the same bits as on the CPU: uniform, gaussian, exponential, randint. Compiled without fused operations.
+// Random numbers on CUDA, of the same bits as on the CPU: uniform, gaussian, exponential, bernoulli, randint. Compiled without fused operations.
 #include "shard/kernels/cuda/convert.cuh"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
+#include "shard/kernels/cuda/data_check.cuh"
 #include "shard/kernels/cuda/map.cuh"
 #include "shard/kernels/cuda/philox.cuh"
 
@@ -67,13 +68,37 @@ struct Uniform {
   }
 };
 
+template <class D>
+Uniform<D> uniform_between(Real<D> low, Real<D> high) {
+  return {low, high, std::isinf(high - low) && !std::isinf(low) && !std::isinf(high)};
+}
+
 template <class T>
 void uniform(const OpContext& ctx, const Scalar& min, const Scalar& max, int seed, RandomKey drawn, DenseTensor& out) {
   using D = device_t<T>;
-  using R = Real<T>;
-  const R low = min.to<R>(), high = max.to<R>();
-  const bool wide = std::isinf(high - low) && !std::isinf(low) && !std::isinf(high);
-  draw_elements<D>(ctx, Uniform<D>{low, high, wide}, seed, drawn, out);
+  draw_elements<D>(ctx, uniform_between<D>(min.to<Real<D>>(), max.to<Real<D>>()), seed, drawn, out);
+}
+
+/// Uniform numbers but for `count` elements that are `step` + 1 apart, which are `value`.
+template <class T>
+struct UniformBesideDiagonal {
+  Uniform<T> uniform;
+  uint64_t count, step;
+  T value;
+  __device__ T operator()(PhiloxWords& words, uint64_t element) const {
+    return element % (step + 1) == 0 && element / (step + 1) < count ? value : uniform(words, element);
+  }
+};
+
+template <class T>
+void uniform_inplace(const OpContext& ctx, const DenseTensor&, float min, float max, int seed, int diag_num,
+                     int diag_step, float diag_val, RandomKey drawn, DenseTensor& out) {
+  using D = device_t<T>;
+  using R = Real<D>;
+  const UniformBesideDiagonal<D> draw{uniform_between<D>(static_cast<R>(min), static_cast<R>(max)),
+                                      static_cast<uint64_t>(diag_num), static_cast<uint64_t>(diag_step),
+                                      round_to<D>(static_cast<R>(diag_val))};
+  draw_elements<D>(ctx, draw, seed, drawn, out);
 }
 
 /// Box-Muller: element e uses the uniform numbers 2e and 2e + 1.
@@ -116,6 +141,62 @@ void exponential(const OpContext& ctx, const DenseTensor&, float lam, RandomKey 
   draw_elements<D>(ctx, Exponential<D>{static_cast<Real<T>>(lam)}, 0, key, out);
 }
 
+/// Describes a probability that is not from 0 to 1.
+struct alignas(8) ProbabilityRange {
+  const char* op;
+  ArgumentPlace place;
+
+  [[noreturn]] void fail(int64_t position, int64_t bits) const {
+    double value;
+    memcpy(&value, &bits, sizeof(value));
+    const std::string text =
+        place.dtype == DType::float64 ? fmt::format("{}", value) : fmt::format("{}", static_cast<float>(value));
+    fail_check(ErrorCode::invalid_argument,
+               "[{}] argument 'x' has the probability {}, which must be from 0 to 1; clip it (element {} of {})", op,
+               text, place.index_text(position), place.global_text());
+  }
+};
+
+/// 1 with the probability of each element.
+template <class T>
+struct BernoulliBody {
+  using IsDataCheck = void;
+  const T* p;
+  T* out;
+  RandomKey key;
+  GlobalIndex index;
+  DataCheck<ProbabilityRange> check;
+
+  template <int N>
+  __device__ void run(int64_t i) const {
+    using R = Real<T>;
+    PhiloxWords words(key);
+    R chances[N];
+    load_numbers<N>(p, i, chances);
+    R results[N];
+#pragma unroll
+    for (int k = 0; k < N; ++k) {
+      results[k] = fraction<R>(words, static_cast<uint64_t>(index.of(i * N + k))) < chances[k] ? R(1) : R(0);
+      if (chances[k] >= 0 && chances[k] <= 1) continue;
+      const double value = chances[k];
+      int64_t bits;
+      memcpy(&bits, &value, sizeof(bits));
+      check.report(i * N + k, bits);
+    }
+    store_numbers<N>(out, i, results);
+  }
+};
+
+template <class T>
+void bernoulli(const OpContext& ctx, const DenseTensor& x, RandomKey key, DenseTensor& out) {
+  using D = device_t<T>;
+  const DeviceScope scope(out.device().index);
+  const DataCheck<ProbabilityRange> check(ProbabilityRange{ctx.op, ArgumentPlace(ctx, 0, x)});
+  map(ctx, out.numel(),
+      BernoulliBody<D>{elements<const D>(x), elements<D>(out), key, {ctx.input_box(0, x), x.dims()}, check},
+      elements<const D>(x), elements<const D>(out));
+}
+
 /// Element e uses the words 2e and 2e + 1.
 template <class T>
 struct Integer {
@@ -141,6 +222,8 @@ void register_random(int backend) {
     register_kernel("gaussian", backend, dtype_of<T>, &gaussian<T>);
     register_kernel("gaussian_inplace", backend, dtype_of<T>, &gaussian_inplace<T>);
     register_kernel("exponential", backend, dtype_of<T>, &exponential<T>);
+    register_kernel("uniform_inplace", backend, dtype_of<T>, &uniform_inplace<T>);
+    register_kernel("bernoulli", backend, dtype_of<T>, &bernoulli<T>);
   });
   register_kernel("randint", backend, DType::int32, &randint<int32_t>);
   register_kernel("randint", backend, DType::int64, &randint<int64_t>);

@@ -67,6 +67,7 @@ void register_cuda_kernels() {
   cuda::register_nms(backend);
   cuda::register_auc(backend);
   cuda::register_ctc(backend);
+  cuda::register_distributions(backend);
 }
 
 }  // namespace shard
