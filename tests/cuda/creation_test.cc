@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "cuda_case.h"
+#include "shard/call/dense_call.h"
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
@@ -68,6 +69,66 @@ TEST_CASE("random numbers have the same bits on a device") {
     check_bits("randint", *device, {DType::int32, DType::int64}, [&](DType dtype, Device at) {
       return randint(-3, 1000003, {rows, 7}, dtype, 11, at);
     });
+  }
+}
+
+TEST_CASE("draws by the elements of tensors have the same bits on a device") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto floats = {DType::float32, DType::float64, DType::bfloat16, DType::float16};
+  for (const int64_t rows : {1, 300}) {
+    const auto of = [rows](double low, double high, DType dtype, Device at) {  // exact in 16 bits
+      const Tensor numbers = floor(uniform({rows, 7}, DType::float64, low * 16, high * 16, 3, kCpu));
+      call::thread_generator().set_seed(5);
+      return to_device(cast(scale(numbers, 1.0 / 16), dtype), at);
+    };
+    check_bits("bernoulli", *device, floats, [&](DType dtype, Device at) { return bernoulli(of(0, 1, dtype, at)); });
+    check_bits("poisson", *device, floats, [&](DType dtype, Device at) { return poisson(of(0, 40, dtype, at)); });
+    check_bits("standard_gamma", *device, floats,
+               [&](DType dtype, Device at) { return standard_gamma(of(0, 4, dtype, at)); });
+    check_bits("binomial", *device, floats,
+               [&](DType dtype, Device at) { return binomial(floor(of(0, 99, dtype, at)), of(0, 1, dtype, at)); });
+    check_bits("truncated_gaussian_random", *device, floats, [&](DType dtype, Device at) {
+      return truncated_gaussian_random({rows, 7}, 1.0f, 2.0f, 9, dtype, at);
+    });
+    check_bits("uniform_inplace", *device, floats, [&](DType dtype, Device at) {
+      return uniform_inplace(of(0, 1, dtype, at), -1.0f, 1.0f, 7, 2, 3, 0.5f);
+    });
+  }
+  for (const int offset : {-9, -2, 0, 3, 9}) {
+    check_bits("tril_indices", *device, {DType::int32, DType::int64},
+               [&](DType dtype, Device at) { return tril_indices(5, 7, offset, dtype, at); });
+    check_bits("triu_indices", *device, {DType::int32, DType::int64},
+               [&](DType dtype, Device at) { return triu_indices(6, 4, offset, dtype, at); });
+  }
+}
+
+TEST_CASE("numbers from which nothing can be drawn are the error of the CPU on a device") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto error_of = [](const std::function<Tensor()>& call) {
+    try {
+      copy_to(kCpu, call().get().value);
+    } catch (const Error& error) { return std::string(error.what()); }
+    return std::string("none");
+  };
+  const auto alike = [&](const std::function<Tensor(Device)>& call, const std::string& text) {
+    const std::string expected = error_of([&] { return call(kCpu); });
+    CHECK_THAT(expected, Catch::Contains(text));
+    CHECK(error_of([&] { return call(*device); }) == expected);
+  };
+  const auto x = [](double value, DType dtype, Device at) {
+    return to_device(cast(Tensor::from_data<double>({0.5, value, 0.5}, {3}), dtype), at);
+  };
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16}) {
+    alike([&](Device at) { return bernoulli(x(1.1, dtype, at)); }, "which must be from 0 to 1; clip it (element 1 of");
+    alike([&](Device at) { return poisson(x(-1.5, dtype, at)); },
+          "argument 'x' has the element -1.5, which must be finite and 0 or more");
+    alike([&](Device at) { return standard_gamma(x(INFINITY, dtype, at)); }, "has the element inf");
+    alike([&](Device at) { return binomial(full({3}, 2, dtype, at), x(1.5, dtype, at)); },
+          "argument 'prob' has the element 1.5");
+    alike([&](Device at) { return binomial(x(0.25, dtype, at), full({3}, 0.5, dtype, at)); },
+          "a whole number from 0 to 2^53");
   }
 }
 
