@@ -16,7 +16,7 @@ Tensor rounded(const Tensor& x, int digits) {
   return released([&] {
     if (!is_floating(x.dtype())) return assign(x, site);
     if (digits == 0) return round(x, site);
-    const Scalar scale(std::pow(10.0, std::abs(digits)));
+    const double scale = std::pow(10.0, std::abs(digits));
     return digits > 0 ? round(x * scale) / scale : round(x / scale) * scale;
   });
 }
@@ -33,8 +33,7 @@ nb::object divided(nb::handle x, nb::handle y) {
 nb::object backwards(nb::handle self) {
   const Tensor& x = tensor_in(self.ptr());
   if (x.dims().rank() == 0) raise_type_error("a tensor without dims cannot be reversed");
-  const CallSite site = site_of(x);
-  return nb::iter(wrap(released([&] { return flip(x, {0}, site); })));
+  return nb::iter(wrap(released([&] { return flip(x, {0}); })));
 }
 
 nb::object formatted(nb::handle self, const std::string& spec) {

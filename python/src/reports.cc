@@ -25,7 +25,7 @@ nb::dict record_as_dict(const CallRecord& record) {
 }
 
 /// Appends the calls of this rank to a list while it is entered.
-class CallObserver {
+class CallList {
  public:
   void enter(nb::object calls) {
     rank_ = &current_rank();
@@ -45,7 +45,7 @@ class CallObserver {
 
  private:
   Rank* rank_ = nullptr;
-  CallObserver before_;
+  CallObserver before_;  // what observed the rank outside
 };
 
 /// For each rank of the mesh: the rank, where its shard begins, and its shape.
@@ -85,10 +85,10 @@ void register_reports(nb::module_& module) {
   module.def("_shards", shards_of, nb::arg("x"));
   module.def("_in_python", &in_python, nb::arg("text"));  // for tests
   module.def("_set_log", set_log_function, nb::arg("function").none());
-  nb::class_<CallObserver>(module, "_CallObserver")
+  nb::class_<CallList>(module, "_CallObserver")
       .def(nb::init<>())
-      .def("enter", &CallObserver::enter, nb::arg("calls"))
-      .def("exit", &CallObserver::exit);
+      .def("enter", &CallList::enter, nb::arg("calls"))
+      .def("exit", &CallList::exit);
 }
 
 }  // namespace shard::python
