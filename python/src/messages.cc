@@ -32,6 +32,7 @@ constexpr auto kSpellings = std::to_array<Spelling>({
     {"full_tensor(tensor)", "tensor.full_tensor()"},
     {"full_tensor(gradient)", "gradient.full_tensor()"},
     {"local(tensor)", "tensor.local()"},
+    {"distribute(gradient, spec)", "shard_tensor(gradient, mesh, placements)"},
     {"distribute(tensor, spec)", "shard_tensor(tensor, mesh, placements)"},
     {"reshard(tensor, spec)", "tensor.reshard(mesh, placements)"},
 });

@@ -83,7 +83,8 @@ void set_log_function(nb::object function) {
 void register_reports(nb::module_& module) {
   module.def("_dry_report", report_of_dry_run);
   module.def("_shards", shards_of, nb::arg("x"));
-  module.def("_in_python", &in_python, nb::arg("text"));  // for tests
+  module.def(
+      "_in_python", [](const std::string& text) { return in_python(text); }, nb::arg("text"));  // for tests
   module.def("_set_log", set_log_function, nb::arg("function").none());
   nb::class_<CallList>(module, "_CallObserver")
       .def(nb::init<>())

@@ -109,6 +109,8 @@ Tensor as_tensors(const Operand& x, const Operand& y, F f) {
 Tensor true_divide(const Operand& x, const Operand& y) {
   const auto is_float = [](const Operand& each) { return each.tensor != nullptr && is_floating(each.tensor->dtype()); };
   if (is_float(x) || is_float(y)) return x / y;
+  if (x.tensor == nullptr) x.number_beside(*y.tensor);
+  if (y.tensor == nullptr) y.number_beside(*x.tensor);
   const auto converted = [](const Operand& each) {
     return each.tensor != nullptr ? cast(*each.tensor, DType::float32, each.site) : Tensor();
   };

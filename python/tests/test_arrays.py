@@ -119,8 +119,8 @@ def test_errors_of_the_arguments_of_tensor():
         shard.tensor([1], device="tpu")
     with pytest.raises(shard.AutogradError, match="no floating-point dtype"):
         shard.tensor([1], requires_grad=True)
-    with pytest.raises(TypeError, match=r"data\[0\] is a Tensor; use shard.stack"):
-        shard.tensor([shard.tensor(1)])
+    with pytest.raises(TypeError, match=r"data\[0\] is a Tensor of 2 elements; use shard.stack"):
+        shard.tensor([shard.tensor([1, 2])])
 
 
 # from_numpy and numpy

@@ -319,7 +319,7 @@ def test_unknown_repeated_and_superfluous_arguments_are_named(function):
     with pytest.raises(
         TypeError, match=rf"^\[{function}\] takes {len(right)} arguments, but {len(right) + 1} were passed"
     ):
-        f(*right, 1)
+        f(*right, "more")
 
 
 @pytest.mark.parametrize("function", sorted(f for f in METHODS if f in FUNCTIONS and f != "shape"))
