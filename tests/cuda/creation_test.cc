@@ -95,11 +95,60 @@ TEST_CASE("draws by the elements of tensors have the same bits on a device") {
       return uniform_inplace(of(0, 1, dtype, at), -1.0f, 1.0f, 7, 2, 3, 0.5f);
     });
   }
+  for (const int64_t n : {1, 5, 4096, 5000}) {
+    check_bits("randperm", *device, {DType::int32, DType::int64}, [&](DType dtype, Device at) {
+      call::thread_generator().set_seed(static_cast<uint64_t>(n));
+      return randperm(static_cast<int>(n), dtype, at);
+    });
+  }
   for (const int offset : {-9, -2, 0, 3, 9}) {
     check_bits("tril_indices", *device, {DType::int32, DType::int64},
                [&](DType dtype, Device at) { return tril_indices(5, 7, offset, dtype, at); });
     check_bits("triu_indices", *device, {DType::int32, DType::int64},
                [&](DType dtype, Device at) { return triu_indices(6, 4, offset, dtype, at); });
+  }
+}
+
+TEST_CASE("draws from rows of weights are those of the CPU on a device") {
+  const auto device = cuda_device();
+  if (!device) return;
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+    for (const int64_t categories : {1, 9, 300}) {
+      // Sixteenths with many equal ones and zeros; the first is above 0.
+      const auto weights = [&](Device at) {
+        std::vector<double> values;
+        for (int64_t i = 0; i < 6 * categories; ++i)
+          values.push_back(i % categories == 0 ? 0.5 : static_cast<double>(i * 7 % 11) / 16);
+        call::thread_generator().set_seed(8);
+        return to_device(cast(Tensor::from_data<double>(values, {6, categories}), dtype), at);
+      };
+      const auto same = [&](const char* what, const std::function<std::vector<Tensor>(Device)>& call) {
+        INFO(what << " of " << to_string(dtype) << " and " << categories << " categories");
+        const std::vector<Tensor> expected = call(kCpu), actual = call(*device);
+        for (size_t i = 0; i < expected.size(); ++i) {
+          REQUIRE(actual[i].device() == *device);
+          CHECK(same_bits(copy_to(kCpu, actual[i].get().value), expected[i].get().value));
+        }
+      };
+      same("multinomial with replacement",
+           [&](Device at) { return std::vector<Tensor>{multinomial(weights(at), 20, true)}; });
+      same("multinomial",
+           [&](Device at) { return std::vector<Tensor>{multinomial(weights(at), categories == 1 ? 1 : 4, false)}; });
+      same("dirichlet", [&](Device at) {
+        const Tensor alpha = weights(at);
+        return std::vector<Tensor>{dirichlet(scale(alpha, 1.0, 0.25))};
+      });
+      for (const double p : {0.0, 0.5, 3.0, 1e6}) {
+        for (const double bound : {-1.0, 0.0, 0.3, 9.0}) {
+          same("top_p_sampling", [&](Device at) {
+            const Tensor x = weights(at);
+            auto [out, ids] =
+                top_p_sampling(x, full({6}, p, dtype, at), bound < 0 ? Tensor() : full({6}, bound, dtype, at));
+            return std::vector<Tensor>{out, ids};
+          });
+        }
+      }
+    }
   }
 }
 
@@ -127,6 +176,21 @@ TEST_CASE("numbers from which nothing can be drawn are the error of the CPU on a
     alike([&](Device at) { return standard_gamma(x(INFINITY, dtype, at)); }, "has the element inf");
     alike([&](Device at) { return binomial(full({3}, 2, dtype, at), x(1.5, dtype, at)); },
           "argument 'prob' has the element 1.5");
+    alike([&](Device at) { return dirichlet(x(0.0, dtype, at)); },
+          "argument 'alpha' has the element 0, which must be finite and above 0");
+    alike([&](Device at) { return multinomial(x(-2.0, dtype, at), 1, true); }, "argument 'x' has the element -2");
+    alike([&](Device at) { return multinomial(x(0.0, dtype, at), 3, false); },
+          "has 2 weights above 0, but 3 must be drawn from it");
+    alike(
+        [&](Device at) {
+          return std::get<1>(top_p_sampling(full({1, 3}, 0, dtype, at), full({1}, 0.5, dtype, at), {}));
+        },
+        "has no probability above 0, so nothing can be drawn");
+    alike(
+        [&](Device at) {
+          return std::get<1>(top_p_sampling(full({1, 3}, 1, dtype, at), full({1}, -1, dtype, at), {}));
+        },
+        "argument 'ps' has the element -1");
     alike([&](Device at) { return binomial(x(0.25, dtype, at), full({3}, 0.5, dtype, at)); },
           "a whole number from 0 to 2^53");
   }

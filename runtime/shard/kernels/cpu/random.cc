@@ -264,69 +264,25 @@ void bernoulli(const OpContext& ctx, const DenseTensor& x, RandomKey key, DenseT
   });
 }
 
-/// A permutation of [0, n), evaluated index by index. A small one is a table that every rank
-/// computes alike, by Fisher and Yates' shuffle: all n! orders are equally likely. A Feistel
-/// network would not be uniform there, because it has too few round keys: for n = 5 some orders
-/// occurred twice as often as others. A large one is such a network of eight rounds, on pairs
-/// (left, right) below (rows, columns), the smallest near-square grid that holds n (Black and
-/// Rogaway, CT-RSA 2002); a result outside [0, n) goes through the network again.
-class Permutation {
- public:
-  Permutation(RandomKey key, uint64_t n) : key_(key), n_(n), rows_(1) {
-    if (n <= kTable) shuffle();
-    while (rows_ * rows_ < n) ++rows_;
-    columns_ = (n + rows_ - 1) / rows_;
-  }
-  uint64_t operator()(uint64_t index) const {
-    if (!table_.empty()) return table_[index];
-    do index = once(index);
-    while (index >= n_);
-    return index;
-  }
-
- private:
-  static constexpr uint64_t kTable = 4096;
-  static constexpr uint64_t kRounds = 8;
-
-  void shuffle() {
-    table_.reserve(n_);
-    for (uint64_t i = 0; i < n_; ++i) {
-      const std::array<uint32_t, 4> words = philox(key_, i);
-      const uint64_t other = below(i + 1, words[0], words[1]);
-      table_.push_back(static_cast<uint32_t>(i));
-      std::swap(table_[i], table_[other]);
-    }
-  }
-  uint64_t once(uint64_t index) const {
-    uint64_t left = index / columns_;
-    uint64_t right = index % columns_;
-    for (uint64_t round = 0; round < kRounds; round += 2) {
-      left = (left + shift(round, right, rows_)) % rows_;
-      right = (right + shift(round + 1, left, columns_)) % columns_;
-    }
-    return left * columns_ + right;
-  }
-  uint64_t shift(uint64_t round, uint64_t value, uint64_t range) const {
-    const std::array<uint32_t, 4> words = philox(key_, round << 32 | value);
-    return below(range, words[0], words[1]);
-  }
-
-  RandomKey key_;
-  uint64_t n_;
-  uint64_t rows_;
-  uint64_t columns_ = 1;
-  std::vector<uint32_t> table_;  // of a small permutation
-};
-
 template <class T>
 void randperm(const OpContext& ctx, RandomKey key, DenseTensor& out) {
   const Box box = ctx.output_box(0, out);
-  const Permutation permutation(key, static_cast<uint64_t>(box.global[0]));
+  const auto n = static_cast<uint64_t>(box.global[0]), first = static_cast<uint64_t>(box.begin[0]);
+  const auto draw = [key](uint64_t range, uint64_t block) {
+    const std::array<uint32_t, 4> words = philox(key, block);
+    return below(range, words[0], words[1]);
+  };
   T* data = out.data<T>();
+  if (n <= kPermutationTable) {
+    std::vector<uint32_t> table(n);
+    shuffle(draw, n, table.data());
+    for (int64_t i = 0; i < out.numel(); ++i) data[i] = static_cast<T>(table[first + static_cast<uint64_t>(i)]);
+    return;
+  }
+  const PermutationNetwork network = permutation_network(n);
   constexpr int64_t kCost = 256;
   parallel_for(out.numel(), kCost, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      data[i] = static_cast<T>(permutation(static_cast<uint64_t>(box.begin[0] + i)));
+    for (int64_t i = begin; i < end; ++i) data[i] = static_cast<T>(network.at(draw, first + static_cast<uint64_t>(i)));
   });
 }
 

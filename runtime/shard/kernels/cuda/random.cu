@@ -1,4 +1,4 @@
-// Random numbers on CUDA, of the same bits as on the CPU: uniform, gaussian, exponential, bernoulli, randint. Compiled without fused operations.
+// Random numbers on CUDA, of the same bits as on the CPU: uniform, gaussian, exponential, bernoulli, randint, randperm. Compiled without fused operations.
 #include "shard/kernels/cuda/convert.cuh"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/data_check.cuh"
@@ -214,6 +214,46 @@ void randint(const OpContext& ctx, int low, int high, int seed, RandomKey drawn,
   draw_elements<T>(ctx, Integer<T>{low, range}, seed, drawn, out);
 }
 
+/// Draws a number below a range, by the block of random words.
+struct DrawBelow {
+  RandomKey key;
+  __device__ uint64_t operator()(uint64_t range, uint64_t block) const {
+    PhiloxWords words(key);
+    return below(range, words.at(4 * block), words.at(4 * block + 1));
+  }
+};
+
+__global__ void shuffle_kernel(DrawBelow draw, uint64_t n, uint32_t* table) { shuffle(draw, n, table); }
+
+template <class T>
+__global__ void read_table_kernel(const uint32_t* table, int64_t first, int64_t count, T* out) {
+  for (int64_t i = grid_first<int64_t>(); i < count; i += grid_step<int64_t>())
+    out[i] = static_cast<T>(table[first + i]);
+}
+
+template <class T>
+__global__ void permute_kernel(PermutationNetwork network, DrawBelow draw, uint64_t first, int64_t count, T* out) {
+  for (int64_t i = grid_first<int64_t>(); i < count; i += grid_step<int64_t>())
+    out[i] = static_cast<T>(network.at(draw, first + static_cast<uint64_t>(i)));
+}
+
+template <class T>
+void randperm(const OpContext& ctx, RandomKey key, DenseTensor& out) {
+  if (out.numel() == 0) return;
+  const DeviceScope scope(out.device().index);
+  const Box box = ctx.output_box(0, out);
+  const auto n = static_cast<uint64_t>(box.global[0]);
+  if (n > kPermutationTable) {
+    launch(ctx, permute_kernel<T>, grid_for(out.numel(), 256), 256, permutation_network(n), DrawBelow{key},
+           static_cast<uint64_t>(box.begin[0]), out.numel(), elements<T>(out));
+    return;
+  }
+  const Scratch table(n * sizeof(uint32_t));  // one thread shuffles, because each step needs the one before
+  launch(ctx, shuffle_kernel, 1, 1, DrawBelow{key}, n, static_cast<uint32_t*>(table.data()));
+  launch(ctx, read_table_kernel<T>, grid_for(out.numel(), 256), 256, static_cast<const uint32_t*>(table.data()),
+         box.begin[0], out.numel(), elements<T>(out));
+}
+
 }  // namespace
 
 void register_random(int backend) {
@@ -227,6 +267,8 @@ void register_random(int backend) {
   });
   register_kernel("randint", backend, DType::int32, &randint<int32_t>);
   register_kernel("randint", backend, DType::int64, &randint<int64_t>);
+  register_kernel("randperm", backend, DType::int32, &randperm<int32_t>);
+  register_kernel("randperm", backend, DType::int64, &randperm<int64_t>);
 }
 
 }  // namespace shard::cuda
