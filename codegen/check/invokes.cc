@@ -49,16 +49,15 @@ void check_arity(const Op& op, const Op& target, DiagnosticSink& sink) {
   }
 }
 
-/// The functions of an overload stand beside those of the op that it invokes, in one file, and Python calls it where arguments of that
+/// `beside`: the file of the op defines one of the target's name. The functions of an overload stand beside those of the op that it invokes, in one file, and Python calls it where arguments of that
 /// one are missing.
-void check_overload(const Op& op, const Op& target, DiagnosticSink& sink) {
+void check_overload(const Op& op, const Op& target, bool beside, DiagnosticSink& sink) {
   const bool refers = is_overload(target);
   const std::string problem =
       refers             ? fmt::format("invokes '{}', which is an overload itself: invoke '{}'", target.name.text,
                                        target.invoke->function.text)
       : !is_overload(op) ? ""
-      : op.name.at.file != target.name.at.file
-          ? fmt::format("is an overload of '{}', which is in another file: move it there", target.name.text)
+      : !beside ? fmt::format("is an overload of '{}', which is in another file: move it there", target.name.text)
       : required_args(op.signature) >= required_args(target.signature)
           ? fmt::format("is an overload of '{}', but requires as many arguments, so that calls would not choose it",
                         target.name.text)
@@ -91,7 +90,8 @@ void check_target(const Op& op, const OpsByName& ops, Suggester& suggest, Diagno
         {{found->second.front()->name.at, "The first definition."}, {target.name.at, "The one that it matches."}});
   }
   check_arity(op, target, sink);
-  check_overload(op, target, sink);
+  const auto in_this_file = [&](const Op* each) { return each->name.at.file == op.name.at.file; };
+  check_overload(op, target, std::any_of(found->second.begin(), found->second.end(), in_this_file), sink);
   const size_t given = std::min(op.invoke->args.size(), target.signature.args.size());
   for (size_t i = 0; i < given; ++i) check_argument(op, op.invoke->args[i], target, target.signature.args[i], sink);
 }

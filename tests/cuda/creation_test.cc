@@ -138,7 +138,7 @@ TEST_CASE("draws from rows of weights are those of the CPU on a device") {
         const Tensor alpha = weights(at);
         return std::vector<Tensor>{dirichlet(scale(alpha, 1.0, 0.25))};
       });
-      for (const double p : {0.0, 0.5, 3.0, 1e6}) {
+      for (const double p : {0.0, 0.5, 3.0, 1e4}) {
         for (const double bound : {-1.0, 0.0, 0.3, 9.0}) {
           same("top_p_sampling", [&](Device at) {
             const Tensor x = weights(at);

@@ -95,19 +95,21 @@ def sgd_(param: Tensor, learning_rate: Tensor, grad: Tensor, master_param: Tenso
     ...
 
 def full(shape: int | Sequence[int], value: float, dtype: dtype | str | None = 'float32',
-    place: Device | str | None = 'cpu', layout: Layout | None = None) -> Tensor:
+    place: Device | str | None = 'cpu', layout: Layout | None = None, *,
+    device: Device | str | None = None) -> Tensor:
     """The op full of mixed.yaml."""
     ...
 
 @overload
 def zeros(shape: int | Sequence[int], dtype: dtype | str | None = 'float32',
-    place: Device | str | None = None, layout: Layout | None = None) -> Tensor:
+    place: Device | str | None = None, layout: Layout | None = None, *,
+    device: Device | str | None = None) -> Tensor:
     """The op zeros of mixed.yaml."""
     ...
 
 @overload
 def zeros(*shape: int, dtype: dtype | str | None = 'float32', place: Device | str | None = None,
-    layout: Layout | None = None) -> Tensor:
+    layout: Layout | None = None, device: Device | str | None = None) -> Tensor:
     """The op zeros of mixed.yaml."""
     ...
 
