@@ -113,7 +113,7 @@ TEST_CASE("draws from rows of weights are those of the CPU on a device") {
   const auto device = cuda_device();
   if (!device) return;
   for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
-    for (const int64_t categories : {1, 9, 300}) {
+    for (const int64_t categories : {1, 9, 150}) {
       // Sixteenths with many equal ones and zeros; the first is above 0.
       const auto weights = [&](Device at) {
         std::vector<double> values;
@@ -139,7 +139,7 @@ TEST_CASE("draws from rows of weights are those of the CPU on a device") {
         return std::vector<Tensor>{dirichlet(scale(alpha, 1.0, 0.25))};
       });
       for (const double p : {0.0, 0.5, 3.0, 1e4}) {
-        for (const double bound : {-1.0, 0.0, 0.3, 9.0}) {
+        for (const double bound : {-1.0, 0.3, 9.0}) {
           same("top_p_sampling", [&](Device at) {
             const Tensor x = weights(at);
             auto [out, ids] =
