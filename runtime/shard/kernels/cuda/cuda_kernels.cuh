@@ -63,5 +63,6 @@ void register_nms(int backend);
 void register_auc(int backend);
 void register_ctc(int backend);
 void register_distributions(int backend);
+void register_rnn(int backend);
 
 }  // namespace shard::cuda

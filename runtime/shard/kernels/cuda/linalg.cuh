@@ -5,6 +5,7 @@
 #include "shard/kernels/cuda/cuda_types.cuh"
 #include "shard/kernels/cuda/data_check.cuh"
 #include "shard/kernels/cuda/device.cuh"
+#include "shard/kernels/cuda/each.cuh"
 #include "shard/kernels/cuda/words.cuh"
 #include "shard/kernels/registry.h"
 
@@ -40,16 +41,7 @@ class Numbers {
 
 inline constexpr int kMatrixThreads = 256;
 
-/// Calls body(i) for all i below `count`.
-template <class Body>
-__global__ void each_kernel(int64_t count, Body body) {
-  for (int64_t i = grid_first<int64_t>(); i < count; i += grid_step<int64_t>()) body(i);
-}
-template <class Body>
-void for_each(const OpContext& ctx, int64_t count, const Body& body) {
-  if (count > 0) launch(ctx, each_kernel<Body>, grid_for(count, kMatrixThreads), kMatrixThreads, count, body);
-}
-/// The same for bodies that check what they see: body(i, check).
+/// As for_each, for bodies that check what they see: body(i, check).
 template <class Body>
 __global__ void checked_each_kernel(int64_t count, Body body, MatrixCheck check) {
   for (int64_t i = grid_first<int64_t>(); i < count; i += grid_step<int64_t>()) body(i, check);

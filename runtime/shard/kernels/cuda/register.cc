@@ -68,6 +68,7 @@ void register_cuda_kernels() {
   cuda::register_auc(backend);
   cuda::register_ctc(backend);
   cuda::register_distributions(backend);
+  cuda::register_rnn(backend);
 }
 
 }  // namespace shard
