@@ -2,8 +2,8 @@
 #include "shard/core/cuda/cuda_call.cuh"
 
 #include <algorithm>
-#include <array>
 #include <bitset>
+#include <map>
 
 #include "shard/core/error.h"
 
@@ -35,14 +35,15 @@ struct UsedDevices {
 };
 thread_local UsedDevices used_devices;
 
-/// The streams for communication of a thread, by device.
+/// The streams for communication of a thread, by device. Not an array: Python loads the library late, when there are some hundred bytes
+/// left for variables of threads.
 struct CommunicationStreams {
-  std::array<cudaStream_t, 256> of = {};
+  std::map<int, cudaStream_t> of;
   ~CommunicationStreams() {
-    for (size_t index = 0; index < of.size(); ++index) {
-      if (of[index] == nullptr || cudaSetDevice(static_cast<int>(index)) != cudaSuccess) continue;
-      cudaStreamSynchronize(of[index]);
-      cudaStreamDestroy(of[index]);
+    for (const auto& [index, stream] : of) {
+      if (stream == nullptr || cudaSetDevice(index) != cudaSuccess) continue;
+      cudaStreamSynchronize(stream);
+      cudaStreamDestroy(stream);
     }
   }
 };
@@ -53,7 +54,7 @@ cudaStream_t communication_stream() {
   thread_local CommunicationStreams streams;
   int index = 0;
   check(cudaGetDevice(&index), "cudaGetDevice");
-  cudaStream_t& own = streams.of[static_cast<size_t>(index)];
+  cudaStream_t& own = streams.of[index];
   if (own == nullptr) check(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   return own;
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <memory>
+#include <map>
 
 #include "shard/core/cuda/cuda_call.cuh"
 #include "shard/core/cuda/data_error.cuh"
@@ -55,12 +55,10 @@ struct Slots {
 };
 
 Slots& slots() {
-  thread_local std::array<std::unique_ptr<Slots>, 256> of;
+  thread_local std::map<int, Slots> of_device;  // not an array: see CommunicationStreams
   int index = 0;
   check(cudaGetDevice(&index), "cudaGetDevice");
-  auto& own = of[static_cast<size_t>(index)];
-  if (own == nullptr) own = std::make_unique<Slots>();
-  return *own;
+  return of_device[index];
 }
 
 }  // namespace

@@ -114,8 +114,9 @@ struct NearNormal {
   __device__ double operator()(Stream& stream, int64_t) const { return mean + std * draw_near_normal(stream); }
 };
 
+/// Inline, because the model of CUDA does not see where the result of a call is stored.
 template <class D>
-__device__ D drawn_number(double value) {
+__device__ __forceinline__ D drawn_number(double value) {
   if constexpr (std::is_integral_v<D>) return static_cast<D>(value);
   else return store<D>(static_cast<math_t<D>>(value));
 }
