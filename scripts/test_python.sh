@@ -11,6 +11,8 @@ if (($# > 0)); then
   rm -rf "$environment/prefix"
   cmake --install "$build" --prefix "$PWD/$environment/prefix" >/dev/null
   export SHARD_PREFIX=$PWD/$environment/prefix  # for the test of a project with ops of its own
+  model=$build/tests/on_cuda_model  # a library with devices, which need no GPU
+  if [[ -e $model ]]; then export SHARD_ON_CUDA_MODEL=$model; fi
   options=(-C cmake.source-dir=python -C "cmake.define.CMAKE_PREFIX_PATH=$PWD/$environment/prefix" -C "build-dir=$environment/wheel")
 fi
 rm -rf "$environment/venv"

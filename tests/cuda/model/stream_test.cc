@@ -1,6 +1,8 @@
 // The order between streams, by what the model has run when somebody waits.
 #include <cuda_runtime_api.h>
 
+#include <thread>
+
 #include "../cuda_case.h"
 #include "shard/comm/communicator.h"
 #include "shard/core/cuda/cuda_call.cuh"
@@ -35,4 +37,17 @@ TEST_CASE("a collective waits for what was issued before it began, and not for l
     check(add(sums, ones).to(kCpu).to_vector<float>() == std::vector<float>(100, 5.0f),
           "kernels after the wait see the result");
   });
+}
+
+TEST_CASE("memory that another thread frees is kept for the work of the thread that allocated it") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const DefaultDevice use(*device);
+  Tensor sum;
+  {
+    Tensor ones = full({100}, 1.0);
+    sum = add(ones, ones);
+    std::thread([dropped = std::move(ones)]() mutable { dropped = {}; }).join();
+  }
+  CHECK(sum.to(kCpu).to_vector<float>() == std::vector<float>(100, 2.0f));
 }

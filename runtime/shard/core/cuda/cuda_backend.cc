@@ -96,6 +96,15 @@ void release(int index, void* data) {
   if (before != index) cudaSetDevice(before);
 }
 
+/// Called from destructors, like `release`. Streams of other threads have no names here.
+void synchronize_threads(int index) {
+  int before = 0;
+  if (cudaGetDevice(&before) != cudaSuccess) return;
+  if (before != index) cudaSetDevice(index);
+  cudaDeviceSynchronize();
+  if (before != index) cudaSetDevice(before);
+}
+
 void copy(int index, void* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
   const DeviceScope scope(index);
@@ -208,6 +217,7 @@ std::optional<Backend> cuda_backend() {
                  .copy_to_host = copy_to_host,
                  .synchronize = synchronize,
                  .copy_between = copy_between,
+                 .synchronize_threads = synchronize_threads,
                  .graph_begin = graph_begin,
                  .graph_end = graph_end,
                  .graph_abandon = graph_abandon,
