@@ -55,5 +55,7 @@ inline Case without_gradient(Case made) {
 void add_basic_cases(Cases& all);
 /// Layers of images and sequences, further functions, and what selects, sorts and moves elements.
 void add_layer_cases(Cases& all);
+/// Cases that are large enough for a device, and too large for a processor.
+void add_device_cases(Cases& all);
 
 }  // namespace kernel_bench

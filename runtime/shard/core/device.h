@@ -35,7 +35,6 @@ struct Backend {
   /// Uninitialised memory, aligned to kAllocationAlignment. 0 bytes may return null, which is never
   /// freed.
   void* (*allocate)(int index, size_t bytes) = nullptr;
-  /// After the work of this thread that uses the memory.
   void (*free)(int index, void* data) = nullptr;
   /// Copies within one device.
   void (*copy)(int index, void* to, const void* from, size_t bytes) = nullptr;
@@ -48,10 +47,6 @@ struct Backend {
   /// Optional: copies between two devices of the backend, in the order of this thread's work on both. Without it copies go through
   /// the host.
   void (*copy_between)(int to_index, void* to, int from_index, const void* from, size_t bytes) = nullptr;
-
-  /// Waits for all work issued to the device by any thread, before one of them frees what another has allocated. Does not throw.
-  /// Optional: for devices on which threads have queues of their own.
-  void (*synchronize_threads)(int index) = nullptr;
 
   // Optional, all of them or none: graphs of work, which are issued faster than the work one by
   // one. Captured programs use them.

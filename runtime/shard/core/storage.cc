@@ -10,7 +10,6 @@
 #include "shard/core/left_storages.h"
 #include "shard/core/partial_failures.h"
 #include "shard/core/small_blocks.h"
-#include "shard/core/thread_state.h"
 #include "shard/core/tracer.h"
 #include "shard/core/writing.h"
 
@@ -106,7 +105,6 @@ Ref<Storage> Storage::allocate(Device device, size_t bytes, const char* op, cons
     try {
       storage->data_ = backend_of(device).allocate(device.index, bytes);
     } catch (const Error& error) { fail_no_memory(op, tensor, device, error.what()); }
-    storage->allocated_by_ = &this_thread;
     count_held(device, bytes, 1);
   }
   storage->bytes_ = bytes;
@@ -173,11 +171,7 @@ void Storage::free_data() {
   // The address does not decide it: an allocator may place a buffer directly after this block.
   const bool inside = bytes_ <= kInlineBytes && (device_.backend == 0 || state_ == State::shape_only);
   if (!inside && data_ != nullptr) {
-    const Backend& backend = backend_of(device_);
-    // A garbage collector may drop a tensor in another thread, while its own has issued work that reads it.
-    if (allocated_by_ != &this_thread && backend.synchronize_threads != nullptr)
-      backend.synchronize_threads(device_.index);
-    backend.free(device_.index, data_);
+    backend_of(device_).free(device_.index, data_);
     count_held(device_, bytes_, -1);
   }
   data_ = nullptr;

@@ -240,8 +240,7 @@ class SHARD_API Storage final : public RefCounted {
   // have no other checks.
   std::shared_ptr<PartialFailures> partial_failures_;
   uint64_t written_by_ = 0;
-  std::shared_ptr<void> owner_;         // of bytes that were adopted
-  const void* allocated_by_ = nullptr;  // the thread that allocated them on a device
+  std::shared_ptr<void> owner_;  // of bytes that were adopted
 };
 
 }  // namespace shard

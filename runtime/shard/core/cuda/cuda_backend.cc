@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 
 #include "shard/core/cuda/cuda_call.cuh"
 #include "shard/core/cuda/data_error.cuh"
@@ -77,6 +78,40 @@ void keep_pool(int index) {
        free, total);
 }
 
+/// The threads that allocated memory. A garbage collector may free it in another one, whose stream does not wait for the work that
+/// its own thread has issued.
+class Owners {
+ public:
+  void add(void* data) {
+    Part& part = part_of(data);
+    const std::lock_guard lock(part.mutex);
+    part.threads[data] = &this_thread_;
+  }
+  /// Returns whether it was this thread.
+  bool remove(void* data) {
+    Part& part = part_of(data);
+    const std::lock_guard lock(part.mutex);
+    const auto found = part.threads.extract(data);
+    return found && found.mapped() == &this_thread_;
+  }
+
+ private:
+  struct Part {  // several, so that ranks need not wait for each other
+    std::mutex mutex;
+    std::unordered_map<void*, const void*> threads;
+  };
+  Part& part_of(void* data) { return parts_[(reinterpret_cast<uintptr_t>(data) >> 9) % parts_.size()]; }
+
+  std::array<Part, 16> parts_;
+  static thread_local char this_thread_;
+};
+thread_local char Owners::this_thread_;
+
+Owners& owners() {
+  static auto* const all = new Owners();  // tensors may be freed when the program exits
+  return *all;
+}
+
 void* allocate(int index, size_t bytes) {
   if (bytes == 0) return nullptr;
   const DeviceScope scope(index);
@@ -84,6 +119,7 @@ void* allocate(int index, size_t bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaMallocAsync(&data, bytes, stream());
   if (status != cudaSuccess) fail_allocation(status, index, bytes);
+  owners().add(data);
   return data;
 }
 
@@ -92,16 +128,8 @@ void release(int index, void* data) {
   int before = 0;
   if (cudaGetDevice(&before) != cudaSuccess) return;
   if (before != index) cudaSetDevice(index);
+  if (!owners().remove(data)) cudaDeviceSynchronize();
   cudaFreeAsync(data, stream());
-  if (before != index) cudaSetDevice(before);
-}
-
-/// Called from destructors, like `release`. Streams of other threads have no names here.
-void synchronize_threads(int index) {
-  int before = 0;
-  if (cudaGetDevice(&before) != cudaSuccess) return;
-  if (before != index) cudaSetDevice(index);
-  cudaDeviceSynchronize();
   if (before != index) cudaSetDevice(before);
 }
 
@@ -217,7 +245,6 @@ std::optional<Backend> cuda_backend() {
                  .copy_to_host = copy_to_host,
                  .synchronize = synchronize,
                  .copy_between = copy_between,
-                 .synchronize_threads = synchronize_threads,
                  .graph_begin = graph_begin,
                  .graph_end = graph_end,
                  .graph_abandon = graph_abandon,
