@@ -50,6 +50,12 @@ inline Case without_gradient(Case made) {
   made.differentiable = false;
   return made;
 }
+inline Case attention_case(const Dims& shape, DType dtype, bool causal) {
+  const auto run = [causal](Inputs& in) {
+    return std::get<0>(flash_attn(in[0], in[1], in[2], Tensor(), Tensor(), 0, causal));
+  };
+  return of(run, {shape, shape, shape}, dtype);
+}
 
 /// Functions, reductions, products, and what a GPT is made of.
 void add_basic_cases(Cases& all);

@@ -142,8 +142,7 @@ void add_device_cases(Cases& all) {
     all["matmul 8192" + end] = of([](Inputs& in) { return matmul(in[0], in[1]); }, {{8192, 8192}, {8192, 8192}}, dtype);
     for (const bool causal : {false, true}) {
       all[(causal ? "attention of 4096 causal" : "attention of 4096") + end] =
-          of([causal](Inputs& in) { return attention(in[0], in[1], in[2], causal); },
-             {{4, 4096, 16, 128}, {4, 4096, 16, 128}, {4, 4096, 16, 128}}, dtype);
+          attention_case({4, 4096, 16, 128}, dtype, causal);
     }
     all["add of 256M" + end] =
         of([](Inputs& in) { return add(in[0], in[1]); }, {{16384, 16384}, {16384, 16384}}, dtype);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the CUDA backend from the committed generated/ and runs the device tests. Needs a compiler, CMake and the CUDA
-# toolkit; the libraries may come from a folder that scripts/pack_deps.sh filled.
+# Builds the CUDA backend from the committed generated/, runs the device tests and, where it is found, compute-sanitizer on tests of kernels;
+# with --bench it ends with a table of figures for docs/performance.md. What fails is told at the end, and the rest goes on. Needs a compiler,
+# CMake and the CUDA toolkit; the libraries may come from a folder that scripts/pack_deps.sh filled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,6 +14,7 @@ prefix=
 bench=OFF
 build=build-gpu
 compile=false
+architectures=native
 flavour=(-DCMAKE_BUILD_TYPE=Release)
 while (($# > 0)); do
   case $1 in
@@ -23,6 +25,7 @@ while (($# > 0)); do
     # hardly optimised, which takes less than half the time.
     --compile)
       compile=true
+      architectures=90
       flavour=(-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1" -DSHARD_WERROR=ON
                "-DCMAKE_CUDA_FLAGS_RELWITHDEBINFO=-O1 -Xcicc -O1 -Xptxas -O1")
       shift
@@ -33,7 +36,7 @@ done
 
 options=(
   "${flavour[@]}" -DSHARD_CODEGEN=OFF -DSHARD_REGENERATE=OFF -DSHARD_EXAMPLES=OFF
-  -DSHARD_CUDA=ON -DSHARD_TESTS=ON -DSHARD_TEST_FOLDERS=cuda "-DSHARD_BENCH=$bench"
+  "-DCMAKE_CUDA_ARCHITECTURES=${CUDAARCHS:-$architectures}" -DSHARD_CUDA=ON -DSHARD_TESTS=ON -DSHARD_TEST_FOLDERS=cuda "-DSHARD_BENCH=$bench"
 )
 if command -v ninja >/dev/null; then
   options+=(-G Ninja)
@@ -73,7 +76,31 @@ if [[ -n $reason ]]; then
   echo "gpu_check: everything compiles; the device tests were ${reason}"
   exit 0
 fi
-ctest --test-dir "$build" -R '^cuda: ' --output-on-failure --no-tests=error
+failed=()
+# check NAME COMMAND...: a failure is remembered.
+check() {
+  local name=$1 start=$SECONDS
+  shift
+  echo "== $name"
+  "$@" || failed+=("$name")
+  echo "== $name took $((SECONDS - start)) s"
+}
+
+check "device tests" ctest --test-dir "$build" -R '^cuda: ' --output-on-failure --no-tests=error
+sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
+if [[ -n $sanitizer ]]; then
+  # Files of tests whose kernels share memory or find their places by data.
+  files='[#reduce_test],[#softmax_test],[#norm_test],[#scan_test],[#sort_test],[#scatter_test],[#matrix_test]'
+  for tool in memcheck racecheck synccheck; do
+    check "$tool" timeout 180 "$sanitizer" --tool "$tool" --error-exitcode 1 "$build/tests/shard_tests_cuda" -# "$files"
+  done
+else
+  echo "gpu_check: memcheck, racecheck and synccheck were not run, compute-sanitizer was not found"
+fi
 if [[ $bench == ON ]]; then
-  find "$build/bench" -type f -perm -u+x -name '*cuda*' -print -exec {} \;
+  check "figures" "$build/bench/kernel_bench" --device cuda --table
+fi
+if ((${#failed[@]} > 0)); then
+  printf 'gpu_check: FAILED: %s\n' "${failed[@]}"
+  exit 1
 fi
