@@ -185,6 +185,21 @@ void register_device_scope(nb::module_& module) {
   module.def(
       "get_default_device", [] { return default_device(); },
       "Where ops that create tensors put them when no device is given.");
+  module.def(
+      "synchronize",
+      [](nb::handle object) {
+        Device device = default_device();
+        if (!object.is_none() && !device_of(object, device))
+          throw nb::type_error("synchronize(): argument 'device' must be Device | str | None");
+        released([&] { backend_of(device).synchronize(device.index); });
+      },
+      nb::arg("device") = nb::none(),
+      "Waits until the device has done what this thread has asked it to do: before a clock is read, and before another "
+      "thread "
+      "uses\ntensors that this one has made.\n\nArgs:\n  device: a Device, or its name; the default device if "
+      "None.\n\nRaises "
+      "errors that "
+      "the work has found, such as OutOfRangeError\nfor an index, and DeviceError.");
 }
 
 template <class Policy>

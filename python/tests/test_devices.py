@@ -159,6 +159,44 @@ def test_default_devices():
     )
 
 
+@on_devices
+def test_another_thread_reads_what_was_waited_for():
+    script("""
+        import threading
+        x = shard.ones([4], device="cuda") * 3.0
+        shard.synchronize("cuda")
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append((x + 1.0).tolist()))
+        thread.start()
+        thread.join()
+        assert seen == [[4.0] * 4], seen
+        shard.gather(x, shard.tensor([9], device="cuda"))
+        with pytest.raises(shard.OutOfRangeError, match="9"):
+            shard.synchronize(x.device)
+        with shard.default_device("cuda"):
+            shard.synchronize()
+        with pytest.raises(TypeError, match="device"):
+            shard.synchronize(3)
+    """)
+
+
+@on_devices
+def test_a_garbage_collector_in_another_thread_frees_tensors():
+    script("""
+        import gc, threading
+        for _ in range(20):
+            x = shard.ones([1000], device="cuda")
+            y = x + 1.0
+            cycle = [x]
+            cycle.append(cycle)
+            del x, cycle
+            thread = threading.Thread(target=gc.collect)
+            thread.start()
+            thread.join()
+            assert shard.sum(y).item() == 2000.0
+    """)
+
+
 TRAINING = """
     from shard import Layout, ProcessMesh, Shard, Replicate
 
