@@ -31,10 +31,7 @@ Device& device() {
   static Device used = kCpu;
   return used;
 }
-void wait_for_device() {
-  const Backend& backend = backend_of(device());
-  if (backend.synchronize != nullptr) backend.synchronize(device().index);
-}
+void wait_for_device() { backend_of(device()).synchronize(device().index); }
 
 Cases all_cases() {
   Cases all;
@@ -117,9 +114,10 @@ class Server {
     return times;
   }
 
-  /// Times all cases whose names contain `match`, and prints a table of medians of 7.
-  void print_table(const std::string& match) {
+  /// Times all cases whose names contain `match`, and prints a table of medians of 7. Returns false where a case fails.
+  bool print_table(const std::string& match) {
     const double most = bandwidth();
+    bool all_ran = true;
     fmt::print("{}: memory {:.1f} GB/s, read and written\n\n", to_string(device()), most * 1e-9);
     fmt::print("| case | ms | memory | host, us | backward, ms |\n|---|---|---|---|---|\n");
     for (const auto& [name, each] : all_) {
@@ -132,9 +130,13 @@ class Server {
                                 : "";
         fmt::print("| {} | {:.4g} | {:.2f} | {:.3g} | {} |\n", name, times.whole * 1e3,
                    static_cast<double>(bytes) / most / times.whole, times.host * 1e6, gradient);
-      } catch (const Error& error) { fmt::print("| {} | failed: {} | | | |\n", name, error.what()); }
+      } catch (const Error& error) {
+        fmt::print("| {} | failed: {} | | | |\n", name, error.what());
+        all_ran = false;
+      }
       std::fflush(stdout);
     }
+    return all_ran;
   }
 
  private:
@@ -217,10 +219,7 @@ int main(int count, char** arguments) {
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism, threads);
   const DefaultDevice use(device());
   Server server;
-  if (table) {
-    server.print_table(*table);
-    return 0;
-  }
+  if (table) return server.print_table(*table) ? 0 : 1;
   for (std::string line; std::getline(std::cin, line);) {
     std::istringstream rest(line);
     std::string command;

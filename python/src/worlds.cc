@@ -194,12 +194,10 @@ void register_device_scope(nb::module_& module) {
         released([&] { backend_of(device).synchronize(device.index); });
       },
       nb::arg("device") = nb::none(),
-      "Waits until the device has done what this thread has asked it to do: before a clock is read, and before another "
-      "thread "
-      "uses\ntensors that this one has made.\n\nArgs:\n  device: a Device, or its name; the default device if "
-      "None.\n\nRaises "
-      "errors that "
-      "the work has found, such as OutOfRangeError\nfor an index, and DeviceError.");
+      "Waits for the work that this thread has submitted to the device. Call it before reading a clock, and before\n"
+      "another thread uses tensors that this one has computed.\n\n"
+      "Args:\n  device: a Device, or its name; the default device if None.\n\n"
+      "Raises DeviceError, and errors that kernels have found, such as OutOfRangeError for an index.");
 }
 
 template <class Policy>

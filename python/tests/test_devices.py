@@ -232,8 +232,14 @@ def test_ranks_train_on_one_device():
 
 @on_devices
 def test_ranks_train_on_a_device_each():
-    devices = "import sys\ntry:\n    shard.Device('cuda:1')\nexcept shard.ArgumentError:\n    sys.exit(0)\n"
-    script(devices + textwrap.dedent(TRAINING).replace("{DEVICE}", "{shard.rank()}") + "\ncheck()")
+    if "0" in script("""
+        try:
+            shard.Device("cuda:1")
+        except shard.ArgumentError:
+            print("0")
+        """):
+        pytest.skip("needs two devices")
+    script(textwrap.dedent(TRAINING).replace("{DEVICE}", "{shard.rank()}") + "\ncheck()")
 
 
 @on_devices

@@ -94,6 +94,8 @@ def test_seeds_repeat_random_numbers_of_threads_and_ranks():
 
 def test_default_devices_are_scopes():
     assert shard.get_default_device() == shard.Device("cpu")
+    shard.synchronize()
+    shard.synchronize("cpu")
     with shard.default_device("cpu") as device:
         assert device == shard.Device("cpu") and shard.zeros([2]).device == device
         with shard.default_device(shard.Device("cpu")):

@@ -15,6 +15,7 @@
 #include "shard/core/cuda/staging.h"
 #include "shard/core/device.h"
 #include "shard/core/error.h"
+#include "shard/core/thread_state.h"
 
 namespace shard {
 namespace {
@@ -85,14 +86,14 @@ class Owners {
   void add(void* data) {
     Part& part = part_of(data);
     const std::lock_guard lock(part.mutex);
-    part.threads[data] = &this_thread_;
+    part.threads[data] = &this_thread;  // whose address is the thread's own
   }
   /// Returns whether it was this thread.
   bool remove(void* data) {
     Part& part = part_of(data);
     const std::lock_guard lock(part.mutex);
     const auto found = part.threads.extract(data);
-    return found && found.mapped() == &this_thread_;
+    return found && found.mapped() == &this_thread;
   }
 
  private:
@@ -103,9 +104,7 @@ class Owners {
   Part& part_of(void* data) { return parts_[(reinterpret_cast<uintptr_t>(data) >> 9) % parts_.size()]; }
 
   std::array<Part, 16> parts_;
-  static thread_local char this_thread_;
 };
-thread_local char Owners::this_thread_;
 
 Owners& owners() {
   static auto* const all = new Owners();  // tensors may be freed when the program exits
