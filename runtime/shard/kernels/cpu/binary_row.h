@@ -10,8 +10,12 @@
 
 #include "hwy/highway.h"
 
+#include <algorithm>
+#include <type_traits>
+
 #include "shard/core/op_context.h"
 #include "shard/kernels/cpu/elementwise.h"
+#include "shard/kernels/cpu/half_lines.h"
 #include "shard/kernels/cpu/value.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -26,6 +30,20 @@ void binary_row(const Row& row) {
   const T* y = static_cast<const T*>(row.in[1]);
   R* out = static_cast<R*>(row.out);
   const int64_t n = row.n;
+  if constexpr (std::is_same_v<T, float16> && std::is_same_v<R, T>) {  // compilers do not vectorise its conversions
+    constexpr int64_t kBlock = 256;
+    C a[kBlock], b[kBlock], results[kBlock];
+    if (row.step[0] == 0) std::fill_n(a, std::min(n, kBlock), static_cast<C>(*x));
+    if (row.step[1] == 0) std::fill_n(b, std::min(n, kBlock), static_cast<C>(*y));
+    for (int64_t i = 0; i < n; i += kBlock) {
+      const int64_t size = std::min(n - i, kBlock);
+      if (row.step[0] != 0) widen(x + i, size, a);
+      if (row.step[1] != 0) widen(y + i, size, b);
+      for (int64_t j = 0; j < size; ++j) results[j] = static_cast<C>(Op::template apply<C>(a[j], b[j]));
+      narrow(results, size, out + i);
+    }
+    return;
+  }
   if (row.step[0] != 0 && row.step[1] != 0) {
     for (int64_t i = 0; i < n; ++i)
       out[i] = static_cast<R>(Op::template apply<C>(static_cast<C>(x[i]), static_cast<C>(y[i])));

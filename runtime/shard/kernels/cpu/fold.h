@@ -50,6 +50,14 @@ HWY_INLINE Pack<C> load_pack(const T* x) {
     Pack<C> pack;
     std::memcpy(&pack, x, sizeof(pack));
     return pack;
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // which comes with F16C; better instruction sets have smaller numbers
+  } else if constexpr (is_half<T>) {
+    static_assert(std::is_same_v<C, float>);
+    __m128i halves;
+    std::memcpy(&halves, x, sizeof(halves));
+    if constexpr (std::is_same_v<T, float16>) return reinterpret_cast<Pack<C>>(_mm256_cvtph_ps(halves));
+    else return reinterpret_cast<Pack<C>>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+#endif
   } else if constexpr (std::is_same_v<T, bfloat16>) {
     typedef uint16_t Halves __attribute__((vector_size(16)));
     Halves halves;
@@ -58,13 +66,6 @@ HWY_INLINE Pack<C> load_pack(const T* x) {
     Pack<C> pack;
     std::memcpy(&pack, &bits, sizeof(pack));
     return pack;
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // which comes with F16C; better instruction sets have smaller numbers
-  } else if constexpr (std::is_same_v<T, float16>) {
-    static_assert(std::is_same_v<C, float>);
-    __m128i halves;
-    std::memcpy(&halves, x, sizeof(halves));
-    return reinterpret_cast<Pack<C>>(_mm256_cvtph_ps(halves));
-#endif
   } else {
     return pack_of<C>([=](int64_t j) { return static_cast<C>(x[j]); });
   }

@@ -9,6 +9,7 @@
 
 #include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/fold.h"
+#include "shard/kernels/cpu/half_lines.h"
 #include "shard/kernels/cpu/norm.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
@@ -25,43 +26,42 @@ double mean_of(double sum, int64_t width) { return width == 0 ? 0 : sum / static
 template <class T>
 void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
                 float epsilon, int begin_norm_axis, DenseTensor& out, DenseTensor& mean, DenseTensor& variance) {
+  using C = Compute<T>;
   using S = Statistic<T>;
   const NormRows shape(x.dims(), ctx.input_box(0, x),
                        normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, x.dims().rank()));
   const int64_t width = shape.width, whole = shape.whole_width;
   const std::vector<double> factors = shape.affine(scale, 1.0), offsets = shape.affine(bias, 0.0);
   const double *factor = factors.data(), *offset = offsets.data();
-  const auto sum_row = [&](int64_t r, double* sum) {
-    const T* from = x.data<T>() + r * width;
-    *sum = sum_of<double>(width, [=](int64_t i) { return value_at(from, i); });
+  const auto row = [&](int64_t r) { return WideLine<T>(x.data<T>() + r * width, width); };
+  const auto sum_row = [=](const C* from) {
+    return sum_of<double>(width, [=](int64_t i) { return value_at(from, i); });
   };
-  const auto sum_squares = [&](int64_t r, double center, double* sum) {
-    const T* from = x.data<T>() + r * width;
-    *sum =
-        sum_of<double>(width, [=](int64_t i) { return (value_at(from, i) - center) * (value_at(from, i) - center); });
+  const auto sum_squares = [=](const C* from, double center) {
+    return sum_of<double>(width,
+                          [=](int64_t i) { return (value_at(from, i) - center) * (value_at(from, i) - center); });
   };
-  const auto write_row = [&](int64_t r, double center, double spread) {
-    const T* from = x.data<T>() + r * width;
-    T* to = out.data<T>() + r * width;
+  const auto write_row = [&](int64_t r, const C* from, double center, double spread) {
     const double inverse = 1.0 / std::sqrt(spread + static_cast<double>(epsilon));
-    for (int64_t i = 0; i < width; ++i)
-      to[i] = from_double<T>((value_at(from, i) - center) * inverse * factor[i] + offset[i]);
+    write_line(out.data<T>() + r * width, width, [=](int64_t i) {
+      return static_cast<C>((value_at(from, i) - center) * inverse * factor[i] + offset[i]);
+    });
     mean.data<S>()[r] = static_cast<S>(center);
     variance.data<S>()[r] = static_cast<S>(spread);
   };
   if (ctx.reducer() != nullptr) {
-    const DenseTensor sums = shape.sums(ctx, 1, sum_row);
+    const DenseTensor sums = shape.sums(ctx, 1, [&](int64_t r, double* sum) { *sum = sum_row(row(r).get()); });
     const auto center = [&](int64_t r) { return mean_of(sums.data<double>()[r], whole); };
-    const DenseTensor squares = shape.sums(ctx, 1, [&](int64_t r, double* sum) { sum_squares(r, center(r), sum); });
-    shape.for_each([&](int64_t r) { write_row(r, center(r), mean_of(squares.data<double>()[r], whole)); });
+    const DenseTensor squares =
+        shape.sums(ctx, 1, [&](int64_t r, double* sum) { *sum = sum_squares(row(r).get(), center(r)); });
+    shape.for_each(
+        [&](int64_t r) { write_row(r, row(r).get(), center(r), mean_of(squares.data<double>()[r], whole)); });
     return;
   }
   shape.for_each([&](int64_t r) {
-    double sum = 0, squares = 0;
-    sum_row(r, &sum);
-    const double center = mean_of(sum, whole);
-    sum_squares(r, center, &squares);
-    write_row(r, center, mean_of(squares, whole));
+    const WideLine<T> line = row(r);
+    const double center = mean_of(sum_row(line.get()), whole);
+    write_row(r, line.get(), center, mean_of(sum_squares(line.get(), center), whole));
   });
 }
 
@@ -75,31 +75,30 @@ void layer_norm_dry(const OpContext& ctx, const DenseTensor& x, const DenseTenso
 template <class T>
 void rms_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, float epsilon, DenseTensor& out,
               DenseTensor& invvar) {
+  using C = Compute<T>;
   using S = Statistic<T>;
   const NormRows shape(x.dims(), ctx.input_box(0, x), x.dims().rank() - 1);
   const int64_t width = shape.width;
   const std::vector<double> factors = affine_of(scale, width, 1.0);
   const double* factor = factors.data();
-  const auto sum_squares = [&](int64_t r, double* sum) {
-    const T* from = x.data<T>() + r * width;
-    *sum = sum_of<double>(width, [=](int64_t i) { return value_at(from, i) * value_at(from, i); });
+  const auto row = [&](int64_t r) { return WideLine<T>(x.data<T>() + r * width, width); };
+  const auto sum_squares = [=](const C* from) {
+    return sum_of<double>(width, [=](int64_t i) { return value_at(from, i) * value_at(from, i); });
   };
-  const auto write_row = [&](int64_t r, double squares) {
-    const T* from = x.data<T>() + r * width;
-    T* to = out.data<T>() + r * width;
+  const auto write_row = [&](int64_t r, const C* from, double squares) {
     const double inverse = 1.0 / std::sqrt(mean_of(squares, shape.whole_width) + static_cast<double>(epsilon));
-    for (int64_t i = 0; i < width; ++i) to[i] = from_double<T>(value_at(from, i) * inverse * factor[i]);
+    write_line(out.data<T>() + r * width, width,
+               [=](int64_t i) { return static_cast<C>(value_at(from, i) * inverse * factor[i]); });
     invvar.data<S>()[r] = static_cast<S>(inverse);
   };
   if (ctx.reducer() != nullptr) {
-    const DenseTensor squares = shape.sums(ctx, 1, sum_squares);
-    shape.for_each([&](int64_t r) { write_row(r, squares.data<double>()[r]); });
+    const DenseTensor squares = shape.sums(ctx, 1, [&](int64_t r, double* sum) { *sum = sum_squares(row(r).get()); });
+    shape.for_each([&](int64_t r) { write_row(r, row(r).get(), squares.data<double>()[r]); });
     return;
   }
   shape.for_each([&](int64_t r) {
-    double squares = 0;
-    sum_squares(r, &squares);
-    write_row(r, squares);
+    const WideLine<T> line = row(r);
+    write_row(r, line.get(), sum_squares(line.get()));
   });
 }
 

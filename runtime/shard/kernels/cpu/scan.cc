@@ -14,6 +14,7 @@
 #include "shard/core/independent.h"
 #include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/fold.h"
+#include "shard/kernels/cpu/half_lines.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/parts.h"
 #include "shard/kernels/cpu/register.h"
@@ -168,30 +169,58 @@ struct Lines {
   bool exclusive, reverse;
 };
 
+/// The running sum of one line, of which `to[k]` is the sum up to `from[k]`; elements are `step` apart.
+template <class R, class From, class To>
+R running_sum(const From* from, To* to, int64_t size, int64_t step, bool exclusive, R sum) {
+  for (int64_t k = 0; k < size; ++k, from += step, to += step) {
+    const R next = wrap_add(sum, static_cast<R>(*from));
+    *to = rounded<To>(static_cast<Running<To>>(exclusive ? sum : next));
+    sum = next;
+  }
+  return sum;
+}
+
+/// Adds a row to the running sums of its columns.
+template <class R, class From, class To>
+void add_row(const From* from, To* to, int64_t columns, bool exclusive, R* sums) {
+  SHARD_INDEPENDENT
+  for (int64_t j = 0; j < columns; ++j) {
+    const R next = wrap_add(sums[j], static_cast<R>(from[j]));
+    to[j] = static_cast<To>(exclusive ? sums[j] : next);
+    sums[j] = next;
+  }
+}
+
 /// `sums` are those before the first element of each line. `out` may be `x`.
 template <class T>
 void running_sums(const T* x, const Lines& lines, Running<T>* sums, T* out) {
-  using R = Running<T>;
   const int64_t step = lines.reverse ? -lines.step : lines.step;
   int64_t at = lines.reverse ? (lines.size - 1) * lines.step : 0;
-  if (lines.columns == 1) {  // the sum stays in a register
-    R sum = *sums;
-    for (int64_t k = 0; k < lines.size; ++k, at += step) {
-      const R next = wrap_add(sum, static_cast<R>(x[at]));
-      out[at] = rounded<T>(lines.exclusive ? sum : next);
-      sum = next;
+  if constexpr (is_half<T>) {  // conversions are vectors where they stand apart from the sums
+    float block[kStrip];
+    if (lines.columns > 1) {
+      for (int64_t k = 0; k < lines.size; ++k, at += step) {
+        widen(x + at, lines.columns, block);
+        add_row(block, block, lines.columns, lines.exclusive, sums);
+        narrow(block, lines.columns, out + at);
+      }
+      return;
     }
-    return;
-  }
-  for (int64_t k = 0; k < lines.size; ++k, at += step) {
-    const T* const from = x + at;
-    T* const to = out + at;
-    SHARD_INDEPENDENT
-    for (int64_t j = 0; j < lines.columns; ++j) {
-      const R next = wrap_add(sums[j], static_cast<R>(from[j]));
-      to[j] = rounded<T>(lines.exclusive ? sums[j] : next);
-      sums[j] = next;
+    if (step != 1) {
+      running_sum(x + at, out + at, lines.size, step, lines.exclusive, *sums);
+      return;
     }
+    for (int64_t k = 0; k < lines.size; k += kStrip) {
+      const int64_t n = std::min(kStrip, lines.size - k);
+      widen(x + k, n, block);
+      *sums = running_sum(block, block, n, 1, lines.exclusive, *sums);
+      narrow(block, n, out + k);
+    }
+  } else if (lines.columns == 1) {
+    running_sum(x + at, out + at, lines.size, step, lines.exclusive, *sums);
+  } else {
+    for (int64_t k = 0; k < lines.size; ++k, at += step)
+      add_row(x + at, out + at, lines.columns, lines.exclusive, sums);
   }
 }
 

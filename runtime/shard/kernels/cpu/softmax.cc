@@ -17,6 +17,7 @@
 #include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/fold.h"
 #include "shard/kernels/cpu/functions.h"
+#include "shard/kernels/cpu/half_lines.h"
 #include "shard/kernels/cpu/index.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
@@ -103,23 +104,23 @@ struct LineSums {
 
 constexpr int64_t kBlock = 512;  // elements that are added up in Compute<T>
 
-template <class T>
-Compute<T> largest_of(const T* x, int64_t size) {
-  using C = Compute<T>;
+template <class C>
+C largest_of(const C* x, int64_t size) {
   return fold(
-      size, lowest<C>(), [=](int64_t k) { return static_cast<C>(x[k]); }, Larger());
+      size, lowest<C>(), [=](int64_t k) { return x[k]; }, Larger());
 }
 
 template <class T>
 LineSums<T> sums_of(const T* x, int64_t size) {
   using C = Compute<T>;
-  const C largest = largest_of(x, size);
+  const WideLine<T> line(x, size);
+  const C largest = largest_of(line.get(), size);
   C terms[kBlock];  // a plain loop over exponentials is vectorised, one within a sum is not
   double sum = 0;
   for (int64_t begin = 0; begin < size; begin += kBlock) {
-    const T* from = x + begin;
+    const C* from = line.get() + begin;
     const int64_t count = std::min(kBlock, size - begin);
-    for (int64_t k = 0; k < count; ++k) terms[k] = exp_of(static_cast<C>(from[k]) - largest);
+    for (int64_t k = 0; k < count; ++k) terms[k] = exp_of(from[k] - largest);
     sum += static_cast<double>(sum_of<C>(count, [&terms](int64_t k) { return terms[k]; }));
   }
   return {largest, sum};
@@ -161,21 +162,27 @@ std::vector<LineSums<T>> combined_sums(const OpContext& ctx, const AxisView& vie
 template <class T>
 LineSums<T> softmax_line(const T* x, T* out, int64_t size, Compute<T>* scratch) {
   using C = Compute<T>;
+  const C* numbers;
   C* kept;
-  if constexpr (is_half<T>) kept = scratch;
-  else kept = out;
-  const C largest = largest_of(x, size);
+  if constexpr (is_half<T>) {
+    widen(x, size, scratch);
+    numbers = kept = scratch;
+  } else {
+    numbers = x;
+    kept = out;
+  }
+  const C largest = largest_of(numbers, size);
   double sum = 0;
   for (int64_t begin = 0; begin < size; begin += kBlock) {
     const int64_t count = std::min(kBlock, size - begin);
-    const T* from = x + begin;
+    const C* from = numbers + begin;
     C* to = kept + begin;
     SHARD_INDEPENDENT
-    for (int64_t k = 0; k < count; ++k) to[k] = exp_of(static_cast<C>(from[k]) - largest);
+    for (int64_t k = 0; k < count; ++k) to[k] = exp_of(from[k] - largest);
     sum += static_cast<double>(sum_of<C>(count, [=](int64_t k) { return to[k]; }));
   }
   const C total = static_cast<C>(sum);
-  for (int64_t k = 0; k < size; ++k) out[k] = T(kept[k] / total);
+  write_line(out, size, [=](int64_t k) { return kept[k] / total; });
   return {largest, sum};
 }
 
@@ -184,7 +191,9 @@ template <class T>
 void softmax_part(const T* x, T* out, int64_t size, const LineSums<T>& sums) {
   using C = Compute<T>;
   const C largest = sums.largest, total = static_cast<C>(sums.sum);
-  for (int64_t k = 0; k < size; ++k) out[k] = T(exp_of(static_cast<C>(x[k]) - largest) / total);
+  const WideLine<T> line(x, size);
+  const C* const from = line.get();
+  write_line(out, size, [=](int64_t k) { return exp_of(from[k] - largest) / total; });
 }
 
 template <class T>
@@ -206,7 +215,9 @@ void log_softmax(const OpContext& ctx, const DenseTensor& x, int axis, DenseTens
     const T* from = lines[0];
     const LineSums<T> sums = all.empty() ? sums_of(from, view.size) : all[static_cast<size_t>(i)];
     const C largest = sums.largest, total = static_cast<C>(std::log(sums.sum));
-    for (int64_t k = 0, n = view.size; k < n; ++k) to[k] = T(static_cast<C>(from[k]) - largest - total);
+    const WideLine<T> line(from, view.size);
+    const C* const numbers = line.get();
+    write_line(to, view.size, [=](int64_t k) { return numbers[k] - largest - total; });
   });
 }
 
@@ -216,19 +227,20 @@ void softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseTenso
                   DenseTensor& x_grad) {
   using C = Compute<T>;
   const AxisView view = axis_view(out.dims(), normalize_axis(ctx.op, "axis", axis, out.dims().rank()));
-  const auto sum = [&](const std::array<const T*, 2>& lines) {
-    const T *y = lines[0], *grad = lines[1];
+  const auto sum_of_products = [&](const auto* y, const auto* grad) {
     return sum_of<double>(view.size, [=](int64_t k) {
       return static_cast<double>(static_cast<C>(y[k])) * static_cast<double>(static_cast<C>(grad[k]));
     });
   };
+  const auto sum = [&](const std::array<const T*, 2>& lines) { return sum_of_products(lines[0], lines[1]); };
   const std::vector<double> all = combined<T, 2>(ctx, view, {out.data<T>(), out_grad.data<T>()}, sum);
   for_lines<T, 2>(view, {out.data<T>(), out_grad.data<T>()}, x_grad.data<T>(),
                   [&](const auto& lines, T* to, int64_t i, Compute<T>*) {
-                    const T *y = lines[0], *grad = lines[1];
-                    const C total = static_cast<C>(all.empty() ? sum(lines) : all[static_cast<size_t>(i)]);
-                    for (int64_t k = 0, n = view.size; k < n; ++k)
-                      to[k] = T(static_cast<C>(y[k]) * (static_cast<C>(grad[k]) - total));
+                    const WideLine<T> y_line(lines[0], view.size), grad_line(lines[1], view.size);
+                    const C *y = y_line.get(), *grad = grad_line.get();
+                    const C total =
+                        static_cast<C>(all.empty() ? sum_of_products(y, grad) : all[static_cast<size_t>(i)]);
+                    write_line(to, view.size, [=](int64_t k) { return y[k] * (grad[k] - total); });
                   });
 }
 
@@ -237,17 +249,17 @@ void log_softmax_grad(const OpContext& ctx, const DenseTensor& out, const DenseT
                       DenseTensor& x_grad) {
   using C = Compute<T>;
   const AxisView view = axis_view(out.dims(), normalize_axis(ctx.op, "axis", axis, out.dims().rank()));
-  const auto sum = [&](const auto& lines) {
-    const T* grad = lines.back();
+  const auto sum_of_elements = [&](const auto* grad) {
     return sum_of<double>(view.size, [=](int64_t k) { return static_cast<double>(static_cast<C>(grad[k])); });
   };
+  const auto sum = [&](const auto& lines) { return sum_of_elements(lines.back()); };
   const std::vector<double> all = combined<T, 1>(ctx, view, {out_grad.data<T>()}, sum);
   for_lines<T, 2>(view, {out.data<T>(), out_grad.data<T>()}, x_grad.data<T>(),
                   [&](const auto& lines, T* to, int64_t i, Compute<T>*) {
-                    const T *y = lines[0], *grad = lines[1];
-                    const C total = static_cast<C>(all.empty() ? sum(lines) : all[static_cast<size_t>(i)]);
-                    for (int64_t k = 0, n = view.size; k < n; ++k)
-                      to[k] = T(static_cast<C>(grad[k]) - exp_of(static_cast<C>(y[k])) * total);
+                    const WideLine<T> y_line(lines[0], view.size), grad_line(lines[1], view.size);
+                    const C *y = y_line.get(), *grad = grad_line.get();
+                    const C total = static_cast<C>(all.empty() ? sum_of_elements(grad) : all[static_cast<size_t>(i)]);
+                    write_line(to, view.size, [=](int64_t k) { return grad[k] - exp_of(y[k]) * total; });
                   });
 }
 
@@ -337,11 +349,13 @@ template <class T, class Weight>
 void cross_entropy_line(const T* x, int64_t size, bool use_softmax, double sum_of_weights, double loss_grad,
                         const Weight& weight, T* to) {
   using C = Compute<T>;
-  for (int64_t k = 0; k < size; ++k) {
-    const double p = static_cast<double>(static_cast<C>(x[k])), w = weight(k);
+  const WideLine<T> line(x, size);
+  const C* const numbers = line.get();
+  write_line(to, size, [=](int64_t k) {
+    const double p = static_cast<double>(numbers[k]), w = weight(k);
     const double slope = use_softmax ? p * sum_of_weights - w : w == 0 ? 0 : -w / p;
-    to[k] = T(static_cast<C>(slope * loss_grad));
-  }
+    return static_cast<C>(slope * loss_grad);
+  });
 }
 
 /// The classes may be sharded: each rank knows its own, and the weights of soft labels are added up.

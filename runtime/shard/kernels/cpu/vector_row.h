@@ -15,6 +15,7 @@
 
 #include "shard/core/op_context.h"
 #include "shard/kernels/cpu/elementwise.h"
+#include "shard/kernels/cpu/half_lines.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
 #include "shard/kernels/cpu/vector_math.h"
@@ -41,7 +42,7 @@ template <class T>
 HWY_INLINE void fill_block(const Row& row, size_t input, int64_t begin, int64_t n, Compute<T>* to) {
   const T* from = static_cast<const T*>(row.in[input]) + begin * row.step[input];
   if (row.step[input] == 1) {
-    for (int64_t j = 0; j < n; ++j) to[j] = static_cast<Compute<T>>(from[j]);
+    widen(from, n, to);
   } else {
     std::fill_n(to, n, static_cast<Compute<T>>(*from));
   }
@@ -73,7 +74,7 @@ void vector_row(const Row& row) {
     const int64_t n = std::min(kBlock, row.n - i);
     (fill_block<T>(row, k, i, n, in[k]), ...);
     for (int64_t j = 0; j < n; j += V::kLanes) evaluate<Formula>(numbers, V::load(in[k] + j)...).store(results + j);
-    for (int64_t j = 0; j < n; ++j) out[i + j] = static_cast<T>(results[j]);
+    narrow(results, n, out + i);
   }
 }
 
