@@ -96,7 +96,7 @@ TEST_CASE("The conformance tests find what a backend does wrong", "[kernels]") {
   bad.free = [](int index, void* data) { cpu.free(index, static_cast<char*>(data) - 16); };
   bad.copy = [](int index, void* to, const void* from, size_t bytes) { cpu.copy(index, to, from, bytes / 2); };
   bad.graph_begin = [](int) {};  // runs everything at once
-  bad.graph_end = [](int) -> void* { return nullptr; };
+  bad.graph_end = [](int, void*) -> void* { return nullptr; };
   bad.graph_abandon = [](int) {};
   bad.graph_launch = [](int, void*) {};
   bad.graph_free = [](int, void*) {};

@@ -64,7 +64,12 @@ inline void graph_begin(int) {
   if (journal) fail(ErrorCode::device, "a recording is on already");
   journal = std::make_unique<Journal>();
 }
-inline void* graph_end(int) {
+inline void graph_free(int, void* graph) {
+  delete static_cast<Journal*>(graph);
+  --state.kept;
+}
+inline void* graph_end(int index, void* old) {
+  if (old != nullptr) graph_free(index, old);
   std::unique_ptr<Journal> made = std::move(journal);
   if (state.refuses_end) fail(ErrorCode::device, "no graph can be made of this");
   ++state.recordings;
@@ -79,10 +84,6 @@ inline void graph_launch(int, void* graph) {
   if (state.refuses_launch) fail(ErrorCode::device, "the graph cannot be launched");
   ++state.launches;
   for (const std::function<void()>& work : static_cast<Journal*>(graph)->work) work();
-}
-inline void graph_free(int, void* graph) {
-  delete static_cast<Journal*>(graph);
-  --state.kept;
 }
 
 /// A tensor by its address: a journal holds no reference to a buffer.

@@ -54,8 +54,9 @@ struct Backend {
   // instead of run. That includes kernels, `copy`, and memory that is allocated and freed before
   // the end. Other functions, and kernels that have to wait for the device, may throw meanwhile.
   void (*graph_begin)(int index) = nullptr;
-  /// Returns a graph of what was recorded, to be freed. Ends the recording, even where it throws.
-  void* (*graph_end)(int index) = nullptr;
+  /// Returns a graph of what was recorded, to be freed. Ends the recording, even where it throws. `old` is null, or a graph that is
+  /// needed no more: it becomes the new one, which is faster where the work differs in its addresses alone, or is freed.
+  void* (*graph_end)(int index, void* old) = nullptr;
   /// Ends a recording after an exception. Does not throw.
   void (*graph_abandon)(int index) = nullptr;
   /// Issues the work of the graph, at the same addresses, in its order.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "shard/core/error.h"
 #include "shard/kernels/registry.h"
@@ -119,11 +120,11 @@ void check_copies(const Backend& backend, int index, Findings& findings) {
   }
 }
 
-/// A graph of the work that `work` issues.
+/// A graph of the work that `work` issues, made of another one where it is given.
 class Graph {
  public:
   template <class Work>
-  Graph(const Backend& backend, int index, Work work) : backend_(backend), index_(index) {
+  Graph(const Backend& backend, int index, Work work, Graph* old = nullptr) : backend_(backend), index_(index) {
     backend.graph_begin(index);
     try {
       work();
@@ -131,9 +132,11 @@ class Graph {
       backend.graph_abandon(index);
       throw;
     }
-    handle_ = backend.graph_end(index);
+    handle_ = backend.graph_end(index, old == nullptr ? nullptr : std::exchange(old->handle_, nullptr));
   }
-  ~Graph() { backend_.graph_free(index_, handle_); }
+  ~Graph() {
+    if (handle_ != nullptr) backend_.graph_free(index_, handle_);
+  }
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
   void launch() const { backend_.graph_launch(index_, handle_); }
@@ -160,7 +163,7 @@ void check_graphs(const Backend& backend, int index, Findings& findings) {
     };
     set(from, 1);
     set(to, 2);
-    const Graph graph(backend, index, [&] {
+    Graph graph(backend, index, [&] {
       const Block between(backend, index, bytes);
       backend.copy(index, between.data(), from.data(), bytes);
       backend.copy(index, to.data(), between.data(), bytes);
@@ -170,6 +173,26 @@ void check_graphs(const Backend& backend, int index, Findings& findings) {
       set(from, start);
       graph.launch();
       expect(start, "a launch did not do the work that was recorded");
+    }
+    {
+      const Block other(backend, index, bytes);
+      const auto copy_other = [&] { backend.copy(index, to.data(), other.data(), bytes); };
+      const auto copy_from = [&] { backend.copy(index, to.data(), from.data(), bytes); };
+      set(other, 6);
+      Graph first(backend, index, copy_from), second(backend, index, copy_other, &first);
+      expect(4, "work was run while it was recorded");
+      second.launch();
+      expect(6, "a graph that was made of another one did not do its own work");
+      const Graph larger(
+          backend, index,
+          [&] {
+            copy_other();
+            copy_from();
+          },
+          &second);
+      set(to, 7);
+      larger.launch();
+      expect(4, "a graph that was made of one with other work did not do its own");
     }
     set(from, 5);
     backend.graph_begin(index);

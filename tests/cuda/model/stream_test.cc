@@ -6,6 +6,7 @@
 #include "../cuda_case.h"
 #include "shard/comm/communicator.h"
 #include "shard/core/cuda/cuda_call.cuh"
+#include "shard/program/capture/function.h"
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
@@ -50,4 +51,31 @@ TEST_CASE("memory that another thread frees is kept for the work of the thread t
     std::thread([dropped = std::move(ones)]() mutable { dropped = {}; }).join();
   }
   CHECK(sum.to(kCpu).to_vector<float>() == std::vector<float>(100, 2.0f));
+}
+
+TEST_CASE("a graph for new addresses is made of one that is needed no more, by an update of its parameters") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto inputs = [&](unsigned seed) {
+    std::vector<Tensor> all;
+    for (unsigned i = 0; i < 2; ++i)
+      all.emplace_back(copy_to(*device, random_tensor({50, 7}, DType::float32, 2 * seed + i)));
+    return all;
+  };
+  const auto difference = [](const std::vector<Tensor>& in) {
+    return std::vector<Tensor>{relu(subtract(add(in[0], in[1]), multiply(in[0], in[1])))};
+  };
+  const program::Trace trace = program::trace(difference, inputs(0));
+  program::Executor executor(trace.program, {inputs(0), {}});
+  std::vector<std::vector<Tensor>> held, results;
+  const uint64_t updates = cuda_host::graph_updates(), made = cuda_host::graph_instantiations();
+  for (unsigned run = 0; run < 8; ++run) {  // all are launched before the host waits for one
+    held.push_back(inputs(run));
+    results.push_back(executor.run({held.back(), {}}));
+  }
+  CHECK(executor.graphs().recordings == 7);  // the first run issues its kernels one by one
+  CHECK(cuda_host::graph_instantiations() - made == 4);
+  CHECK(cuda_host::graph_updates() - updates == 3);
+  for (unsigned run = 0; run < 8; ++run)
+    require_close(results[run][0].get().value, difference(held[run])[0].get().value);
 }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "shard/core/cuda/cuda_call.cuh"
 #include "shard/core/cuda/data_error.cuh"
@@ -198,16 +199,42 @@ void graph_begin(int index) {
   lock.release();  // until the recording ends
 }
 
-void* graph_end(int index) {
+/// Gives the nodes of an executable the parameters of those of `graph`; false where the two have other nodes.
+bool update(cudaGraphExec_t executable, cudaGraph_t graph) {
+#if CUDART_VERSION >= 12000
+  cudaGraphExecUpdateResultInfo result;
+#else
+  cudaGraphNode_t node = nullptr;
+  cudaGraphExecUpdateResult result;
+#endif
+  const cudaError_t status = cudaGraphExecUpdate(executable, graph,
+#if CUDART_VERSION < 12000
+                                                 &node,
+#endif
+                                                 &result);
+  if (status != cudaSuccess) cudaGetLastError();
+  return status == cudaSuccess;
+}
+
+void* graph_end(int index, void* old) {
   const std::unique_lock lock(recording_mutex(), std::adopt_lock);
+  struct Executable {
+    ~Executable() {
+      if (handle != nullptr) cudaGraphExecDestroy(handle);
+    }
+    cudaGraphExec_t handle;
+  } executable{static_cast<cudaGraphExec_t>(old)};
   const DeviceScope scope(index);
   cudaGraph_t graph = nullptr;
   check(cudaStreamEndCapture(stream(), &graph), "cudaStreamEndCapture");
-  cudaGraphExec_t executable = nullptr;
-  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  cudaError_t status = cudaSuccess;
+  if (executable.handle == nullptr || !update(executable.handle, graph)) {
+    if (executable.handle != nullptr) cudaGraphExecDestroy(std::exchange(executable.handle, nullptr));
+    status = cudaGraphInstantiate(&executable.handle, graph, 0);
+  }
   cudaGraphDestroy(graph);
   check(status, "cudaGraphInstantiate");
-  return executable;
+  return std::exchange(executable.handle, nullptr);
 }
 
 void graph_abandon(int index) {

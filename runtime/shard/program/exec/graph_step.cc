@@ -73,7 +73,6 @@ bool GraphStep::find() {
 /// possible. Nothing has run then, and an error of a kernel occurs again when the kernel runs.
 bool GraphStep::record() {
   if (fruitless_ == kFruitless) return false;
-  if (graphs_.size() == kGraphs) drop_last();
   const Backend& backend = backend_of(device_);
   void* handle = nullptr;
   try {
@@ -84,7 +83,12 @@ bool GraphStep::record() {
       backend.graph_abandon(device_.index);
       throw;
     }
-    handle = backend.graph_end(device_.index);
+    void* old = nullptr;
+    if (graphs_.size() == kGraphs) {
+      old = graphs_.back().handle;
+      graphs_.pop_back();
+    }
+    handle = backend.graph_end(device_.index, old);
   } catch (...) { return false; }
   graphs_.push_front({addresses_, handle});
   ++recordings_;
