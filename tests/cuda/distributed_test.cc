@@ -49,6 +49,7 @@ class HostTransport final : public Communicator {
       std::memcpy(collective.receive, collective.send, collective.receive_bytes(0));
     return nullptr;
   }
+  bool takes(Device) const override { return false; }
 };
 
 }  // namespace

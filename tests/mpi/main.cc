@@ -8,6 +8,7 @@
 #include <map>
 
 #include "comm/conformance.h"
+#include "mpi/device_checks.h"
 #include "mpi/library_checks.h"
 #include "support/mesh_run.h"
 
@@ -109,6 +110,10 @@ const std::map<std::string, Test> kTests = {
     {"divergence", {divergence_without_debug_mode}},
     {"worlds", {worlds}},
     {"library", {library_checks}},
+#ifdef SHARD_CUDA_MODEL
+    {"devices", {device_checks}},
+    {"device_faults", {device_faults}},
+#endif
     {"a_world_ends", {a_world_ends, false}},
     {"a_rank_dies", {a_rank_dies, false}},
     {"a_rank_throws", {a_rank_throws, false}},

@@ -152,7 +152,7 @@ Work Communicator::start(Collective collective, int64_t bytes_sent) {
                                                 .bytes = bytes_sent,
                                                 .begin_ns = now_ns()});
   std::unique_ptr<Operation> operation;
-  if (collective.device == kCpu || takes_devices()) {
+  if (collective.device == kCpu || takes(collective.device)) {
     operation = do_start(std::move(collective));
   } else {
     auto staged = std::make_unique<Staged>(collective, rank_);

@@ -149,8 +149,8 @@ class SHARD_API Communicator {
   /// Starts a collective. Returns null when nothing is left to do, as in a transport that transfers
   /// nothing. The lists of sizes have one entry per member, and peers and roots are members.
   virtual std::unique_ptr<Operation> do_start(Collective collective) = 0;
-  /// True where do_start() takes buffers of devices. Otherwise it gets copies of them on the host.
-  virtual bool takes_devices() const { return false; }
+  /// True where do_start() takes buffers of this device, which is not the host. Otherwise it gets copies of them on the host.
+  virtual bool takes(Device device) const = 0;
 
  private:
   class Staged;

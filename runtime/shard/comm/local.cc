@@ -448,7 +448,7 @@ class LocalCommunicator final : public Communicator {
     hub_.report_calls_done(members()[static_cast<size_t>(rank())], queue_.calls_done());
     return std::make_unique<LocalOperation>(hub_, group_, rank(), std::move(collective));
   }
-  bool takes_devices() const override { return true; }
+  bool takes(Device) const override { return true; }
 
  private:
   LocalHub& hub_;

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <set>
 #include <thread>
 
 #include "shard/comm/mpi_channel.h"
 #include "shard/comm/mpi_operation.h"
 #include "shard/core/error.h"
 #include "shard/core/waiting.h"
+#include "shard/kernels/device_work.h"
 
 namespace shard {
 namespace {
@@ -104,6 +106,10 @@ MpiChannel::MpiChannel(const CommOptions& options, std::shared_ptr<PartialFailur
 }
 
 MpiChannel::~MpiChannel() {
+  for (auto& [members, devices] : device_groups_) {
+    if (!failure_.empty() && devices.group) devices.group->abort();  // of members of which some have ended
+  }
+  device_groups_.clear();
   // Freeing is collective. After a failure other ranks may never call it, and messages in flight
   // may still arrive.
   int finalized = 0;
@@ -116,6 +122,40 @@ MpiChannel::~MpiChannel() {
 
 std::unique_ptr<Communicator> MpiChannel::communicator(const std::vector<int>& members, int rank, CommQueue& queue) {
   return make_mpi_communicator(*this, members, rank, queue);
+}
+
+void MpiChannel::set_device(Device device) {
+  device_ = device;
+  std::string id;
+  const DeviceWork* const work = device_work(device);
+  if (work != nullptr && work->machine_id != nullptr) {
+    char machine[MPI_MAX_PROCESSOR_NAME] = {};
+    int length = 0;
+    check_mpi(MPI_Get_processor_name(machine, &length), "MPI_Get_processor_name");
+    id = fmt::format("{} {}", machine, work->machine_id(device.index));
+  }
+  constexpr size_t kIdBytes = MPI_MAX_PROCESSOR_NAME + 64;
+  if (id.size() > kIdBytes) shard::fail(ErrorCode::device, "the name of {} is too long: {}", to_string(device), id);
+  std::vector<char> all(kIdBytes * static_cast<size_t>(size_));
+  id.resize(kIdBytes);
+  check_mpi(MPI_Allgather(id.data(), kIdBytes, MPI_CHAR, all.data(), kIdBytes, MPI_CHAR, data_), "MPI_Allgather");
+  device_ids_.clear();
+  for (size_t i = 0; i < static_cast<size_t>(size_); ++i) {
+    const std::string_view padded(all.data() + i * kIdBytes, kIdBytes);
+    device_ids_.emplace_back(padded.substr(0, padded.find('\0')));
+  }
+}
+
+MpiChannel::Devices* MpiChannel::devices(const std::vector<int>& members, Device device) {
+  if (members.size() < 2 || device != device_) return nullptr;
+  const auto found = device_groups_.find(members);
+  if (found != device_groups_.end()) return &found->second;
+  std::set<std::string_view> different;
+  for (const int member : members) {
+    const std::string& id = device_ids_[static_cast<size_t>(member)];
+    if (id.empty() || !different.insert(id).second) return nullptr;
+  }
+  return &device_groups_[members];
 }
 
 int MpiChannel::tag(uint64_t hash, int phase) const {
@@ -135,6 +175,11 @@ std::vector<char> MpiChannel::take_scratch(size_t bytes) {
 
 void MpiChannel::check_alive() const {
   if (!failure_.empty()) shard::fail(ErrorCode::peer_failed, "{}", failure_);
+}
+
+void MpiChannel::check_peers() {
+  poll_all_control();
+  check_alive();
 }
 
 void MpiChannel::send_control(int to, int tag, const std::string& text) {

@@ -23,6 +23,9 @@ class MpiHub {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// Tells the other processes which device is the default of this one's rank, before the first communicator is made: groups whose
+  /// members have a device each exchange data between these. Collective over the job.
+  virtual void set_device(Device device) = 0;
   /// The communicator of this process, members[rank], in the group `members`. Does not communicate.
   virtual std::unique_ptr<Communicator> communicator(const std::vector<int>& members, int rank, CommQueue& queue) = 0;
   /// Makes every waiting and every later collective of all processes throw peer_failed with this

@@ -6,11 +6,14 @@
 
 #include <functional>
 #include <list>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "shard/comm/failed_calls.h"
 #include "shard/comm/mpi.h"
+#include "shard/kernels/device_group.h"
 
 namespace shard {
 
@@ -25,6 +28,7 @@ class MpiChannel final : public MpiHub {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  void set_device(Device device) override;
   std::unique_ptr<Communicator> communicator(const std::vector<int>& members, int rank, CommQueue& queue) override;
   void fail(const std::string& reason) noexcept override { fail(kFailure, reason, reason); }
   void call_failed(uint64_t call, const std::string& text) noexcept override;
@@ -46,6 +50,17 @@ class MpiChannel final : public MpiHub {
   /// peer_failed when another rank fails meanwhile; operations in flight first get a little time to
   /// finish.
   bool wait(const std::function<bool()>& done, std::chrono::milliseconds timeout);
+  /// For a rank that waits for devices: handles messages from other ranks, and throws peer_failed when one has failed.
+  void check_peers();
+
+  /// The devices of a group's members as one that exchanges data by itself. Member 0 makes the id, and the first collective the group.
+  struct Devices {
+    std::string id;
+    std::unique_ptr<DeviceGroup> group;
+  };
+  /// Null where members share a device or have one that does not exchange data, and for another device than this rank's.
+  Devices* devices(const std::vector<int>& members, Device device);
+
   /// Sets the answer to other ranks' question where this rank is.
   void set_rank_status(std::function<std::string()> describe) { rank_status_ = std::move(describe); }
   /// Memory of at least `bytes` for an operation in flight; returned for the next one.
@@ -81,6 +96,9 @@ class MpiChannel final : public MpiHub {
   int rank_ = 0;
   int size_ = 0;
   int tag_limit_ = 0;
+  Device device_ = kCpu;
+  std::vector<std::string> device_ids_;  // of each rank's device in the job; empty where it does not exchange data
+  std::map<std::vector<int>, Devices> device_groups_;  // by members
   std::string failure_;
   std::shared_ptr<PartialFailures> partial_failures_;
   FailedCalls failed_calls_;

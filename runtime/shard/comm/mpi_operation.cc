@@ -7,9 +7,12 @@
 #include <bit>
 #include <cstring>
 
+#include "shard/comm/buffers.h"
+#include "shard/comm/device_collective.h"
 #include "shard/comm/reduce.h"
 #include "shard/core/box_copy.h"
 #include "shard/core/error.h"
+#include "shard/kernels/device_work.h"
 
 namespace shard {
 namespace {
@@ -25,11 +28,12 @@ constexpr int64_t kSmallBox = 64 << 10;
 
 enum Phase : int { kFirst, kSecond, kNotes };
 
-/// What a member sends to the others in debug mode before a collective.
+/// What a member sends to the others before a collective in debug mode, and before each one between devices.
 struct Note {
   uint64_t hash = 0;
   int64_t bytes_to_you = 0;
   char text[240] = {};
+  char group_id[128] = {};  // by member 0: that of its DeviceGroup
 };
 
 /// A message in flight, or a part of one.
@@ -133,8 +137,9 @@ class MpiOperation final : public Operation {
  public:
   MpiOperation(MpiChannel& channel, const std::vector<int>& members, int me, Collective collective)
       : channel_(channel), members_(members), me_(me), c_(std::move(collective)), group_hash_(hash_of(members)),
-        hash_(c_.hash() ^ group_hash_) {
+        hash_(c_.hash() ^ group_hash_ ^ (between_devices() ? kBetweenDevices : 0)) {
     channel_.check_alive();
+    if (between_devices()) ready_ = DeviceMark(c_.device);
   }
 
   ~MpiOperation() override {
@@ -153,8 +158,8 @@ class MpiOperation final : public Operation {
 
   void start() {
     messages_.reserve(2 * members_.size());
-    if (channel_.options().debug) send_notes();
-    begin();
+    if (channel_.options().debug || between_devices()) send_notes();
+    if (!between_devices()) begin();
   }
 
  protected:
@@ -163,7 +168,8 @@ class MpiOperation final : public Operation {
         [this] { return "at " + c_.agreement() + fmt::format(" of ranks [{}]", fmt::join(members_, ", ")); });
     try {
       if (!note_messages_.empty()) compare_notes();
-      end();
+      if (between_devices()) run_between_devices();
+      else end();
       channel_.set_rank_status({});
     } catch (const std::exception& error) {
       channel_.fail(fmt::format("rank {} failed: {}", channel_.rank(), error.what()));
@@ -174,6 +180,8 @@ class MpiOperation final : public Operation {
 
  private:
   int size() const { return static_cast<int>(members_.size()); }
+  /// Other buffers of devices come here as copies on the host.
+  bool between_devices() const { return c_.device != kCpu; }
   char* receive_buffer() const { return static_cast<char*>(c_.receive); }
   const char* send_buffer() const { return static_cast<const char*>(c_.send); }
   size_t element() const { return size_of(c_.dtype); }
@@ -206,26 +214,31 @@ class MpiOperation final : public Operation {
     }
   }
 
-  void wait(Messages& messages) {
+  void wait(Messages& messages, const char* what = "joined") {
     if (messages.empty()) return;
     if (channel_.wait([&] { return messages.test(c_, members_); }, channel_.options().timeout)) return;
     std::vector<int> missing;
     for (const int member : messages.missing()) missing.push_back(members_[static_cast<size_t>(member)]);
+    fail_timeout(missing, what);
+  }
+  [[noreturn]] void fail_timeout(const std::vector<int>& missing, const char* what) {
     const std::string where = channel_.ask_rank_status(missing);
-    shard::fail(ErrorCode::timeout, "rank {} never joined {} within {} ms{}", fmt::join(missing, ", "), c_.describe(),
+    shard::fail(ErrorCode::timeout, "rank {} never {} {} within {} ms{}", fmt::join(missing, ", "), what, c_.describe(),
                 channel_.options().timeout.count(), where);
   }
 
-  // --- debug mode ---
+  // --- what members tell each other in debug mode, and between devices ---
 
   void send_notes() {
     notes_.resize(2 * members_.size());  // those that are sent, then those that are received
+    const std::string text = what();
+    const std::string id = between_devices() && me_ == 0 ? group_id() : "";
     for_others([&](int i) {
       Note& mine = notes_[static_cast<size_t>(i)];
       mine.hash = hash_;
       mine.bytes_to_you = bytes_to(i);
-      const std::string text = c_.agreement();
       std::memcpy(mine.text, text.data(), std::min(text.size(), sizeof(mine.text) - 1));
+      std::memcpy(mine.group_id, id.data(), id.size());
       send(note_messages_, i, &mine, sizeof(Note), kNotes);
       receive(note_messages_, i, &notes_[members_.size() + static_cast<size_t>(i)], sizeof(Note), kNotes);
     });
@@ -240,7 +253,7 @@ class MpiOperation final : public Operation {
         shard::fail(ErrorCode::communication,
                     "ranks have diverged: rank {} is at {}, rank {} at {}. Every rank must make the same calls in the "
                     "same order",
-                    channel_.rank(), c_.agreement(), peer, theirs.text);
+                    channel_.rank(), what(), peer, theirs.text);
       }
       if (theirs.bytes_to_you != bytes_from(i)) {
         shard::fail(ErrorCode::communication, "[{}] in {} rank {} expects {} bytes from rank {}, which sends {}",
@@ -248,6 +261,8 @@ class MpiOperation final : public Operation {
       }
     });
   }
+
+  std::string what() const { return c_.agreement() + (between_devices() ? ", by devices" : ""); }
 
   int64_t box_bytes(const std::vector<BoxTransfer>& boxes, int member) const {
     int64_t elements = 0;
@@ -262,6 +277,51 @@ class MpiOperation final : public Operation {
   int64_t bytes_from(int member) const {
     if (c_.kind == CommKind::exchange) return box_bytes(c_.receives, member);
     return c_.kind == CommKind::all_to_all ? c_.receive_sizes[static_cast<size_t>(member)] : 0;
+  }
+
+  // --- between devices ---
+
+  MpiChannel::Devices& devices() { return *channel_.devices(members_, c_.device); }
+
+  const std::string& group_id() {
+    std::string& id = devices().id;
+    if (id.empty()) id = device_work(c_.device)->make_group_id();
+    if (id.size() > sizeof(Note::group_id))
+      shard::fail(ErrorCode::device, "the id of a group of devices has {} bytes; at most {} are supported", id.size(),
+                  sizeof(Note::group_id));
+    return id;
+  }
+
+  /// Members meet again when all have issued their part, so that no device waits for a part that never comes. A member that fails
+  /// first ends what its device is doing.
+  void run_between_devices() {
+    std::unique_ptr<DeviceGroup>& group = devices().group;
+    const auto timeout = channel_.options().timeout;
+    const DeviceGroup::Poll poll = [&, give_up = std::chrono::steady_clock::now() + timeout] {
+      channel_.check_peers();
+      if (timeout.count() == 0 || std::chrono::steady_clock::now() < give_up) return;
+      std::vector<int> others;
+      for_others([&](int i) { others.push_back(members_[static_cast<size_t>(i)]); });
+      std::sort(others.begin(), others.end());
+      fail_timeout(others, "connected devices for");
+    };
+    try {
+      if (!group) {
+        const std::string id =
+            me_ == 0 ? group_id() : std::string(notes_[members_.size()].group_id, sizeof(Note::group_id));
+        group = device_work(c_.device)->join_group(c_.device.index, id, size(), me_, poll);
+      }
+      shard::run_between_devices(*group, c_, me_, size(), ready_, poll);
+      scratch_ = channel_.take_scratch(members_.size());
+      for_others([&](int i) {
+        send(messages_, i, &scratch_[static_cast<size_t>(me_)], 1, kFirst);
+        receive(messages_, i, &scratch_[static_cast<size_t>(i)], 1, kFirst);
+      });
+      wait(messages_, "finished");
+    } catch (...) {
+      if (group) group->abort();
+      throw;
+    }
   }
 
   // --- the collectives: how they start, and what remains to be done when they are waited for ---
@@ -477,6 +537,9 @@ class MpiOperation final : public Operation {
     }
   }
 
+  static constexpr uint64_t kBetweenDevices =
+      0x5DEECE66D;  // in the hash: members that copy on the host are at another collective
+
   MpiChannel& channel_;
   const std::vector<int>& members_;
   int me_;
@@ -491,7 +554,9 @@ class MpiOperation final : public Operation {
   Messages slots_[kSlots];
   // Exchanges: boxes that are unpacked when all messages have arrived.
   std::vector<std::pair<const BoxTransfer*, char*>> unpacks_;
-  // Debug mode.
+  // Between devices: where the buffers are ready.
+  DeviceMark ready_;
+  // Debug mode, and between devices.
   std::vector<Note> notes_;
   Messages note_messages_;
 };
@@ -508,6 +573,7 @@ class MpiCommunicator final : public Communicator {
     operation->start();
     return operation;
   }
+  bool takes(Device device) const override { return channel_.devices(members(), device) != nullptr; }
 
  private:
   MpiChannel& channel_;

@@ -17,7 +17,7 @@ class DryCommunicator final : public Communicator {
 
  protected:
   std::unique_ptr<Operation> do_start(Collective) override { return nullptr; }
-  bool takes_devices() const override { return true; }
+  bool takes(Device) const override { return true; }
 };
 
 std::thread start_thread(const std::function<void()>& body) {

@@ -151,7 +151,9 @@ class LocalWorld final : public World {
 class MpiWorld final : public World {
  public:
   MpiWorld(std::unique_ptr<MpiHub> hub, std::shared_ptr<PartialFailures> failures, const WorldOptions& options)
-      : World(hub->size(), {hub->rank()}, options, std::move(failures)), hub_(std::move(hub)) {}
+      : World(hub->size(), {hub->rank()}, options, std::move(failures)), hub_(std::move(hub)) {
+    hub_->set_device(rank(hub_->rank()).device());
+  }
 
   void run(const std::function<void(Rank&)>& program) override {
     if (!hub_->failure().empty())

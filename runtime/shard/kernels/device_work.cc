@@ -27,8 +27,9 @@ void register_device_work(int backend, const DeviceWork& work) {
       work.free_mark == nullptr || work.begin_communication == nullptr || work.end_communication == nullptr) {
     fail(ErrorCode::invalid_argument, "register_device_work: a function is missing; set all of DeviceWork");
   }
-  if ((work.make_group_id == nullptr) != (work.join_group == nullptr)) {
-    fail(ErrorCode::invalid_argument, "register_device_work: set both functions of groups of devices, or none");
+  const bool has_groups = work.join_group != nullptr;
+  if ((work.make_group_id != nullptr) != has_groups || (work.machine_id != nullptr) != has_groups) {
+    fail(ErrorCode::invalid_argument, "register_device_work: set all three functions of groups of devices, or none");
   }
   all_work()[static_cast<size_t>(backend)] = work;
 }

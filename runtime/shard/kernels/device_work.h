@@ -36,7 +36,9 @@ struct DeviceWork {
   /// What this thread issues to device `index` later begins after what it issued for communication. Does not throw.
   void (*end_communication)(int index) = nullptr;
 
-  // Optional, both or none: groups of devices that exchange data by themselves.
+  // Optional, all or none: groups of devices that exchange data by themselves.
+  /// What tells device `index` from the others of this machine, alike in all of its processes.
+  std::string (*machine_id)(int index) = nullptr;
   /// Names a group that is to be made; one member calls it and tells the others.
   std::string (*make_group_id)() = nullptr;
   /// Makes member `rank` of a group of `size`, on device `index`, when all members have called it. The devices are different.

@@ -73,7 +73,7 @@ namespace {
 thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local std::string last_failure;
-thread_local uint64_t waits = 0;
+thread_local uint64_t waits = 0, updates = 0, instantiations = 0;
 
 cudaError_t fail(cudaError_t error) {
   last_error = error;
@@ -186,6 +186,8 @@ void run_until(cudaStream_t handle, const std::function<bool()>& done) {
 int stream_device(cudaStream_t handle) { return handle->device; }
 
 uint64_t synchronisations() { return waits; }
+uint64_t graph_updates() { return updates; }
+uint64_t graph_instantiations() { return instantiations; }
 
 bool is_pinned_memory(const void* at, size_t bytes) {
   return is_pinned(at) && is_pinned(static_cast<const char*>(at) + bytes - 1);
@@ -203,6 +205,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorGraphExecUpdateFailure: return "cudaErrorGraphExecUpdateFailure";
     case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
   }
   return "unknown";
@@ -219,6 +222,12 @@ cudaError_t cudaPeekAtLastError() { return last_error; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = kDevices;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device) {
+  if (device < 0 || device >= kDevices) return fail(cudaErrorInvalidValue);
+  *fmt::format_to_n(text, bytes - 1, "0000:0{}:00.0", device).out = '\0';
   return cudaSuccess;
 }
 
@@ -473,6 +482,17 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
   *executable = new CUgraphExec_st{graph->recording};
+  ++instantiations;
+  return cudaSuccess;
+}
+
+/// What was launched goes on with the recording of before.
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph, cudaGraphExecUpdateResultInfo*) {
+  const Recording &before = *executable->recording, &after = *graph->recording;
+  if (before.work.size() != after.work.size() || !before.memory.empty() || !after.memory.empty())
+    return fail(cudaErrorGraphExecUpdateFailure);
+  executable->recording = graph->recording;
+  ++updates;
   return cudaSuccess;
 }
 

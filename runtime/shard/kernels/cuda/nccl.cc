@@ -178,6 +178,12 @@ class NcclGroup final : public DeviceGroup {
   cudaEvent_t end_ = nullptr;
 };
 
+std::string machine_id(int index) {
+  char bus[32] = {};
+  check(cudaDeviceGetPCIBusId(bus, sizeof(bus), index), "cudaDeviceGetPCIBusId");
+  return bus;
+}
+
 std::string make_group_id() {
   ncclUniqueId id;
   check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr);
@@ -193,6 +199,7 @@ std::unique_ptr<DeviceGroup> join_group(int index, const std::string& id, int si
 }  // namespace
 
 void add_nccl_groups(DeviceWork& work) {
+  work.machine_id = machine_id;
   work.make_group_id = make_group_id;
   work.join_group = join_group;
 }

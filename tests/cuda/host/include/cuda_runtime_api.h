@@ -2,6 +2,8 @@
 // device memory, copies, events and graphs.
 #pragma once
 
+#define CUDART_VERSION 13000
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,6 +20,7 @@ enum cudaError_t {
   cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorGraphExecUpdateFailure = 910,
 };
 using cudaError = cudaError_t;
 
@@ -68,6 +71,7 @@ cudaError_t cudaPeekAtLastError();
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
@@ -99,6 +103,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags);
+struct cudaGraphExecUpdateResultInfo {};
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph, cudaGraphExecUpdateResultInfo* result);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
@@ -115,5 +121,8 @@ int stream_device(cudaStream_t stream);
 cudaError_t launch(Grid grid, cudaStream_t stream);
 /// How often this thread has waited for a device.
 uint64_t synchronisations();
+/// The graphs of this thread that took the place of others by an update, and those that were made anew.
+uint64_t graph_updates();
+uint64_t graph_instantiations();
 
 }  // namespace cuda_host

@@ -1,4 +1,4 @@
-// The part of NCCL that shard calls, of the host model: members are threads of one process.
+// The part of NCCL that shard calls, of the host model: members are threads of one process, or processes of an MPI job.
 #pragma once
 
 #include "cuda_runtime_api.h"
@@ -61,6 +61,8 @@ namespace cuda_host {
 uint64_t nccl_calls();
 /// The next call of this thread ends with this asynchronous error.
 void fail_next_nccl_call(ncclResult_t error);
+/// The next call of this thread is never issued: its state stays ncclInProgress.
+void stop_next_nccl_call();
 /// Communicators that were made and neither destroyed nor aborted.
 int nccl_communicators();
 
