@@ -53,6 +53,8 @@ void add_basic_cases(Cases& all) {
         of([](Inputs& in) { return std::get<0>(rms_norm(in[0], in[1])); }, {{8192, 2048}, {2048}}, dtype);
     all["dropout" + end] = of([](Inputs& in) { return dropout(in[0], Tensor(), 0.3f); }, {big}, dtype);
     for (const int64_t n : {64, 256, 1024, 2048}) {
+      if (n == 2048 && dtype == DType::float16)
+        continue;  // PyTorch needs minutes where the processor has no products of float16
       all[fmt::format("matmul {}{}", n, end)] =
           of([](Inputs& in) { return matmul(in[0], in[1]); }, {{n, n}, {n, n}}, dtype);
     }

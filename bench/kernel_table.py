@@ -3,8 +3,8 @@
 
 usage: bench/kernel_table.py DOCUMENT FILE...
 
-A row has a case and its variant of bfloat16: milliseconds of one thread, the ratio PyTorch / ours, the share of the bandwidth of
-memory, the ratio on several threads, and that of forward and backward on one thread.
+Rows have milliseconds and the ratio PyTorch / ours of one thread, the share of the bandwidth of memory, the ratio on several threads,
+and the ratios of forward and backward together. Cases of bfloat16 and float16 have tables of their own.
 """
 import json
 import pathlib
@@ -12,7 +12,7 @@ import statistics
 import sys
 
 BEGIN, END = "<!-- kernels: written by bench/kernels.sh -->\n", "<!-- kernels end -->\n"
-END_OF_HALF = " bf16"
+HALVES = {" bf16": "bfloat16", " f16": "float16"}  # the ends of names of cases, as in kernel_bench.py
 
 
 def main():
@@ -24,22 +24,22 @@ def main():
         lines.append(f"| {what}, {run['threads']} thread{'s' if run['threads'] > 1 else ''} | {run['triad'] * 1e-9:.1f} | {len(ratios)} | "
                      f"{statistics.geometric_mean(ratios):.2f} | {sum(ratio < 1 for ratio in ratios)} |")
     by_kind = {(run["mode"], run["threads"] > 1): run["cases"] for run in runs}
-    lines += ["", "| case | ms | ratio | memory | bf16, ms | ratio | memory | threads | bf16 | backward | bf16 | backward, threads | bf16 |",
-              "|" + "---|" * 13]
-    columns = [("forward", False, "ms", ".3g"), ("forward", False, "ratio", ".2f"), ("forward", False, "memory", ".2f")]
-    others = [("forward", True, "ratio", ".2f"), ("backward", False, "ratio", ".2f"), ("backward", True, "ratio", ".2f")]
+    columns = [("forward", False, "ms", ".3g"), ("forward", False, "ratio", ".2f"), ("forward", False, "memory", ".2f"),
+               ("forward", True, "ratio", ".2f"), ("backward", False, "ratio", ".2f"), ("backward", True, "ratio", ".2f")]
 
     def cell(name, mode, threads, key, form):
         figures = by_kind.get((mode, threads), {}).get(name)
         return format(figures[key], form) if figures else ""
 
-    names = by_kind["forward", False]
-    for name in sorted(names):
-        if name.endswith(END_OF_HALF) and name[: -len(END_OF_HALF)] in names:
-            continue
-        cells = [cell(each, *column) for each in (name, name + END_OF_HALF) for column in columns]
-        cells += [cell(each, *column) for column in others for each in (name, name + END_OF_HALF)]
-        lines.append("| " + " | ".join([name] + cells) + " |")
+    names = sorted(by_kind["forward", False])
+    halves = {end: [name for name in names if name + end in names] for end in HALVES}
+    is_half = {name + end for end, of_end in halves.items() for name in of_end}
+    tables = [("case", "", [name for name in names if name not in is_half])]
+    tables += [(dtype, end, halves[end]) for end, dtype in HALVES.items()]
+    for title, end, rows in tables:
+        lines += ["", f"| {title} | ms | ratio | memory | ratio, threads | backward | backward, threads |", "|" + "---|" * 7]
+        for row in rows:
+            lines.append("| " + " | ".join([row] + [cell(row + end, *column) for column in columns]) + " |")
     text = document.read_text()
     before, after = text.split(BEGIN)[0], text.split(END)[1]
     document.write_text(before + BEGIN + "\n".join(lines) + "\n\n" + END + after)
