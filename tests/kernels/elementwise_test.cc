@@ -446,3 +446,35 @@ TEST_CASE("a cast from float64 to 16 bits rounds once") {
                          .to_vector<shard::bfloat16>();
   CHECK(static_cast<float>(brain[0]) == -(1.0f + 0x1p-7f));
 }
+
+TEST_CASE("lines of float16 are converted exactly, and rounded to nearest even") {
+  using shard::float16;
+  constexpr int64_t n = 65536 - 5;  // all numbers but a few NaN, and no whole number of vectors
+  shard::Tensor x = shard::empty({n}, shard::DType::float16);
+  float16* const all = x.get().value.data<float16>();
+  for (int64_t i = 0; i < n; ++i) all[i].bits = static_cast<uint16_t>(i);
+  const auto equal = [](float16 a, float16 b) {
+    const float p = a, q = b;
+    return (p != p && q != q) || a.bits == b.bits;
+  };
+  for (const float factor : {1.0f, 0.7f, -3.0f, 0x1p-9f, 0x1.004p0f}) {
+    INFO(factor);
+    const float16 by(factor);
+    const auto products =
+        shard::multiply(x, shard::full({n}, static_cast<double>(factor), shard::DType::float16)).to_vector<float16>();
+    const auto scaled =
+        shard::multiply(x, shard::full({}, static_cast<double>(factor), shard::DType::float16)).to_vector<float16>();
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const float16 expected(static_cast<float>(all[i]) * static_cast<float>(by));
+      const auto at = static_cast<size_t>(i);
+      wrong += !equal(products[at], expected) || !equal(scaled[at], expected);
+    }
+    CHECK(wrong == 0);
+  }
+  const auto sums = shard::cumsum(shard::reshape(x, {1, n}), 0).to_vector<float16>();
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < n; ++i)
+    wrong += !equal(sums[static_cast<size_t>(i)], float16(0.0f + static_cast<float>(all[i])));
+  CHECK(wrong == 0);
+}
