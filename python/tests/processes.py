@@ -1,10 +1,16 @@
 """Programs in processes of their own, for tests of what may hang or end a process."""
 
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+
+import pytest
+
+MPI = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n"]
+needs_mpi = pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs mpirun")
 
 
 def script(text, *launcher, fails=False):

@@ -14,6 +14,7 @@ import textwrap
 import pytest
 
 import shard
+from processes import MPI, needs_mpi
 
 HERE = pathlib.Path(__file__).parent
 MODEL = os.environ.get("SHARD_ON_CUDA_MODEL", "")
@@ -30,11 +31,11 @@ def has_device():
 on_devices = pytest.mark.skipif(not MODEL and not has_device(), reason="needs a device, or SHARD_ON_CUDA_MODEL")
 
 
-def run_on_device(arguments, timeout=300, **environment):
+def run_on_device(arguments, timeout=300, launcher=(), **environment):
     if MODEL:  # before $ORIGIN/lib
         environment["LD_LIBRARY_PATH"] = MODEL
     done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment}
+        [*launcher, sys.executable, *arguments], capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment}
     )
     assert done.returncode == 0, (done.returncode, done.stdout[-4000:], done.stderr[-4000:])
     return done.stdout
@@ -157,6 +158,36 @@ def test_default_devices():
         """,
         SHARD_DEVICE="cuda",
     )
+
+
+@on_devices
+@needs_mpi
+def test_processes_of_mpi_have_a_device_each():
+    output = script(
+        """
+        from shard import ProcessMesh, Shard
+        mesh = ProcessMesh([4], ["p"])
+        a = np.arange(24.0, dtype=np.float32).reshape(8, 3)
+
+        def program():
+            x = shard.shard_tensor(shard.tensor(a), mesh, [Shard(0)])
+            assert str(x.device).startswith("cuda:"), x.device
+            x.requires_grad = True
+            loss = shard.sum(x * x)
+            loss.backward()
+            assert loss.item() == float((a * a).sum())
+            assert np.array_equal(x.grad.full_tensor().cpu().numpy(), 2 * a)
+            y = shard.reshard(x.detach(), mesh, [Shard(1)])
+            assert np.array_equal(y.full_tensor().cpu().numpy(), a)
+            return shard.rank()
+
+        [rank] = shard.run(program)
+        print(f"rank {rank} is done", flush=True)
+        """,
+        launcher=[*MPI, "4"],
+        SHARD_DEVICE="cuda",
+    )
+    assert sorted(re.findall(r"rank \d is done", output)) == [f"rank {i} is done" for i in range(4)]
 
 
 @on_devices

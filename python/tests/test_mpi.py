@@ -1,17 +1,13 @@
 """The same programs in a job of MPI."""
 
 import re
-import shutil
 import subprocess
 import sys
 import textwrap
 
 import pytest
 
-from processes import script
-
-MPI = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n"]
-needs_mpi = pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs mpirun")
+from processes import MPI, needs_mpi, script
 
 JOB = """
     {first}
