@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "shard/core/dtype.h"
 #include "shard/core/float16.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -186,7 +186,7 @@ void add_row(const From* from, To* to, int64_t columns, bool exclusive, R* sums)
   SHARD_INDEPENDENT
   for (int64_t j = 0; j < columns; ++j) {
     const R next = wrap_add(sums[j], static_cast<R>(from[j]));
-    to[j] = static_cast<To>(exclusive ? sums[j] : next);
+    to[j] = rounded<To>(static_cast<Running<To>>(exclusive ? sums[j] : next));
     sums[j] = next;
   }
 }
@@ -196,9 +196,19 @@ template <class T>
 void running_sums(const T* x, const Lines& lines, Running<T>* sums, T* out) {
   const int64_t step = lines.reverse ? -lines.step : lines.step;
   int64_t at = lines.reverse ? (lines.size - 1) * lines.step : 0;
-  if constexpr (is_half<T>) {  // conversions are vectors where they stand apart from the sums
+  // Conversions of 16-bit floats are vectors where they stand apart from the sums; rows of bfloat16 are vectorised as they are.
+  if constexpr (is_half<T>) {
     float block[kStrip];
-    if (lines.columns > 1) {
+    if (lines.columns == 1 && step == 1) {
+      for (int64_t k = 0; k < lines.size; k += kStrip) {
+        const int64_t n = std::min(kStrip, lines.size - k);
+        widen(x + k, n, block);
+        *sums = running_sum(block, block, n, 1, lines.exclusive, *sums);
+        narrow(block, n, out + k);
+      }
+      return;
+    }
+    if (lines.columns > 1 && std::is_same_v<T, float16>) {
       for (int64_t k = 0; k < lines.size; ++k, at += step) {
         widen(x + at, lines.columns, block);
         add_row(block, block, lines.columns, lines.exclusive, sums);
@@ -206,22 +216,12 @@ void running_sums(const T* x, const Lines& lines, Running<T>* sums, T* out) {
       }
       return;
     }
-    if (step != 1) {
-      running_sum(x + at, out + at, lines.size, step, lines.exclusive, *sums);
-      return;
-    }
-    for (int64_t k = 0; k < lines.size; k += kStrip) {
-      const int64_t n = std::min(kStrip, lines.size - k);
-      widen(x + k, n, block);
-      *sums = running_sum(block, block, n, 1, lines.exclusive, *sums);
-      narrow(block, n, out + k);
-    }
-  } else if (lines.columns == 1) {
-    running_sum(x + at, out + at, lines.size, step, lines.exclusive, *sums);
-  } else {
-    for (int64_t k = 0; k < lines.size; ++k, at += step)
-      add_row(x + at, out + at, lines.columns, lines.exclusive, sums);
   }
+  if (lines.columns == 1) {
+    running_sum(x + at, out + at, lines.size, step, lines.exclusive, *sums);
+    return;
+  }
+  for (int64_t k = 0; k < lines.size; ++k, at += step) add_row(x + at, out + at, lines.columns, lines.exclusive, sums);
 }
 
 /// Where other ranks hold parts of the lines, sums begin with those of the parts before.
