@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <exception>
 #include <set>
 #include <thread>
 
@@ -126,16 +127,22 @@ std::unique_ptr<Communicator> MpiChannel::communicator(const std::vector<int>& m
 
 void MpiChannel::set_device(Device device) {
   device_ = device;
-  std::string id;
-  const DeviceWork* const work = device_work(device);
-  if (work != nullptr && work->machine_id != nullptr) {
-    char machine[MPI_MAX_PROCESSOR_NAME] = {};
-    int length = 0;
-    check_mpi(MPI_Get_processor_name(machine, &length), "MPI_Get_processor_name");
-    id = fmt::format("{} {}", machine, work->machine_id(device.index));
-  }
   constexpr size_t kIdBytes = MPI_MAX_PROCESSOR_NAME + 64;
-  if (id.size() > kIdBytes) shard::fail(ErrorCode::device, "the name of {} is too long: {}", to_string(device), id);
+  std::string id;
+  std::exception_ptr error;  // the others are told after they have called the collective, which has no timeout
+  try {
+    const DeviceWork* const work = device_work(device);
+    if (work != nullptr && work->machine_id != nullptr) {
+      char machine[MPI_MAX_PROCESSOR_NAME] = {};
+      int length = 0;
+      check_mpi(MPI_Get_processor_name(machine, &length), "MPI_Get_processor_name");
+      id = fmt::format("{} {}", machine, work->machine_id(device.index));
+      if (id.size() > kIdBytes) shard::fail(ErrorCode::device, "the name of {} is too long: {}", to_string(device), id);
+    }
+  } catch (...) {
+    error = std::current_exception();
+    id.clear();
+  }
   std::vector<char> all(kIdBytes * static_cast<size_t>(size_));
   id.resize(kIdBytes);
   check_mpi(MPI_Allgather(id.data(), kIdBytes, MPI_CHAR, all.data(), kIdBytes, MPI_CHAR, data_), "MPI_Allgather");
@@ -143,6 +150,11 @@ void MpiChannel::set_device(Device device) {
   for (size_t i = 0; i < static_cast<size_t>(size_); ++i) {
     const std::string_view padded(all.data() + i * kIdBytes, kIdBytes);
     device_ids_.emplace_back(padded.substr(0, padded.find('\0')));
+  }
+  if (error) {
+    MpiHub& hub = *this;
+    hub.fail(fmt::format("rank {} cannot use its device {}", rank_, to_string(device)));
+    std::rethrow_exception(error);
   }
 }
 

@@ -91,7 +91,7 @@ class MpiChannel final : public MpiHub {
 
   CommOptions options_;
   MPI_Comm data_ = MPI_COMM_NULL;
-  MPI_Comm notes_ = MPI_COMM_NULL;    // what members are about to do, in debug mode
+  MPI_Comm notes_ = MPI_COMM_NULL;    // what members are about to do
   MPI_Comm control_ = MPI_COMM_NULL;  // failures and questions
   int rank_ = 0;
   int size_ = 0;
