@@ -35,7 +35,11 @@ def run_on_device(arguments, timeout=300, launcher=(), **environment):
     if MODEL:  # before $ORIGIN/lib
         environment["LD_LIBRARY_PATH"] = MODEL
     done = subprocess.run(
-        [*launcher, sys.executable, *arguments], capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment}
+        [*launcher, sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **environment},
     )
     assert done.returncode == 0, (done.returncode, done.stdout[-4000:], done.stderr[-4000:])
     return done.stdout

@@ -6,6 +6,7 @@
 #include "mpi/library_checks.h"
 #include "nccl.h"
 #include "shard/comm/communicator.h"
+#include "shard/core/waiting.h"
 #include "shard/testing/tensors.h"
 #include "support/mesh_run.h"
 
@@ -14,6 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::copy_to;
+
+bool is_interrupted = false;
 
 DenseTensor numbers(const Rank& rank) { return copy_to(rank.device(), small_numbers(100, DType::float32, rank.id())); }
 
@@ -111,6 +114,18 @@ void device_faults() {
                 if (rank.id() == 2) cuda_host::stop_next_nccl_call();
                 sum_numbers(rank);
               });
+  // What the hook of waits throws, as for Ctrl-C, ends a wait for a device as well; the call of rank 2 is never issued.
+  set_wait_hooks({.poll = [] {
+    if (is_interrupted) throw std::runtime_error("interrupted");
+  }});
+  check_fails(own_devices_for(60s), {"interrupted"}, [](Rank& rank) {
+    sum_numbers(rank);
+    is_interrupted = rank.id() == 2;
+    if (rank.id() == 2) cuda_host::stop_next_nccl_call();
+    const DenseTensor data = numbers(rank);
+    sum_over_world(rank, data).wait();
+  });
+  set_wait_hooks({});
   check_fails(own_devices(4), {"rank 2 expects 4 bytes from rank 0, which sends 8"}, [](Rank& rank) {
     const std::vector<int64_t> sent{4, 4, rank.id() == 0 ? 8 : 4, 4}, received{4, 4, 4, 4};
     const DenseTensor from = numbers(rank), to = numbers(rank);

@@ -152,8 +152,8 @@ void MpiChannel::set_device(Device device) {
     device_ids_.emplace_back(padded.substr(0, padded.find('\0')));
   }
   if (error) {
-    MpiHub& hub = *this;
-    hub.fail(fmt::format("rank {} cannot use its device {}", rank_, to_string(device)));
+    const std::string reason = fmt::format("rank {} cannot use its device {}", rank_, to_string(device));
+    fail(kFailure, reason, reason);
     std::rethrow_exception(error);
   }
 }
@@ -189,7 +189,11 @@ void MpiChannel::check_alive() const {
   if (!failure_.empty()) shard::fail(ErrorCode::peer_failed, "{}", failure_);
 }
 
-void MpiChannel::check_peers() {
+void MpiChannel::check_peers(int64_t& next_hook) {
+  if (now_ns() > next_hook && wait_hooks().poll != nullptr) {
+    next_hook = now_ns() + kHookTime;
+    wait_hooks().poll();
+  }
   poll_all_control();
   check_alive();
 }

@@ -50,8 +50,9 @@ class MpiChannel final : public MpiHub {
   /// peer_failed when another rank fails meanwhile; operations in flight first get a little time to
   /// finish.
   bool wait(const std::function<bool()>& done, std::chrono::milliseconds timeout);
-  /// For a rank that waits for devices: handles messages from other ranks, and throws peer_failed when one has failed.
-  void check_peers();
+  /// For a rank that waits for devices: handles messages from other ranks, and throws peer_failed when one has failed. Calls
+  /// WaitHooks::poll from the time `next_hook` on, and sets when it is to be called again.
+  void check_peers(int64_t& next_hook);
 
   /// The devices of a group's members as one that exchanges data by itself. Member 0 makes the id, and the first collective the group.
   struct Devices {

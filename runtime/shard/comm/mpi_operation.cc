@@ -132,7 +132,7 @@ class Messages {
 
 /// A collective of one process: messages to and from each member, which are in flight from the
 /// start. They replace MPI's own collectives, so that nothing blocks forever, no communicator has
-/// to be created, and reductions add in rank order.
+/// to be created, and reductions add in rank order. Between devices, messages only let members meet.
 class MpiOperation final : public Operation {
  public:
   MpiOperation(MpiChannel& channel, const std::vector<int>& members, int me, Collective collective)
@@ -297,8 +297,9 @@ class MpiOperation final : public Operation {
   void run_between_devices() {
     std::unique_ptr<DeviceGroup>& group = devices().group;
     const auto timeout = channel_.options().timeout;
+    int64_t next_hook = 0;
     const DeviceGroup::Poll poll = [&, give_up = std::chrono::steady_clock::now() + timeout] {
-      channel_.check_peers();
+      channel_.check_peers(next_hook);
       if (timeout.count() == 0 || std::chrono::steady_clock::now() < give_up) return;
       std::vector<int> others;
       for_others([&](int i) { others.push_back(members_[static_cast<size_t>(i)]); });

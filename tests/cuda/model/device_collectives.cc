@@ -136,7 +136,6 @@ WorldOptions own_devices(int ranks) {
   return options;
 }
 
-/// Small integers, of which all reductions are exact.
 DenseTensor small_numbers(int64_t count, DType dtype, int seed) {
   const DenseTensor made = DenseTensor::allocate(kCpu, {{count}, dtype});
   visit_dtype(dtype, [&](auto tag) {
