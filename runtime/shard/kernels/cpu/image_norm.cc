@@ -69,6 +69,45 @@ double group_sum(const Groups& g, int64_t i, const Term& term) {
   return total;
 }
 
+/// The numbers at x in the type of arithmetic, as terms of fold().
+template <class C, class T>
+struct Numbers {
+  const T* x;
+
+  HWY_INLINE C operator()(int64_t i) const { return static_cast<C>(x[i]); }
+  HWY_INLINE Pack<C> pack(int64_t i) const {
+    __builtin_prefetch(reinterpret_cast<const char*>(x + i) + 4096);  // the hardware does so within a page of this size only
+    return load_pack<C>(x + i);
+  }
+};
+
+/// The squares of their differences to a center.
+template <class C, class T>
+struct Squares {
+  Numbers<C, T> numbers;
+  C center;
+
+  HWY_INLINE C operator()(int64_t i) const { return (numbers(i) - center) * (numbers(i) - center); }
+  HWY_INLINE Pack<C> pack(int64_t i) const {
+    const Pack<C> difference = load_pack<C>(numbers.x + i) - center;
+    return difference * difference;
+  }
+};
+
+/// The sum of term_at(element) over the part of group i that is here: sums of blocks in the type of arithmetic, of which a
+/// vector has more numbers than of doubles, added up in double.
+template <class C, class TermAt>
+double block_sums(const Groups& g, int64_t i, const TermAt& term_at) {
+  constexpr int64_t kBlock = 512;
+  double total = 0;
+  for (int64_t r = 0; r < g.runs(i); ++r) {
+    const int64_t end = g.run(i, r) + g.length(i);
+    for (int64_t first = g.run(i, r); first < end; first += kBlock)
+      total += static_cast<double>(sum_of<C>(std::min(kBlock, end - first), term_at(first)));
+  }
+  return total;
+}
+
 /// Calls body(element, channel) for each element of run r of group i. Where all are of one channel, it is the same for
 /// the whole loop, so that the loop vectorises.
 template <class Body>
@@ -106,15 +145,15 @@ template <class T>
 void normalise(const OpContext& ctx, const Groups& g, const DenseTensor& x, const DenseTensor& scale,
                const DenseTensor& bias, float epsilon, bool inverted, DenseTensor& y, DenseTensor& mean,
                DenseTensor& variance) {
+  using C = Compute<T>;
   using S = Statistic<T>;
   const std::vector<double> factors = affine_of(scale, g.channels, 1.0), offsets = affine_of(bias, g.channels, 0.0);
   const double *const factor = factors.data(), *const offset = offsets.data();
   const T* const from = x.data<T>();
   T* const to = y.data<T>();
   const auto mean_of = [&](double sum) { return g.elements() == 0 ? 0 : sum / g.elements(); };
-  const auto sum_of_group = [&](int64_t i, double* sum) {
-    *sum = group_sum(g, i, [=](int64_t e, int64_t) { return value_at(from, e); });
-  };
+  const auto numbers = [=](int64_t first) { return Numbers<C, T>{from + first}; };
+  const auto sum_of_group = [&](int64_t i, double* sum) { *sum = block_sums<C>(g, i, numbers); };
   const std::vector<double> all_sums = combined(ctx, g, 1, sum_of_group);
   const auto center_of = [&](int64_t i) {
     double sum = 0;
@@ -122,20 +161,30 @@ void normalise(const OpContext& ctx, const Groups& g, const DenseTensor& x, cons
     else sum = all_sums[static_cast<size_t>(i)];
     return mean_of(sum);
   };
+  // The squares of differences to the rounded center, whose own mean is then no longer 0.
   const auto squares_of = [&](int64_t i, double center) {
-    return group_sum(g, i,
-                     [=](int64_t e, int64_t) { return (value_at(from, e) - center) * (value_at(from, e) - center); });
+    const C rounded = static_cast<C>(center);
+    const double sum = block_sums<C>(g, i, [=](int64_t first) { return Squares<C, T>{numbers(first), rounded}; });
+    if (sum > 1e-30 && std::isfinite(sum)) return sum;
+    return group_sum(g, i, [=](int64_t e, int64_t) {  // whose squares float cannot hold
+      const double difference = value_at(from, e) - static_cast<double>(rounded);
+      return difference * difference;
+    });
   };
   const std::vector<double> all_squares =
       combined(ctx, g, 1, [&](int64_t i, double* sum) { *sum = squares_of(i, center_of(i)); });
   for_groups(g, [&](int64_t i) {
     const double center = center_of(i);
-    const double spread = mean_of(all_squares.empty() ? squares_of(i, center) : all_squares[static_cast<size_t>(i)]);
+    const C rounded = static_cast<C>(center);
+    const double rest = center - static_cast<double>(rounded);
+    const double squares = all_squares.empty() ? squares_of(i, center) : all_squares[static_cast<size_t>(i)];
+    const double spread = std::max(mean_of(squares) - rest * rest, 0.0);
     const double inverse = 1.0 / std::sqrt(spread + static_cast<double>(epsilon));
     for (int64_t r = 0; r < g.runs(i); ++r) {
       for_run(g, i, r, [=](int64_t e, int64_t c) {
         const double slope = inverse * factor[c];
-        to[e] = from_double<T>((value_at(from, e) - center) * slope + offset[c]);
+        const auto along = static_cast<C>(slope), above = static_cast<C>(offset[c] - rest * slope);
+        to[e] = static_cast<T>((static_cast<C>(from[e]) - rounded) * along + above);
       });
     }
     mean.data<S>()[i] = static_cast<S>(center);

@@ -1,5 +1,5 @@
 // What kernels that look up elements by a tensor of indices have in common: reading and checking
-// indices, and adding up what belongs to one index in the order of the arguments.
+// indices, and the positions of what belongs to one index in the order of the arguments.
 #pragma once
 
 #include <algorithm>
@@ -105,24 +105,6 @@ Positions positions_of(int64_t size, int64_t count, const RowOf& row_of) {
     if (const int64_t row = row_of(i); row >= 0) result.at[static_cast<size_t>(next[static_cast<size_t>(row)]++)] = i;
   }
   return result;
-}
-
-/// Writes `first`, where it is not null, plus the sum of the `n` rows of `from` that `rows` selects, in
-/// their order; rows have `width` elements. n is at least 1 where `first` is null. `to` may be `first`.
-template <class T>
-void add_rows(const T* first, const T* from, const int64_t* rows, int64_t n, int64_t width, T* to) {
-  using C = Compute<T>;
-  constexpr int64_t kBlock = 256;
-  C sum[kBlock];
-  for (int64_t begin = 0; begin < width; begin += kBlock) {
-    const int64_t columns = std::min(kBlock, width - begin);
-    std::copy_n((first != nullptr ? first : from + rows[0] * width) + begin, columns, sum);
-    for (int64_t r = first != nullptr ? 0 : 1; r < n; ++r) {
-      const T* row = from + rows[r] * width + begin;
-      for (int64_t c = 0; c < columns; ++c) sum[c] = wrap_add(sum[c], static_cast<C>(row[c]));
-    }
-    for (int64_t c = 0; c < columns; ++c) to[begin + c] = static_cast<T>(sum[c]);
-  }
 }
 
 }  // namespace shard::cpu

@@ -8,6 +8,7 @@
 #include "shard/kernels/cpu/index.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
+#include "shard/kernels/cpu/row_sums.h"
 #include "shard/kernels/put.h"
 
 namespace shard::cpu {

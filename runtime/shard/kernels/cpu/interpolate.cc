@@ -1,16 +1,26 @@
 // CPU kernels of interpolation and its gradient: weighted sums of rows, and then along each row.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "shard/kernels/cpu/interpolate.cc"
+#include "shard/kernels/cpu/targets.h"
+
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
 #include <algorithm>
 #include <vector>
 
+#include "shard/kernels/cpu/half_lines.h"
 #include "shard/kernels/cpu/interpolate.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/register_image.h"
 #include "shard/kernels/cpu/value.h"
 
-namespace shard::cpu {
+HWY_BEFORE_NAMESPACE();
+namespace shard::cpu::HWY_NAMESPACE {
 namespace {
 
+namespace hn = hwy::HWY_NAMESPACE;
 using meta::Interpolation;
 using meta::Samplings;
 using meta::Taps;
@@ -51,21 +61,71 @@ struct Grid {
 /// The taps along a row, with weights of the type of arithmetic.
 template <class C>
 struct RowTaps {
-  explicit RowTaps(const Taps& taps) : count(taps.count), out(taps.out), places(taps.places) {
+  using Index = hwy::MakeSigned<C>;
+
+  RowTaps(const Taps& taps, int64_t inner) : count(taps.count), out(taps.out), places(taps.places) {
     for (const double weight : taps.weights) weights.push_back(static_cast<C>(weight));
+    const auto lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<C>()));
+    for (int64_t o = 0; inner == 1 && o + lanes <= out; o += lanes) {
+      for (int k = 0; k < count; ++k) {
+        const auto tap = [&](int64_t lane) { return static_cast<size_t>((o + lane) * count + k); };
+        int64_t low = places[tap(0)], high = low;
+        for (int64_t lane = 1; lane < lanes; ++lane) {
+          low = std::min(low, places[tap(lane)]);
+          high = std::max(high, places[tap(lane)]);
+        }
+        if (high - low >= lanes) {
+          windows.clear();
+          return;
+        }
+        windows.push_back(low);
+        for (int64_t lane = 0; lane < lanes; ++lane) {
+          lane_places.push_back(static_cast<Index>(places[tap(lane)] - low));
+          lane_weights.push_back(weights[tap(lane)]);
+        }
+      }
+    }
   }
+
   int count;
   int64_t out;
   const std::vector<int64_t>& places;
   std::vector<C> weights;
+  // Where as many neighbours of the output as a vector has lanes read no more neighbours of the row by a tap, as they do where
+  // images grow: for each such vector of outputs and tap, the first element that they read, and for each lane the number
+  // of elements from there, and the weight. Empty otherwise.
+  std::vector<int64_t> windows;
+  std::vector<Index> lane_places;
+  std::vector<C> lane_weights;
 };
 
-/// `out` from a row that is interpolated in the other dims already. `n` taps are known when this is compiled.
+/// `out` from a row that is interpolated in the other dims already, and behind which a vector can be read. `n` taps are known when
+/// this is compiled.
 template <int n, class T, class C>
 void along_row(const RowTaps<C>& taps, const C* row, int64_t inner, T* out) {
-  const int64_t* place = taps.places.data();
-  const C* weight = taps.weights.data();
-  for (int64_t o = 0; o < taps.out; ++o, place += n, weight += n, out += inner) {
+  const hn::ScalableTag<C> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t o = 0;
+  for (size_t at = 0; at < taps.windows.size(); o += lanes) {
+    const auto term = [&] {
+      const size_t lane = at * static_cast<size_t>(lanes);
+      const auto window = hn::LoadU(d, row + taps.windows[at++]);
+      const auto from = hn::TableLookupLanes(window, hn::SetTableIndices(d, taps.lane_places.data() + lane));
+      return hn::Mul(hn::LoadU(d, taps.lane_weights.data() + lane), from);
+    };
+    auto sum = term();
+    for (int k = 1; k < n; ++k) sum = hn::Add(sum, term());
+    if constexpr (std::is_same_v<T, C>) {
+      hn::StoreU(sum, d, out + o);
+    } else {
+      HWY_ALIGN C numbers[hn::MaxLanes(d)];
+      hn::Store(sum, d, numbers);
+      narrow(numbers, lanes, out + o);
+    }
+  }
+  const int64_t* place = taps.places.data() + o * n;
+  const C* weight = taps.weights.data() + o * n;
+  for (out += o * inner; o < taps.out; ++o, place += n, weight += n, out += inner) {
     for (int64_t c = 0; c < inner; ++c) {
       C sum = weight[0] * row[place[0] * inner + c];
       for (int k = 1; k < n; ++k) sum += weight[k] * row[place[k] * inner + c];
@@ -129,11 +189,11 @@ struct Work {
                       const ShardBox& outputs, DenseTensor& output) {
     using C = Compute<T>;
     const Grid grid(how, samplings, {read.begin, read.tensor.dims()}, outputs);
-    const RowTaps<C> along(grid.taps[2]);
+    const RowTaps<C> along(grid.taps[2], grid.inner);
     const int64_t width = grid.in_row(), rows = grid.out_rows();
     parallel_for(grid.outer * rows, width * grid.taps[0].count * grid.taps[1].count + 4 * grid.out_row(),
                  [&](int64_t first, int64_t last) {
-                   std::vector<C> row(static_cast<size_t>(width));
+                   std::vector<C> row(static_cast<size_t>(width) + hn::Lanes(hn::ScalableTag<C>()));
                    for (int64_t r = first; r < last; ++r) {
                      const T* const image = read.tensor.data<T>() + r / rows * grid.in_rows() * width;
                      bool begun = false;
@@ -184,12 +244,19 @@ void interpolate_grad_dry(const OpContext& ctx, const DenseTensor& output_grad, 
   fetch_grads(ctx, how, samplings_of_grad(ctx, how, output_grad, x_grad), output_grad);
 }
 
-}  // namespace
-
-void register_interpolate() {
+void register_interpolate_for_target() {
   for_types(FloatTypes{}, []<class T>(TypeTag<T>) { InterpolateOps<Work<T>>::register_for(kBackend, dtype_of<T>); });
   register_dry_kernel("interpolate", &interpolate_dry);
   register_dry_kernel("interpolate_grad", &interpolate_grad_dry);
 }
 
+}  // namespace
+}  // namespace shard::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace shard::cpu {
+HWY_EXPORT(register_interpolate_for_target);
+void register_interpolate() { HWY_DYNAMIC_DISPATCH(register_interpolate_for_target)(); }
 }  // namespace shard::cpu
+#endif

@@ -12,6 +12,7 @@
 
 #include "shard/kernels/cpu/data_check.h"
 #include "shard/kernels/cpu/functions.h"
+#include "shard/kernels/cpu/half_lines.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/random_runs.h"
 #include "shard/kernels/cpu/register.h"
@@ -315,15 +316,14 @@ void dropout(const OpContext& ctx, const DenseTensor& x, const DenseTensor& seed
   const float p_float = p.to<float>();
   for_runs(ctx.input_box(0, x), x.dims(), [&](int64_t local, int64_t global, int64_t n) {
     for_words(key, static_cast<uint64_t>(global), n, [&](int64_t i, int64_t count, const uint32_t* words) {
-      const T* x_run = from + local + i;
-      T* run = to + local + i;
+      const WideLine<T> line(from + local + i, count);
+      const C* const x_run = line.get();
       uint8_t* kept_run = kept + local + i;
-      for (int64_t j = 0; j < count; ++j) {
-        const bool keeps = uniform01(words[j]) >= p_float;
-        const C value = static_cast<C>(x_run[j]) * factor;
-        run[j] = T(keeps ? value : C(0));
-        kept_run[j] = keeps ? 1 : 0;
-      }
+      for (int64_t j = 0; j < count; ++j) kept_run[j] = uniform01(words[j]) >= p_float ? 1 : 0;
+      write_line(to + local + i, count, [=](int64_t j) {
+        const C value = x_run[j] * factor;
+        return uniform01(words[j]) >= p_float ? value : C(0);
+      });
     });
   });
 }
@@ -340,7 +340,17 @@ void dropout_grad(const OpContext&, const DenseTensor& mask, const DenseTensor& 
   const T* from = out_grad.data<T>();
   T* to = x_grad.data<T>();
   parallel_for(out_grad.numel(), 1, [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) to[i] = kept[i] != 0 ? T(static_cast<C>(from[i]) * factor) : T(C(0));
+    constexpr int64_t kLine = 1024;
+    for (int64_t first = begin; first < end; first += kLine) {
+      const int64_t n = std::min(kLine, end - first);
+      const WideLine<T> line(from + first, n);
+      const C* const grads = line.get();
+      const uint8_t* const keeps = kept + first;
+      write_line(to + first, n, [=](int64_t i) {
+        const C value = grads[i] * factor;
+        return keeps[i] != 0 ? value : C(0);
+      });
+    }
   });
 }
 

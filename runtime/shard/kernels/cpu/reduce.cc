@@ -141,15 +141,16 @@ C element(T x) {
   else return static_cast<C>(x);
 }
 
-/// element() of contiguous numbers, and of packs of them. The hardware prefetches within a page of
-/// 4096 bytes only, so each pack asks for those that will follow one page later.
+/// element() of contiguous numbers, and of packs of them. The hardware prefetches within a page of 4096 bytes only, so each pack
+/// asks for those `ahead` elements after it, which must be read soon: other lines only take bandwidth.
 template <class Op, class C, class T>
 struct Elements {
   const T* x;
+  int64_t ahead = int64_t{4096 / sizeof(T)};
 
   HWY_INLINE C operator()(int64_t i) const { return element<Op, C>(x[i]); }
   HWY_INLINE Pack<C> pack(int64_t i) const {
-    __builtin_prefetch(reinterpret_cast<const char*>(x + i) + 4096);
+    __builtin_prefetch(x + i + ahead);
     if constexpr (std::is_same_v<Op, All> || std::is_same_v<Op, Any> || !std::is_same_v<C, Compute<T>>) {
       return pack_of<C>([&](int64_t j) { return element<Op, C>(x[i + j]); });
     } else {
@@ -162,6 +163,7 @@ struct Elements {
 
 constexpr int64_t kBlock = 512;  // elements of a row for one set of accumulators
 constexpr int64_t kRows = 32;    // rows for one row of accumulators
+constexpr int kStep = 8;         // rows that are added to it at a time
 constexpr int64_t kTile = 1024;  // columns of an accumulator row
 
 /// Reduces at most kBlock contiguous elements.
@@ -217,7 +219,7 @@ void reduce_rows(const T* x, const ReducePlan& plan, const Store& store) {
 }
 
 /// sums[j] = sums[j] combined with element j of each of `count` rows, in their order. A constant
-/// number of rows keeps the sums in registers meanwhile.
+/// number of rows keeps the sums in registers meanwhile. The same columns of the `count` rows behind are prefetched.
 template <class Op, int count, class T, class C>
 void add_rows(const T* const* rows, int64_t columns, C* sums) {
   int64_t j = 0;
@@ -225,7 +227,8 @@ void add_rows(const T* const* rows, int64_t columns, C* sums) {
     Pack<C> sum;
     std::memcpy(&sum, sums + j, sizeof(sum));
 #pragma GCC unroll 8
-    for (int r = 0; r < count; ++r) sum = Op::combine(sum, Elements<Op, C, T>{rows[r]}.pack(j));
+    for (int r = 0; r < count; ++r)
+      sum = Op::combine(sum, Elements<Op, C, T>{rows[r], rows[r + count] - rows[r]}.pack(j));
     std::memcpy(sums + j, &sum, sizeof(sum));
   }
   for (; j < columns; ++j)
@@ -240,11 +243,11 @@ void reduce_tile(const T* x, const ReducePlan& plan, int64_t begin, int64_t end,
   for (int64_t first = begin; first < end; first += kRows) {
     std::fill_n(acc, columns, Op::template identity<C>());
     const int64_t last = std::min(first + kRows, end);
-    const T* rows[kRows];
-    for (int64_t r = first; r < last; ++r) rows[r - first] = x + plan.reduced.offset(r);
+    const T* rows[kRows + kStep];
+    for (int64_t r = first; r < last + kStep; ++r) rows[r - first] = x + plan.reduced.offset(std::min(r, end - 1));
     // Short rows are read one after the other, in the order of memory.
     int64_t r = 0;
-    for (; columns == kTile && r + 8 <= last - first; r += 8) add_rows<Op, 8, T, C>(rows + r, columns, acc);
+    for (; columns == kTile && r + kStep <= last - first; r += kStep) add_rows<Op, kStep, T, C>(rows + r, columns, acc);
     for (; r < last - first; ++r) add_rows<Op, 1, T, C>(rows + r, columns, acc);
     for (int64_t j = 0; j < columns; ++j) total[j] = Op::combine(total[j], static_cast<Total<C>>(acc[j]));
   }
