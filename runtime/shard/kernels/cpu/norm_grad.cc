@@ -11,6 +11,7 @@
 
 #include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/fold.h"
+#include "shard/kernels/cpu/half_lines.h"
 #include "shard/kernels/cpu/norm.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
@@ -70,6 +71,7 @@ template <class T>
 void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor&,
                      const DenseTensor& mean, const DenseTensor& variance, const DenseTensor& out_grad, float epsilon,
                      int begin_norm_axis, DenseTensor& x_grad, DenseTensor& scale_grad, DenseTensor& bias_grad) {
+  using C = Compute<T>;
   using S = Statistic<T>;
   const NormRows shape(x.dims(), ctx.input_box(0, x),
                        normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, x.dims().rank()));
@@ -79,8 +81,8 @@ void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
   const auto inverse_of = [&](int64_t r) {
     return 1.0 / std::sqrt(static_cast<double>(variance.data<S>()[r]) + static_cast<double>(epsilon));
   };
-  const auto row_sums = [&](int64_t r, double* sums) {
-    const T *from = x.data<T>() + r * width, *grad = out_grad.data<T>() + r * width;
+  const auto row_of = [&](const DenseTensor& tensor, int64_t r) { return WideLine<T>(tensor.data<T>() + r * width, width); };
+  const auto row_sums = [&](int64_t r, const C* from, const C* grad, double* sums) {
     const double center = static_cast<double>(mean.data<S>()[r]), inverse = inverse_of(r);
     sums[0] = sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * factor[i]; });
     sums[1] = sum_of<double>(
@@ -88,13 +90,17 @@ void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
   };
   const bool wants_x = x_grad.defined(), wants_sums = scale_grad.defined() || bias_grad.defined();
   DenseTensor all;
-  if (ctx.reducer() != nullptr && wants_x) all = shape.sums(ctx, 2, row_sums);
+  if (ctx.reducer() != nullptr && wants_x) {
+    all = shape.sums(
+        ctx, 2, [&](int64_t r, double* sums) { row_sums(r, row_of(x, r).get(), row_of(out_grad, r).get(), sums); });
+  }
   ColumnSums for_scale(rows, width), for_bias(rows, width);
   parallel_for(for_scale.blocks(), 8 * ColumnSums::kRows * width, [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) {
       double *scale_sums = for_scale.of(block), *bias_sums = for_bias.of(block);
       for (int64_t r = for_scale.begin(block); r < for_scale.end(block); ++r) {
-        const T *from = x.data<T>() + r * width, *grad = out_grad.data<T>() + r * width;
+        const WideLine<T> x_row = row_of(x, r), grad_row = row_of(out_grad, r);
+        const C *const from = x_row.get(), *const grad = grad_row.get();
         const double center = static_cast<double>(mean.data<S>()[r]), inverse = inverse_of(r);
         for (int64_t i = 0; wants_sums && i < width; ++i) {
           const double g = value_at(grad, i);
@@ -104,14 +110,13 @@ void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
         if (!wants_x) continue;
         double sums[2];
         if (all.defined()) std::copy_n(all.data<double>() + 2 * r, 2, sums);
-        else row_sums(r, sums);
+        else row_sums(r, from, grad, sums);
         const double along = sums[0] / static_cast<double>(shape.whole_width),
                      across = sums[1] / static_cast<double>(shape.whole_width);
-        T* to = x_grad.data<T>() + r * width;
-        for (int64_t i = 0; i < width; ++i) {
+        write_line(x_grad.data<T>() + r * width, width, [=](int64_t i) {
           const double normal = (value_at(from, i) - center) * inverse;
-          to[i] = from_double<T>((value_at(grad, i) * factor[i] - along - normal * across) * inverse);
-        }
+          return static_cast<C>((value_at(grad, i) * factor[i] - along - normal * across) * inverse);
+        });
       }
     }
   });
@@ -134,37 +139,42 @@ void layer_norm_grad_dry(const OpContext& ctx, const DenseTensor& x, const Dense
 template <class T>
 void rms_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& invvar,
                    const DenseTensor& out_grad, DenseTensor& x_grad, DenseTensor& scale_grad) {
+  using C = Compute<T>;
   using S = Statistic<T>;
   const NormRows shape(x.dims(), ctx.input_box(0, x), x.dims().rank() - 1);
   const int64_t width = shape.width;
   const std::vector<double> factors = affine_of(scale, width, 1.0);
   const double* factor = factors.data();
-  const auto row_sum = [&](int64_t r, double* sum) {
-    const T *from = x.data<T>() + r * width, *grad = out_grad.data<T>() + r * width;
+  const auto row_of = [&](const DenseTensor& tensor, int64_t r) { return WideLine<T>(tensor.data<T>() + r * width, width); };
+  const auto row_sum = [&](int64_t r, const C* from, const C* grad, double* sum) {
     const double inverse = static_cast<double>(invvar.data<S>()[r]);
     *sum =
         sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * value_at(from, i) * inverse * factor[i]; });
   };
   const bool wants_x = x_grad.defined(), wants_scale = scale_grad.defined();
   DenseTensor all;
-  if (ctx.reducer() != nullptr && wants_x) all = shape.sums(ctx, 1, row_sum);
+  if (ctx.reducer() != nullptr && wants_x) {
+    all = shape.sums(
+        ctx, 1, [&](int64_t r, double* sum) { row_sum(r, row_of(x, r).get(), row_of(out_grad, r).get(), sum); });
+  }
   ColumnSums for_scale(shape.rows, width);
   parallel_for(for_scale.blocks(), 6 * ColumnSums::kRows * width, [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) {
       double* scale_sums = for_scale.of(block);
       for (int64_t r = for_scale.begin(block); r < for_scale.end(block); ++r) {
-        const T *from = x.data<T>() + r * width, *grad = out_grad.data<T>() + r * width;
+        const WideLine<T> x_row = row_of(x, r), grad_row = row_of(out_grad, r);
+        const C *const from = x_row.get(), *const grad = grad_row.get();
         const double inverse = static_cast<double>(invvar.data<S>()[r]);
         for (int64_t i = 0; wants_scale && i < width; ++i)
           scale_sums[i] += value_at(grad, i) * value_at(from, i) * inverse;
         if (!wants_x) continue;
-        T* to = x_grad.data<T>() + r * width;
         double sum = 0;
         if (all.defined()) sum = all.data<double>()[r];
-        else row_sum(r, &sum);
+        else row_sum(r, from, grad, &sum);
         const double across = sum / static_cast<double>(shape.whole_width);
-        for (int64_t i = 0; i < width; ++i)
-          to[i] = from_double<T>((value_at(grad, i) * factor[i] - value_at(from, i) * inverse * across) * inverse);
+        write_line(x_grad.data<T>() + r * width, width, [=](int64_t i) {
+          return static_cast<C>((value_at(grad, i) * factor[i] - value_at(from, i) * inverse * across) * inverse);
+        });
       }
     }
   });

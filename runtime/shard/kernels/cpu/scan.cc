@@ -172,9 +172,9 @@ struct Lines {
 /// The running sum of one line, of which `to[k]` is the sum up to `from[k]`; elements are `step` apart.
 template <class R, class From, class To>
 R running_sum(const From* from, To* to, int64_t size, int64_t step, bool exclusive, R sum) {
-  for (int64_t k = 0; k < size; ++k, from += step, to += step) {
-    const R next = wrap_add(sum, static_cast<R>(*from));
-    *to = rounded<To>(static_cast<Running<To>>(exclusive ? sum : next));
+  for (int64_t k = 0; k < size; ++k) {
+    const R next = wrap_add(sum, static_cast<R>(from[k * step]));
+    to[k * step] = rounded<To>(static_cast<Running<To>>(exclusive ? sum : next));
     sum = next;
   }
   return sum;
@@ -199,12 +199,13 @@ void running_sums(const T* x, const Lines& lines, Running<T>* sums, T* out) {
   // Conversions of 16-bit floats are vectors where they stand apart from the sums; rows of bfloat16 are vectorised as they are.
   if constexpr (is_half<T>) {
     float block[kStrip];
-    if (lines.columns == 1 && step == 1) {
+    if (lines.columns == 1 && lines.step == 1) {
       for (int64_t k = 0; k < lines.size; k += kStrip) {
-        const int64_t n = std::min(kStrip, lines.size - k);
-        widen(x + k, n, block);
-        *sums = running_sum(block, block, n, 1, lines.exclusive, *sums);
-        narrow(block, n, out + k);
+        const int64_t n = std::min(kStrip, lines.size - k), first = lines.reverse ? lines.size - k - n : k;
+        float* const begin = lines.reverse ? block + n - 1 : block;
+        widen(x + first, n, block);
+        *sums = running_sum(begin, begin, n, step, lines.exclusive, *sums);
+        narrow(block, n, out + first);
       }
       return;
     }
