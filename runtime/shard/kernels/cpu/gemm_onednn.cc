@@ -151,7 +151,7 @@ void multiply_by_onednn(const Product& p, const Factors& factors, const Result& 
 
 void multiply_blocks_by_onednn(const Product& p, const Factors& factors, const Result& out) {
   // Few enough rows that the result of a block stays in the second-level cache, and enough blocks for several threads.
-  const int64_t row_parts = std::max<int64_t>(1, p.m / (p.m > 512 ? 256 : 128)), width = p.m < kFewRows ? 256 : 1024,
+  const int64_t row_parts = std::max<int64_t>(1, p.m / (p.m > 512 ? 256 : 128)), width = p.m < kFewRows ? 256 : 512,
                 column_parts = (p.n + width - 1) / width;
   const auto block = [&](int64_t row, int64_t column) {
     const int64_t i = part_begin(p.m, row_parts, row), j = part_begin(p.n, column_parts, column);
