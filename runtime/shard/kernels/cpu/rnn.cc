@@ -7,8 +7,6 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
-#include "shard/core/independent.h"
-#include "shard/kernels/cpu/functions.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/register_sequence.h"
 #include "shard/kernels/cpu/rnn.h"
@@ -24,55 +22,53 @@ struct Sums {
   const C *input_part, *bias, *state_part;
   int64_t units, state_step;
 
-  C input(int64_t gate, int64_t j) const { return input_part[gate * units + j] + bias[gate * units + j]; }
-  C state(int64_t gate, int64_t j) const { return state_part[gate * state_step + j]; }
-  C operator()(int64_t gate, int64_t j) const { return input(gate, j) + state(gate, j); }
+  HWY_INLINE Vector<C> input(int64_t gate, const Units<C>& at) const {
+    return at.load(input_part + gate * units) + at.load(bias + gate * units);
+  }
+  HWY_INLINE Vector<C> state(int64_t gate, const Units<C>& at) const { return at.load(state_part + gate * state_step); }
+  HWY_INLINE Vector<C> operator()(int64_t gate, const Units<C>& at) const { return input(gate, at) + state(gate, at); }
 };
 
 /// Units [begin, end) of n. `kept` gets the gates and the new state.
 template <class C>
 void lstm_row(int64_t n, int64_t begin, int64_t end, const Sums<C>& sums, const C* c, C* kept) {
-  SHARD_INDEPENDENT
-  for (int64_t j = begin; j < end; ++j) {
-    const C input = sigmoid_of(sums(0, j)), forget = sigmoid_of(sums(1, j)), cell = tanh_of(sums(2, j)),
-            output = sigmoid_of(sums(3, j)), next = forget * c[j] + input * cell;
-    kept[j] = input;
-    kept[n + j] = forget;
-    kept[2 * n + j] = cell;
-    kept[3 * n + j] = output;
-    kept[4 * n + j] = next;
-    kept[5 * n + j] = output * tanh_of(next);
-  }
+  each_vector<C>(begin, end, [&](const Units<C>& at) {
+    const Vector<C> input = sigmoid_of(sums(0, at)), forget = sigmoid_of(sums(1, at)), cell = tanh_of(sums(2, at)),
+                    output = sigmoid_of(sums(3, at)), next = forget * at.load(c) + input * cell;
+    at.store(input, kept);
+    at.store(forget, kept + n);
+    at.store(cell, kept + 2 * n);
+    at.store(output, kept + 3 * n);
+    at.store(next, kept + 4 * n);
+    at.store(output * tanh_of(next), kept + 5 * n);
+  });
 }
 
 template <class C>
 void gru_row(int64_t n, int64_t begin, int64_t end, const Sums<C>& sums, const C* h, C* kept) {
-  SHARD_INDEPENDENT
-  for (int64_t j = begin; j < end; ++j) {
-    const C reset = sigmoid_of(sums(0, j)), update = sigmoid_of(sums(1, j)), state = sums.state(2, j),
-            cell = tanh_of(sums.input(2, j) + reset * state);
-    kept[j] = reset;
-    kept[n + j] = update;
-    kept[2 * n + j] = cell;
-    kept[3 * n + j] = state;
-    kept[4 * n + j] = (h[j] - cell) * update + cell;
-  }
+  each_vector<C>(begin, end, [&](const Units<C>& at) {
+    const Vector<C> reset = sigmoid_of(sums(0, at)), update = sigmoid_of(sums(1, at)), state = sums.state(2, at),
+                    cell = tanh_of(sums.input(2, at) + reset * state);
+    at.store(reset, kept);
+    at.store(update, kept + n);
+    at.store(cell, kept + 2 * n);
+    at.store(state, kept + 3 * n);
+    at.store((at.load(h) - cell) * update + cell, kept + 4 * n);
+  });
 }
 
 template <class C>
 void tanh_row(int64_t begin, int64_t end, const Sums<C>& sums, C* kept) {
-  SHARD_INDEPENDENT
-  for (int64_t j = begin; j < end; ++j) kept[j] = tanh_of(sums(0, j));
+  each_vector<C>(begin, end, [&](const Units<C>& at) { at.store(tanh_of(sums(0, at)), kept); });
 }
 
 /// NaN stays NaN.
 template <class C>
 void relu_row(int64_t begin, int64_t end, const Sums<C>& sums, C* kept) {
-  SHARD_INDEPENDENT
-  for (int64_t j = begin; j < end; ++j) {
-    const C sum = sums(0, j);
-    kept[j] = sum < C(0) ? C(0) : sum;
-  }
+  each_vector<C>(begin, end, [&](const Units<C>& at) {
+    const Vector<C> sum = sums(0, at), zero = 0.0;
+    at.store(select(sum < zero, zero, sum), kept);
+  });
 }
 
 /// Units [begin, end) of step number k of sequence b.
@@ -122,11 +118,11 @@ void run_steps(const Network<T>& net, int64_t cell, const C* projected, const Ce
 }
 
 template <class T, class C>
-void run_cell(const Network<T>& net, int64_t cell, const Numbers<C>& input, std::span<const DenseTensor> list) {
+void run_cell(const Network<T>& net, int64_t cell, const C* input, std::span<const DenseTensor> list) {
   const CellWeights<T> weights(list, cell);
   const int64_t gates = net.gates(), inputs = net.inputs_of(cell / net.directions);
   const Numbers<C> projected =
-      product(Product{net.time * net.batch, gates, inputs, false, true}, input.data(), weights.inputs.data());
+      product(Product{net.time * net.batch, gates, inputs, false, true}, input, weights.inputs.data());
   run_steps(net, cell, projected.data(), weights);
 }
 
@@ -172,10 +168,10 @@ void rnn(const OpContext& ctx, const DenseTensor& x, std::span<const DenseTensor
     std::fill_n(dropout_state_out.data<uint8_t>(), dropout_state_out.numel(), uint8_t{1});
   }
   for (int64_t layer = 0; layer < net.layers; ++layer) {
-    const Numbers<C> input = layer == 0 ? widened<T>(x) : net.input_of(layer);
-    for (int64_t d = 0; d < net.directions; ++d) run_cell(net, layer * net.directions + d, input, weight_list);
+    const Widened<T> input = net.input_of(layer, x);
+    for (int64_t d = 0; d < net.directions; ++d) run_cell(net, layer * net.directions + d, input.data(), weight_list);
   }
-  store<T>(net.output_of(net.layers - 1), out);
+  net.write_output(net.layers - 1, out.data<T>());
   for (size_t i = 0; i < state.size(); ++i) store_state<T, C>(net, i == 1, state[i]);
 }
 

@@ -11,6 +11,7 @@
 #include "hwy/highway.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "shard/kernels/cpu/gemm.h"
@@ -19,6 +20,7 @@
 #include "shard/kernels/cpu/product.h"
 #include "shard/kernels/cpu/scratch.h"
 #include "shard/kernels/cpu/value.h"
+#include "shard/kernels/cpu/vector_exp.h"
 #include "shard/meta/rnn.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -44,15 +46,64 @@ void each_job(int64_t batch, int64_t units, int64_t work_of_unit, const Body& bo
   });
 }
 
-/// `x` in the type of arithmetic.
-template <class T>
-Numbers<Compute<T>> widened(const DenseTensor& x) {
-  Numbers<Compute<T>> wide(static_cast<size_t>(x.numel()));
-  parallel_for(x.numel(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) wide[static_cast<size_t>(i)] = static_cast<Compute<T>>(x.data<T>()[i]);
-  });
-  return wide;
+/// As many units of a sequence from unit j on as a vector has lanes, or the fewer that are left.
+template <class C>
+struct Units {
+  int64_t j, count;
+
+  HWY_INLINE Vector<C> load(const C* from) const {
+    if (count == Vector<C>::kLanes) return Vector<C>::load(from + j);
+    C numbers[Vector<C>::kLanes] = {};
+    std::memcpy(numbers, from + j, static_cast<size_t>(count) * sizeof(C));
+    return Vector<C>::load(numbers);
+  }
+  HWY_INLINE void store(Vector<C> x, C* to) const {
+    if (count == Vector<C>::kLanes) return x.store(to + j);
+    C numbers[Vector<C>::kLanes];
+    x.store(numbers);
+    std::memcpy(to + j, numbers, static_cast<size_t>(count) * sizeof(C));
+  }
+};
+
+/// Calls body(Units) for units [begin, end).
+template <class C, class Body>
+HWY_INLINE void each_vector(int64_t begin, int64_t end, const Body& body) {
+  for (int64_t j = begin; j < end; j += Vector<C>::kLanes) body(Units<C>{j, std::min(Vector<C>::kLanes, end - j)});
 }
+
+HWY_INLINE Vector<float> sigmoid_of(Vector<float> x) { return fast_sigmoid(x); }
+HWY_INLINE Vector<double> sigmoid_of(Vector<double> x) { return 1.0 / (1.0 + exp(-x)); }
+HWY_INLINE Vector<float> tanh_of(Vector<float> x) { return fast_tanh(x); }
+HWY_INLINE Vector<double> tanh_of(Vector<double> x) { return tanh(x); }
+
+/// The numbers of a tensor in the type of arithmetic: itself, or a copy of 16-bit floats.
+template <class T>
+class Widened {
+ public:
+  using C = Compute<T>;
+
+  Widened() = default;
+  Widened(Widened&&) = default;
+  Widened& operator=(Widened&&) = default;
+  explicit Widened(const DenseTensor& x) {
+    if constexpr (!is_half<T>) {
+      data_ = x.data<T>();
+    } else {
+      *this = Widened(Numbers<C>(static_cast<size_t>(x.numel())));
+      parallel_for(x.numel(), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) copy_[static_cast<size_t>(i)] = static_cast<C>(x.data<T>()[i]);
+      });
+    }
+  }
+  /// Numbers that were computed.
+  explicit Widened(Numbers<C> numbers) : copy_(std::move(numbers)), data_(copy_.data()) {}
+
+  const C* data() const { return data_; }
+
+ private:
+  Numbers<C> copy_;
+  const C* data_ = nullptr;
+};
 
 /// Writes numbers in the type of arithmetic into `to`.
 template <class T>
@@ -139,7 +190,7 @@ struct Network {
   const DenseTensor& mask;     // of dropout between layers
   C factor;                    // of what dropout keeps; 0 without dropout
   C* reserve;                  // [cells, time, batch, parts * hidden]
-  Numbers<C> first_h, first_c;
+  Widened<T> first_h, first_c;
 
   Network(const DenseTensor& x, std::span<const DenseTensor> pre_state, const DenseTensor& sequence_length,
           const DenseTensor& dropped, const DenseTensor& kept, double dropout, bool is_bidirec, int num_layers,
@@ -149,8 +200,8 @@ struct Network {
         factor(dropout == 0   ? C(0)
                : dropout == 1 ? C(1)
                               : static_cast<C>(1 / (1 - dropout))),
-        reserve(kept.data<C>()), first_h(widened<T>(pre_state[0])),
-        first_c(pre_state.size() > 1 ? widened<T>(pre_state[1]) : Numbers<C>()) {
+        reserve(kept.data<C>()), first_h(pre_state[0]),
+        first_c(pre_state.size() > 1 ? Widened<T>(pre_state[1]) : Widened<T>()) {
     meta::find_mode(name, mode);
   }
 
@@ -182,38 +233,39 @@ struct Network {
     const uint8_t* const keeps = mask.data<uint8_t>();
     for (size_t i = 0; i < values.size(); ++i) values[i] = keeps[i] != 0 ? values[i] * factor : C(0);
   }
-  /// The output of a layer [time, batch, directions * hidden], from what was kept.
-  Numbers<C> output_of(int64_t layer) const {
-    Numbers<C> out(static_cast<size_t>(time * batch * directions * hidden));
+  /// Writes the output of a layer [time, batch, directions * hidden], from what was kept.
+  template <class To>
+  void write_output(int64_t layer, To* out) const {
     parallel_for(time * batch, directions * hidden, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const bool valid = is_valid(row / batch, row % batch);
         for (int64_t d = 0; d < directions; ++d) {
-          C* const to = out.data() + (row * directions + d) * hidden;
-          if (valid) std::copy_n(h_of(layer * directions + d, row / batch, row % batch), hidden, to);
-          else std::fill_n(to, hidden, C(0));
+          To* const to = out + (row * directions + d) * hidden;
+          const C* const h = h_of(layer * directions + d, row / batch, row % batch);
+          for (int64_t j = 0; j < hidden; ++j) to[j] = static_cast<To>(valid ? h[j] : C(0));
         }
       }
     });
-    return out;
   }
-  /// The input of a layer above the first one.
-  Numbers<C> input_of(int64_t layer) const {
-    Numbers<C> values = output_of(layer - 1);
+  /// The input of a layer, which is x for the first one.
+  Widened<T> input_of(int64_t layer, const DenseTensor& x) const {
+    if (layer == 0) return Widened<T>(x);
+    Numbers<C> values(static_cast<size_t>(time * batch * directions * hidden));
+    write_output(layer - 1, values.data());
     drop(values);
-    return values;
+    return Widened<T>(std::move(values));
   }
 };
 
 /// The weights of a cell in the type of arithmetic, from the list of rnn.
 template <class T>
 struct CellWeights {
-  Numbers<Compute<T>> inputs, hidden, inputs_bias, hidden_bias;
+  Widened<T> inputs, hidden, inputs_bias, hidden_bias;
 
   CellWeights(std::span<const DenseTensor> list, int64_t cell)
-      : inputs(widened<T>(list[size_t(2 * cell)])), hidden(widened<T>(list[size_t(2 * cell + 1)])),
-        inputs_bias(widened<T>(list[list.size() / 2 + size_t(2 * cell)])),
-        hidden_bias(widened<T>(list[list.size() / 2 + size_t(2 * cell + 1)])) {}
+      : inputs(list[size_t(2 * cell)]), hidden(list[size_t(2 * cell + 1)]),
+        inputs_bias(list[list.size() / 2 + size_t(2 * cell)]),
+        hidden_bias(list[list.size() / 2 + size_t(2 * cell + 1)]) {}
 };
 
 }  // namespace shard::cpu::HWY_NAMESPACE

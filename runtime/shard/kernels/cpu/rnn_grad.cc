@@ -11,7 +11,6 @@
 #include <functional>
 
 #include "shard/core/independent.h"
-#include "shard/kernels/cpu/functions.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/register_sequence.h"
 #include "shard/kernels/cpu/rnn.h"
@@ -39,17 +38,17 @@ struct StateGrads {
 template <class C>
 void lstm_row(int64_t n, int64_t begin, int64_t end, const C* kept, const C* c_before, const StateGrads<C>& state,
               C* sums) {
-  SHARD_INDEPENDENT
-  for (int64_t j = begin; j < end; ++j) {
-    const C input = kept[j], forget = kept[n + j], cell = kept[2 * n + j], output = kept[3 * n + j],
-            bent = tanh_of(kept[4 * n + j]), of_c = state.c[j] + state.h[j] * output * (1 - bent * bent);
-    sums[j] = of_c * cell * input * (1 - input);
-    sums[n + j] = of_c * c_before[j] * forget * (1 - forget);
-    sums[2 * n + j] = of_c * input * (1 - cell * cell);
-    sums[3 * n + j] = state.h[j] * bent * output * (1 - output);
-    state.c[j] = of_c * forget;
-    state.h[j] = 0;
-  }
+  each_vector<C>(begin, end, [&](const Units<C>& at) {
+    const Vector<C> one = 1.0, input = at.load(kept), forget = at.load(kept + n), cell = at.load(kept + 2 * n),
+                    output = at.load(kept + 3 * n), bent = tanh_of(at.load(kept + 4 * n)), of_h = at.load(state.h),
+                    of_c = at.load(state.c) + of_h * output * (one - bent * bent);
+    at.store(of_c * cell * input * (one - input), sums);
+    at.store(of_c * at.load(c_before) * forget * (one - forget), sums + n);
+    at.store(of_c * input * (one - cell * cell), sums + 2 * n);
+    at.store(of_h * bent * output * (one - output), sums + 3 * n);
+    at.store(of_c * forget, state.c);
+    at.store(0.0, state.h);
+  });
 }
 
 template <class C>
@@ -108,10 +107,17 @@ struct States {
   Numbers<C> h, c;
 };
 
+template <class T>
+Numbers<Compute<T>> copied(const DenseTensor& x) {
+  Numbers<Compute<T>> copy(static_cast<size_t>(x.numel()));
+  std::transform(x.data<T>(), x.data<T>() + x.numel(), copy.begin(), [](T number) { return static_cast<Compute<T>>(number); });
+  return copy;
+}
+
 /// Goes back through all steps. A job computes the gates of its units, which all jobs need for what comes through the product with
 /// the weights; so it does that for step k and then the gates of step k - 1, which need only its own units.
 template <class T, class C>
-GateGrads<C> run_cell(const Network<T>& net, int64_t cell, const Numbers<C>& out_grad, const CellWeights<T>& weights,
+GateGrads<C> run_cell(const Network<T>& net, int64_t cell, const C* out_grad, const CellWeights<T>& weights,
                       States<C>& states) {
   const int64_t gates = net.gates(), n = net.hidden, direction = cell % net.directions;
   GateGrads<C> grads;
@@ -132,7 +138,7 @@ GateGrads<C> run_cell(const Network<T>& net, int64_t cell, const Numbers<C>& out
       for (int64_t b = job.first; k > 0 && b < job.first + job.count; ++b) {
         const int64_t row = net.step_of(cell, k - 1) * net.batch + b;
         C* const c = states.c.empty() ? nullptr : states.c.data() + (cell * net.batch + b) * n;
-        run_row(net, cell, k - 1, b, job.begin, job.end, out_grad.data() + (row * net.directions + direction) * n,
+        run_row(net, cell, k - 1, b, job.begin, job.end, out_grad + (row * net.directions + direction) * n,
                 StateGrads<C>{h.data() + b * recurrent.step, c}, grads);
       }
     });
@@ -173,12 +179,12 @@ Numbers<C> states_before(const Network<T>& net, int64_t cell) {
 }
 
 template <class T, class C>
-void store_weight_grads(const Network<T>& net, int64_t cell, const Numbers<C>& input, const GateGrads<C>& grads,
+void store_weight_grads(const Network<T>& net, int64_t cell, const C* input, const GateGrads<C>& grads,
                         std::span<DenseTensor> list) {
   const int64_t gates = net.gates(), rows = net.time * net.batch, inputs = net.inputs_of(cell / net.directions);
   const auto at = [&](int64_t i) -> DenseTensor& { return list[static_cast<size_t>(i)]; };
   const Numbers<C> states = states_before<T, C>(net, cell);
-  store<T>(product(Product{gates, inputs, rows, true, false}, grads.of_input.data(), input.data()), at(2 * cell));
+  store<T>(product(Product{gates, inputs, rows, true, false}, grads.of_input.data(), input), at(2 * cell));
   store<T>(product(Product{gates, net.hidden, rows, true, false}, grads.state().data(), states.data()),
            at(2 * cell + 1));
   const Numbers<C> bias_grad = column_sums(grads.of_input, gates);
@@ -199,25 +205,28 @@ void rnn_grad(const OpContext& ctx, const DenseTensor& x, std::span<const DenseT
   const bool drops = dropout_prob > 0 && !is_test && num_layers > 1;
   const Network<T> net(x, pre_state, sequence_length, dropout_state_out, reserve,
                        drops ? static_cast<double>(dropout_prob) : 0.0, is_bidirec, num_layers, mode);
-  States<C> states{widened<T>(state_grad[0]), state_grad.size() > 1 ? widened<T>(state_grad[1]) : Numbers<C>()};
-  Numbers<C> above = widened<T>(out_grad);  // the gradient of the output of a layer
+  States<C> states{copied<T>(state_grad[0]), state_grad.size() > 1 ? copied<T>(state_grad[1]) : Numbers<C>()};
+  Widened<T> above(out_grad);  // the gradient of the output of a layer
   for (int64_t layer = net.layers - 1; layer >= 0; --layer) {
-    const Numbers<C> input = layer == 0 ? widened<T>(x) : net.input_of(layer);
+    const Widened<T> input = net.input_of(layer, x);
     Numbers<C> below;
     for (int64_t d = 0; d < net.directions; ++d) {
       const int64_t cell = layer * net.directions + d;
       const CellWeights<T> weights(weight_list, cell);
-      const GateGrads<C> grads = run_cell(net, cell, above, weights, states);
+      const GateGrads<C> grads = run_cell(net, cell, above.data(), weights, states);
       const Product p{net.time * net.batch, net.inputs_of(layer), net.gates(), false, false};
       Numbers<C> part = product(p, grads.of_input.data(), weights.inputs.data());
       if (d == 0) below = std::move(part);
       else std::transform(below.begin(), below.end(), part.begin(), below.begin(), std::plus<C>());
-      store_weight_grads(net, cell, input, grads, weight_list_grad);
+      store_weight_grads(net, cell, input.data(), grads, weight_list_grad);
     }
-    if (layer > 0) net.drop(below);
-    above = std::move(below);
+    if (layer == 0) {
+      store<T>(below, x_grad);
+    } else {
+      net.drop(below);
+      above = Widened<T>(std::move(below));
+    }
   }
-  store<T>(above, x_grad);
   store<T>(states.h, pre_state_grad[0]);
   if (pre_state_grad.size() > 1) store<T>(states.c, pre_state_grad[1]);
 }
