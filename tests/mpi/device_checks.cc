@@ -1,5 +1,6 @@
 #include "mpi/device_checks.h"
 
+#include <cstdlib>
 #include <cstring>
 
 #include "cuda/model/device_collectives.h"
@@ -96,6 +97,30 @@ void device_checks() {
     sum_numbers(rank);
     check(cuda_host::nccl_calls() == calls, "NCCL would refuse two ranks on one device");
   });
+}
+
+void device_memory() {
+  // As cuda_aware.cc makes it.
+  setenv("SHARD_MPI_CUDA", "1", 1);
+  WorldOptions shared = own_devices(4);
+  for (Device& device : shared.devices) device = shared.devices[0];
+  shared.message_limit = 3000;  // so that messages are in pieces
+  World::mpi(shared)->run([](Rank& rank) {
+    check_collectives_between_devices(rank, Transport::mpi);
+    sum_numbers(rank);
+  });
+  World::mpi(own_devices(4))->run([](Rank& rank) {
+    const uint64_t calls = cuda_host::nccl_calls();
+    sum_numbers(rank);
+    check(cuda_host::nccl_calls() > calls, "NCCL comes first");
+  });
+  setenv("SHARD_MPI_CUDA", "yes", 1);
+  std::string text;
+  try {
+    World::mpi(shared);
+  } catch (const Error& error) { text = error.what(); }
+  check(text.find("SHARD_MPI_CUDA is 'yes': it is 1 where MPI takes memory of CUDA, else 0") != std::string::npos,
+        text);
 }
 
 void device_faults() {

@@ -1,9 +1,11 @@
-// Checks of ranks that are processes with a device of the model of CUDA each, which exchange data by NCCL.
+// Checks of ranks that are processes with a device of the model of CUDA each, or share one.
 #pragma once
 
 namespace shard::test {
 
 void device_checks();
+/// Devices that exchange data by an MPI that takes their memory.
+void device_memory();
 void device_faults();
 
 }  // namespace shard::test

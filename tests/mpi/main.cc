@@ -112,6 +112,7 @@ const std::map<std::string, Test> kTests = {
     {"library", {library_checks}},
 #ifdef SHARD_CUDA_MODEL
     {"devices", {device_checks}},
+    {"device_memory", {device_memory}},
     {"device_faults", {device_faults}},
 #endif
     {"a_world_ends", {a_world_ends, false}},

@@ -1,10 +1,16 @@
 #include "shard/comm/mpi.h"
 
 #include <fmt/format.h>
+#include <mpi.h>
 #include <unistd.h>
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>  // after mpi.h
+#endif
 
+#include <cstdlib>
 #include <exception>
 #include <set>
+#include <string_view>
 #include <thread>
 
 #include "shard/comm/mpi_channel.h"
@@ -69,6 +75,24 @@ MPI_Comm duplicate_world() {
   return copy;
 }
 
+/// Whether this MPI library takes pointers to memory of CUDA: what the environment variable SHARD_MPI_CUDA says, or the library.
+bool takes_cuda_memory() {
+  if (const char* const variable = std::getenv("SHARD_MPI_CUDA"); variable != nullptr && *variable != '\0') {
+    const std::string_view value = variable;
+    if (value == "0" || value == "1") return value == "1";
+    shard::fail(ErrorCode::invalid_argument, "SHARD_MPI_CUDA is '{}': it is 1 where MPI takes memory of CUDA, else 0",
+                value);
+  }
+#if defined(OPEN_MPI) && defined(MPIX_CUDA_AWARE_SUPPORT)
+  return MPIX_Query_cuda_support() != 0;
+#elif defined(MPIX_GPU_SUPPORT_CUDA)  // MPICH
+  int is_supported = 0;
+  return MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &is_supported) == MPI_SUCCESS && is_supported != 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 void check_mpi(int code, const char* what) {
@@ -97,7 +121,7 @@ std::unique_ptr<MpiHub> MpiHub::make(const CommOptions& options, std::shared_ptr
 
 MpiChannel::MpiChannel(const CommOptions& options, std::shared_ptr<PartialFailures> failures)
     : options_(options), data_(duplicate_world()), notes_(duplicate_world()), control_(duplicate_world()),
-      partial_failures_(std::move(failures)) {
+      takes_cuda_memory_(takes_cuda_memory()), partial_failures_(std::move(failures)) {
   MPI_Comm_rank(data_, &rank_);
   MPI_Comm_size(data_, &size_);
   void* limit = nullptr;
@@ -168,6 +192,11 @@ MpiChannel::Devices* MpiChannel::devices(const std::vector<int>& members, Device
     if (id.empty() || !different.insert(id).second) return nullptr;
   }
   return &device_groups_[members];
+}
+
+bool MpiChannel::takes_memory_of(Device device) const {
+  const DeviceWork* const work = device_work(device);
+  return takes_cuda_memory_ && work != nullptr && work->is_cuda_memory;
 }
 
 int MpiChannel::tag(uint64_t hash, int phase) const {

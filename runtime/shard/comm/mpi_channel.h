@@ -62,6 +62,9 @@ class MpiChannel final : public MpiHub {
   /// Null where members share a device or have one that does not exchange data, and for another device than this rank's.
   Devices* devices(const std::vector<int>& members, Device device);
 
+  /// Whether MPI sends and receives memory of this device.
+  bool takes_memory_of(Device device) const;
+
   /// Sets the answer to other ranks' question where this rank is.
   void set_rank_status(std::function<std::string()> describe) { rank_status_ = std::move(describe); }
   /// Memory of at least `bytes` for an operation in flight; returned for the next one.
@@ -97,6 +100,7 @@ class MpiChannel final : public MpiHub {
   int rank_ = 0;
   int size_ = 0;
   int tag_limit_ = 0;
+  bool takes_cuda_memory_ = false;
   Device device_ = kCpu;
   std::vector<std::string> device_ids_;  // of each rank's device in the job; empty where it does not exchange data
   std::map<std::vector<int>, Devices> device_groups_;  // by members

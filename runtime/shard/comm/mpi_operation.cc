@@ -9,8 +9,8 @@
 
 #include "shard/comm/buffers.h"
 #include "shard/comm/device_collective.h"
-#include "shard/comm/reduce.h"
 #include "shard/core/box_copy.h"
+#include "shard/core/dense_tensor.h"
 #include "shard/core/error.h"
 #include "shard/kernels/device_work.h"
 
@@ -137,6 +137,7 @@ class MpiOperation final : public Operation {
  public:
   MpiOperation(MpiChannel& channel, const std::vector<int>& members, int me, Collective collective)
       : channel_(channel), members_(members), me_(me), c_(std::move(collective)), group_hash_(hash_of(members)),
+        devices_(c_.device == kCpu ? nullptr : channel.devices(members, c_.device)),
         hash_(c_.hash() ^ group_hash_ ^ (between_devices() ? kBetweenDevices : 0)) {
     channel_.check_alive();
     if (between_devices()) ready_ = DeviceMark(c_.device);
@@ -153,6 +154,7 @@ class MpiOperation final : public Operation {
     for (Messages& slot : slots_) slot.abandon();
     // Leaked on purpose: it is still being sent from.
     static_cast<void>(new std::vector<char>(std::move(scratch_)));
+    if (device_scratch_.defined()) static_cast<void>(new DenseTensor(std::move(device_scratch_)));
     static_cast<void>(new std::vector<Note>(std::move(notes_)));
   }
 
@@ -180,8 +182,8 @@ class MpiOperation final : public Operation {
 
  private:
   int size() const { return static_cast<int>(members_.size()); }
-  /// Other buffers of devices come here as copies on the host.
-  bool between_devices() const { return c_.device != kCpu; }
+  /// Other buffers of devices come here where MPI takes their memory, and else as copies on the host.
+  bool between_devices() const { return devices_ != nullptr; }
   char* receive_buffer() const { return static_cast<char*>(c_.receive); }
   const char* send_buffer() const { return static_cast<const char*>(c_.send); }
   size_t element() const { return size_of(c_.dtype); }
@@ -191,6 +193,20 @@ class MpiOperation final : public Operation {
   template <class F>
   void for_others(F&& visit) const {
     for (int step = 1; step < size(); ++step) visit((me_ + step) % size());
+  }
+
+  /// Where buffers are on a device, waits for what this thread has issued to it: MPI does not know of that order.
+  void wait_for_device() const {
+    if (c_.device != kCpu) backend_of(c_.device).synchronize(c_.device.index);
+  }
+  /// Memory for this operation beside the buffers, and of their device.
+  char* make_scratch(size_t bytes) {
+    if (c_.device == kCpu) {
+      scratch_ = channel_.take_scratch(bytes);
+      return scratch_.data();
+    }
+    device_scratch_ = DenseTensor::allocate(c_.device, {{static_cast<int64_t>(bytes)}, DType::uint8});
+    return device_scratch_.data<char>();
   }
 
   void send(Messages& to, int member, const void* data, int64_t bytes, Phase phase) const {
@@ -281,10 +297,8 @@ class MpiOperation final : public Operation {
 
   // --- between devices ---
 
-  MpiChannel::Devices& devices() { return *channel_.devices(members_, c_.device); }
-
   const std::string& group_id() {
-    std::string& id = devices().id;
+    std::string& id = devices_->id;
     if (id.empty()) id = device_work(c_.device)->make_group_id();
     if (id.size() > sizeof(Note::group_id))
       shard::fail(ErrorCode::device, "the id of a group of devices has {} bytes; at most {} are supported", id.size(),
@@ -295,7 +309,7 @@ class MpiOperation final : public Operation {
   /// Members meet again when all have issued their part, so that no device waits for a part that never comes. A member that fails
   /// first ends what its device is doing.
   void run_between_devices() {
-    std::unique_ptr<DeviceGroup>& group = devices().group;
+    std::unique_ptr<DeviceGroup>& group = devices_->group;
     const auto timeout = channel_.options().timeout;
     int64_t next_hook = 0;
     const DeviceGroup::Poll poll = [&, give_up = std::chrono::steady_clock::now() + timeout] {
@@ -328,6 +342,7 @@ class MpiOperation final : public Operation {
   // --- the collectives: how they start, and what remains to be done when they are waited for ---
 
   void begin() {
+    wait_for_device();
     switch (c_.kind) {
       case CommKind::all_gather: return begin_all_gather();
       case CommKind::all_to_all: return begin_all_to_all();
@@ -368,7 +383,7 @@ class MpiOperation final : public Operation {
     });
     for_others([&](int i) { send(messages_, i, c_.send, c_.sizes[mine], kFirst); });
     char* own = receive_buffer() + begins[mine];
-    if (c_.sizes[mine] != 0 && own != c_.send) std::memcpy(own, c_.send, static_cast<size_t>(c_.sizes[mine]));
+    if (own != c_.send) copy_bytes(c_.device, own, c_.device, c_.send, static_cast<size_t>(c_.sizes[mine]));
   }
 
   void begin_all_to_all() {
@@ -384,10 +399,8 @@ class MpiOperation final : public Operation {
     for_others([&](int i) {
       send(messages_, i, send_buffer() + begin_of(c_.sizes, i), c_.sizes[static_cast<size_t>(i)], kFirst);
     });
-    const int64_t own = c_.sizes[static_cast<size_t>(me_)];
-    if (own != 0)
-      std::memcpy(receive_buffer() + begin_of(c_.receive_sizes, me_), send_buffer() + begin_of(c_.sizes, me_),
-                  static_cast<size_t>(own));
+    copy_bytes(c_.device, receive_buffer() + begin_of(c_.receive_sizes, me_), c_.device,
+               send_buffer() + begin_of(c_.sizes, me_), static_cast<size_t>(c_.sizes[static_cast<size_t>(me_)]));
   }
 
   void begin_broadcast() {
@@ -409,7 +422,8 @@ class MpiOperation final : public Operation {
   /// Sends every member its part, and starts to receive the first segments of this rank's part.
   void begin_reduce() {
     slot_bytes_ = static_cast<size_t>(std::min(segment(), part_size(me_))) * element();
-    scratch_ = channel_.take_scratch(static_cast<size_t>(kSlots * (size() - 1)) * slot_bytes_);
+    slot_memory_ = make_scratch(static_cast<size_t>(kSlots * (size() - 1)) * slot_bytes_);
+    wait_for_device();
     for (int64_t k = 0; k < kSlots; ++k) receive_segment(k);
     for_others([&](int i) {
       for (int64_t begin = 0; begin < part_size(i); begin += segment()) {
@@ -423,7 +437,7 @@ class MpiOperation final : public Operation {
   /// The buffer for segment k of this rank's part from `member`.
   char* slot(int64_t k, int member) {
     const int place = member < me_ ? member : member - 1;
-    return scratch_.data() + static_cast<size_t>((k % kSlots) * (size() - 1) + place) * slot_bytes_;
+    return slot_memory_ + static_cast<size_t>((k % kSlots) * (size() - 1) + place) * slot_bytes_;
   }
   int64_t segment_length(int64_t k) const { return std::clamp<int64_t>(part_size(me_) - k * segment(), 0, segment()); }
   void receive_segment(int64_t k) {
@@ -440,8 +454,9 @@ class MpiOperation final : public Operation {
       wait(slots_[static_cast<size_t>(k % kSlots)]);
       for (int i = 0; i < size(); ++i) inputs[static_cast<size_t>(i)] = slot(k, i);
       inputs[static_cast<size_t>(me_)] = send_buffer() + static_cast<size_t>(part(me_) + k * segment()) * element();
-      reduce_in_order(out + static_cast<size_t>(k * segment()) * element(), inputs, segment_length(k), c_.dtype,
-                      c_.type);
+      reduce_in_order(c_.device, out + static_cast<size_t>(k * segment()) * element(), inputs, segment_length(k),
+                      c_.dtype, c_.type);
+      wait_for_device();  // before the slot is received into, and the result is sent
       receive_segment(k + kSlots);
     }
   }
@@ -466,13 +481,15 @@ class MpiOperation final : public Operation {
     size_t packed = 0;
     for (const BoxTransfer& box : c_.sends) packed += needs_packing(box, box.from_dims);
     for (const BoxTransfer& box : c_.receives) packed += needs_packing(box, box.to_dims);
-    scratch_ = channel_.take_scratch(packed);
-    char* at = scratch_.data();
+    char* at = make_scratch(packed);
+    std::vector<Packed> sends;
+    at = pack_sends(at, sends);
+    wait_for_device();
     for_others([&](int i) { at = begin_receives(i, at); });
-    for_others([&](int i) { at = begin_sends(i, at); });
+    for (const Packed& each : sends) send(messages_, each.member, each.data, each.bytes, each.phase);
     for (const BoxTransfer& box : c_.receives) {
       if (box.peer != me_) continue;
-      copy_box({receive_buffer(), box.to_dims, box.to_begin},
+      copy_box(c_.device, {receive_buffer(), box.to_dims, box.to_begin},
                {const_cast<char*>(send_buffer()), box.from_dims, box.from_begin}, box.extent, element_bytes());
     }
   }
@@ -484,22 +501,31 @@ class MpiOperation final : public Operation {
   }
   static Dims zeros(const BoxTransfer& box) { return Dims::filled(box.extent.rank(), 0); }
 
-  char* begin_sends(int member, char* at) {
-    const char* small = at;
-    for (const BoxTransfer& box : c_.sends) {
-      if (box.peer != member || alone(box)) continue;
-      at = pack(box, at);
-    }
-    send(messages_, member, small, at - small, kFirst);
-    for (const BoxTransfer& box : c_.sends) {
-      if (box.peer != member || !alone(box)) continue;
-      const char* data = send_buffer() + offset_of(box.from_dims, box.from_begin) * c_.count;
-      if (!is_contiguous(box.from_dims, box.extent)) {
-        data = at;
-        at = pack(box, at);
+  /// A message of boxes.
+  struct Packed {
+    int member;
+    const char* data;
+    int64_t bytes;
+    Phase phase;
+  };
+
+  char* pack_sends(char* at, std::vector<Packed>& sends) {
+    for_others([&](int member) {
+      const char* const small = at;
+      for (const BoxTransfer& box : c_.sends) {
+        if (box.peer == member && !alone(box)) at = pack(box, at);
       }
-      send(messages_, member, data, bytes_of(box), kSecond);
-    }
+      sends.push_back({member, small, at - small, kFirst});
+      for (const BoxTransfer& box : c_.sends) {
+        if (box.peer != member || !alone(box)) continue;
+        const char* data = send_buffer() + offset_of(box.from_dims, box.from_begin) * c_.count;
+        if (!is_contiguous(box.from_dims, box.extent)) {
+          data = at;
+          at = pack(box, at);
+        }
+        sends.push_back({member, data, bytes_of(box), kSecond});
+      }
+    });
     return at;
   }
 
@@ -525,7 +551,7 @@ class MpiOperation final : public Operation {
   }
 
   char* pack(const BoxTransfer& box, char* to) const {
-    copy_box({to, box.extent, zeros(box)}, {const_cast<char*>(send_buffer()), box.from_dims, box.from_begin},
+    copy_box(c_.device, {to, box.extent, zeros(box)}, {const_cast<char*>(send_buffer()), box.from_dims, box.from_begin},
              box.extent, element_bytes());
     return to + bytes_of(box);
   }
@@ -533,8 +559,8 @@ class MpiOperation final : public Operation {
   void end_exchange() {
     wait(messages_);
     for (const auto& [box, data] : unpacks_) {
-      copy_box({receive_buffer(), box->to_dims, box->to_begin}, {data, box->extent, zeros(*box)}, box->extent,
-               element_bytes());
+      copy_box(c_.device, {receive_buffer(), box->to_dims, box->to_begin}, {data, box->extent, zeros(*box)},
+               box->extent, element_bytes());
     }
   }
 
@@ -546,11 +572,14 @@ class MpiOperation final : public Operation {
   int me_;
   Collective c_;
   uint64_t group_hash_;
+  MpiChannel::Devices* devices_;  // that exchange the data; null where messages have it
   uint64_t hash_;
   Messages messages_;
   std::vector<char> scratch_;
+  DenseTensor device_scratch_;
   // Reductions: where the part of each member begins, and the segments that are received.
   std::vector<int64_t> parts_;
+  char* slot_memory_ = nullptr;
   size_t slot_bytes_ = 0;
   Messages slots_[kSlots];
   // Exchanges: boxes that are unpacked when all messages have arrived.
@@ -574,7 +603,9 @@ class MpiCommunicator final : public Communicator {
     operation->start();
     return operation;
   }
-  bool takes(Device device) const override { return channel_.devices(members(), device) != nullptr; }
+  bool takes(Device device) const override {
+    return channel_.takes_memory_of(device) || channel_.devices(members(), device) != nullptr;
+  }
 
  private:
   MpiChannel& channel_;

@@ -36,6 +36,9 @@ struct DeviceWork {
   /// What this thread issues to device `index` later begins after what it issued for communication. Does not throw.
   void (*end_communication)(int index) = nullptr;
 
+  /// Optional: whether CUDA-aware libraries, such as an MPI, read and write the memory of these devices.
+  bool is_cuda_memory = false;
+
   // Optional, all or none: groups of devices that exchange data by themselves.
   /// What tells device `index` from the others of this machine, alike in all of its processes.
   std::string (*machine_id)(int index) = nullptr;

@@ -73,7 +73,7 @@ namespace {
 thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local std::string last_failure;
-thread_local uint64_t waits = 0, updates = 0, instantiations = 0;
+thread_local uint64_t waits = 0, host_copies = 0, updates = 0, instantiations = 0;
 
 cudaError_t fail(cudaError_t error) {
   last_error = error;
@@ -186,6 +186,7 @@ void run_until(cudaStream_t handle, const std::function<bool()>& done) {
 int stream_device(cudaStream_t handle) { return handle->device; }
 
 uint64_t synchronisations() { return waits; }
+uint64_t copies_to_host() { return host_copies; }
 uint64_t graph_updates() { return updates; }
 uint64_t graph_instantiations() { return instantiations; }
 
@@ -327,6 +328,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const std::lock_guard lock(mutex());
   CUstream_st* const stream = resolve(handle);
   if (stream == nullptr) return fail(cudaErrorInvalidValue);
+  if (kind == cudaMemcpyDeviceToHost) ++host_copies;
   if (kind == cudaMemcpyHostToDevice && !is_pinned(from)) {  // pageable memory is staged before the call returns
     auto staged =
         std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);

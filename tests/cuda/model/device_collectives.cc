@@ -25,27 +25,40 @@ bool same(const DenseTensor& a, const DenseTensor& b) {
 
 using Collect = std::function<Work(Device, const void* send, void* receive)>;
 
-/// Runs a collective on the rank's device, by NCCL and without a wait of the host where it moves something, and on the host.
-void compare(Device device, const std::string& what, const DenseTensor& send, const DenseTensor& receive, bool moves,
-             const Collect& collect) {
+/// The devices that exchange data, and how.
+struct Between {
+  Device device;
+  Transport transport;
+};
+
+/// Runs a collective on the rank's device, which must use the transport where it moves something, and on the host.
+void compare(const Between& between, const std::string& what, const DenseTensor& send, const DenseTensor& receive,
+             bool moves, const Collect& collect) {
+  const Device device = between.device;
   const DenseTensor on_device = copy_to(device, send), result = copy_to(device, receive);
-  const uint64_t calls = cuda_host::nccl_calls(), waits = cuda_host::synchronisations();
+  const uint64_t calls = cuda_host::nccl_calls(), waits = cuda_host::synchronisations(),
+                 copies = cuda_host::copies_to_host();
   collect(device, on_device.raw(), result.raw()).wait();
-  check(cuda_host::synchronisations() == waits, what + " does not wait for the device");
-  check(!moves || cuda_host::nccl_calls() > calls, what + " is done by NCCL");
+  check(cuda_host::copies_to_host() == copies, what + " makes no copy on the host");
+  if (between.transport == Transport::nccl) {
+    check(cuda_host::synchronisations() == waits, what + " does not wait for the device");
+    check(!moves || cuda_host::nccl_calls() > calls, what + " is done by NCCL");
+  } else {
+    check(cuda_host::nccl_calls() == calls, what + " is done by MPI");
+  }
   const DenseTensor sent = copy_to(kCpu, send), expected = copy_to(kCpu, receive);
   collect(kCpu, sent.raw(), expected.raw()).wait();
   check(same(copy_to(kCpu, result), expected), what + " gives what it gives on the host");
 }
 
-void compare_gathers(Communicator& group, Device device) {
+void compare_gathers(Communicator& group, const Between& between) {
   const int me = group.rank();
   for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{
            {8, 8, 8, 8}, {3, 0, 70, 12}, {0, 0, 5, 0}, {0, 0, 0, 0}, {90'001, 90'000, 90'002, 90'003}}) {
     const std::span<const int64_t> of_members(sizes.data(), static_cast<size_t>(group.size()));
     const int64_t total = std::accumulate(of_members.begin(), of_members.end(), int64_t{0});
     const DenseTensor mine = bytes(of_members[static_cast<size_t>(me)], me);
-    compare(device, "all_gather", mine, bytes(total, 9), total > 0, [&](Device at, const void* from, void* to) {
+    compare(between, "all_gather", mine, bytes(total, 9), total > 0, [&](Device at, const void* from, void* to) {
       return group.all_gather({"test", "gather"}, from, to, of_members, at);
     });
   }
@@ -57,25 +70,25 @@ void compare_gathers(Communicator& group, Device device) {
       receives.push_back(size(i, me));
     }
     const auto total = [](const std::vector<int64_t>& of) { return std::accumulate(of.begin(), of.end(), int64_t{0}); };
-    compare(device, "all_to_all", bytes(total(sends), me), bytes(total(receives), 9), unit > 0,
+    compare(between, "all_to_all", bytes(total(sends), me), bytes(total(receives), 9), unit > 0,
             [&](Device at, const void* from, void* to) {
               return group.all_to_all({"test", "shuffle"}, from, sends, to, receives, at);
             });
   }
   for (int root = 0; root < group.size(); ++root) {
     for (const int64_t count : {0, 3, 5000}) {
-      compare(device, "broadcast", bytes(1, 0), bytes(count, me), count > 0, [&](Device at, const void*, void* to) {
+      compare(between, "broadcast", bytes(1, 0), bytes(count, me), count > 0, [&](Device at, const void*, void* to) {
         return group.broadcast({"test", "root"}, to, count, root, at);
       });
     }
   }
 }
 
-void compare_reductions(Communicator& group, Device device, DType dtype, ReduceType type) {
+void compare_reductions(Communicator& group, const Between& between, DType dtype, ReduceType type) {
   const int me = group.rank(), n = group.size();
   const std::string what = std::string(to_string(dtype)) + " " + std::string(to_string(type));
   for (const int64_t count : {0, 1, 5, 1000}) {
-    compare(device, "all_reduce of " + what, bytes(1, 0), small_numbers(count, dtype, me), count > 0,
+    compare(between, "all_reduce of " + what, bytes(1, 0), small_numbers(count, dtype, me), count > 0,
             [&](Device at, const void*, void* data) {
               return group.all_reduce({"test", "sum"}, data, count, dtype, type, at);
             });
@@ -84,7 +97,7 @@ void compare_reductions(Communicator& group, Device device, DType dtype, ReduceT
        std::vector<std::vector<int64_t>>{{6, 6, 6, 6}, {4, 0, 7, 33}, {0, 0, 0, 0}}) {
     const std::span<const int64_t> counts(parts.data(), static_cast<size_t>(n));
     const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-    compare(device, "reduce_scatter of " + what, small_numbers(total, dtype, me),
+    compare(between, "reduce_scatter of " + what, small_numbers(total, dtype, me),
             small_numbers(counts[static_cast<size_t>(me)], dtype, 1), total > 0,
             [&](Device at, const void* from, void* to) {
               return group.reduce_scatter({"test", "scatter"}, from, to, counts, dtype, type, at);
@@ -93,7 +106,7 @@ void compare_reductions(Communicator& group, Device device, DType dtype, ReduceT
 }
 
 /// Boxes of rows: several to a member, one to another, those to itself, and none.
-void compare_exchanges(Communicator& group, Device device) {
+void compare_exchanges(Communicator& group, const Between& between) {
   const int me = group.rank(), n = group.size();
   const Dims dims{40, 30};
   const auto boxes_of = [&](int from, int to) {
@@ -115,11 +128,11 @@ void compare_exchanges(Communicator& group, Device device) {
       receives.push_back(box);
     }
   }
-  compare(device, "exchange", bytes(dims.numel() * 4, me), bytes(dims.numel() * 4, 9), true,
+  compare(between, "exchange", bytes(dims.numel() * 4, me), bytes(dims.numel() * 4, 9), true,
           [&](Device at, const void* from, void* to) {
             return group.exchange({"test", "boxes"}, from, sends, to, receives, 4, at);
           });
-  compare(device, "exchange of one box", bytes(dims.numel(), me), bytes(dims.numel(), 9), me <= 1,
+  compare(between, "exchange of one box", bytes(dims.numel(), me), bytes(dims.numel(), 9), me <= 1,
           [&](Device at, const void* from, void* to) {
             const BoxTransfer box{me == 0 ? 1 : 0, dims, {20, 0}, dims, {3, 0}, {4, 30}};
             const std::vector<BoxTransfer> one{box}, none;
@@ -148,13 +161,14 @@ DenseTensor small_numbers(int64_t count, DType dtype, int seed) {
   return made;
 }
 
-void check_collectives_between_devices(Rank& rank) {
+void check_collectives_between_devices(Rank& rank, Transport transport) {
+  const Between between{rank.device(), transport};
   Communicator& group = rank.communicator(ProcessMesh::make({rank.world().size()}, {}, {"p"}), 0);
-  compare_gathers(group, rank.device());
-  compare_exchanges(group, rank.device());
+  compare_gathers(group, between);
+  compare_exchanges(group, between);
   for (int d = 0; d < kNumDTypes; ++d) {
     for (int t = 0; t < kNumReduceTypes; ++t)
-      compare_reductions(group, rank.device(), static_cast<DType>(d), static_cast<ReduceType>(t));
+      compare_reductions(group, between, static_cast<DType>(d), static_cast<ReduceType>(t));
   }
 }
 

@@ -11,9 +11,12 @@ WorldOptions own_devices(int ranks);
 /// Small integers, of which all reductions are exact.
 DenseTensor small_numbers(int64_t count, DType dtype, int seed);
 
-/// Runs each collective on the rank's device and on the host, and compares. Throws unless those on devices are done by NCCL, without a
-/// wait of the host for the device.
-void check_collectives_between_devices(Rank& rank);
+/// How data gets from a device to others: by NCCL, without a wait of the host for the device; or by an MPI that takes the memory of
+/// devices, without a copy on the host.
+enum class Transport : uint8_t { nccl, mpi };
+
+/// Runs each collective on the rank's device and on the host, and compares. Throws unless those on devices are done in this way.
+void check_collectives_between_devices(Rank& rank, Transport transport = Transport::nccl);
 
 /// An all-reduce of float32 over the whole world.
 Work sum_over_world(Rank& rank, const DenseTensor& data);

@@ -68,7 +68,9 @@ struct Pair {
 }  // namespace
 
 TEST_CASE("NCCL: collectives of ranks with a device each give what they give on the host") {
-  for (const int n : {2, 3, 4}) { run_ranks(n, check_collectives_between_devices, own_devices(n)); }
+  for (const int n : {2, 3, 4})
+    run_ranks(
+        n, [](Rank& rank) { check_collectives_between_devices(rank); }, own_devices(n));
   CHECK(cuda_host::nccl_communicators() == 0);
 }
 

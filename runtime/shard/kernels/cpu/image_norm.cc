@@ -76,7 +76,8 @@ struct Numbers {
 
   HWY_INLINE C operator()(int64_t i) const { return static_cast<C>(x[i]); }
   HWY_INLINE Pack<C> pack(int64_t i) const {
-    __builtin_prefetch(reinterpret_cast<const char*>(x + i) + 4096);  // the hardware does so within a page of this size only
+    __builtin_prefetch(reinterpret_cast<const char*>(x + i) +
+                       4096);  // the hardware does so within a page of this size only
     return load_pack<C>(x + i);
   }
 };

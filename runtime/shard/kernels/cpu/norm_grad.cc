@@ -81,7 +81,9 @@ void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
   const auto inverse_of = [&](int64_t r) {
     return 1.0 / std::sqrt(static_cast<double>(variance.data<S>()[r]) + static_cast<double>(epsilon));
   };
-  const auto row_of = [&](const DenseTensor& tensor, int64_t r) { return WideLine<T>(tensor.data<T>() + r * width, width); };
+  const auto row_of = [&](const DenseTensor& tensor, int64_t r) {
+    return WideLine<T>(tensor.data<T>() + r * width, width);
+  };
   const auto row_sums = [&](int64_t r, const C* from, const C* grad, double* sums) {
     const double center = static_cast<double>(mean.data<S>()[r]), inverse = inverse_of(r);
     sums[0] = sum_of<double>(width, [=](int64_t i) { return value_at(grad, i) * factor[i]; });
@@ -145,7 +147,9 @@ void rms_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor
   const int64_t width = shape.width;
   const std::vector<double> factors = affine_of(scale, width, 1.0);
   const double* factor = factors.data();
-  const auto row_of = [&](const DenseTensor& tensor, int64_t r) { return WideLine<T>(tensor.data<T>() + r * width, width); };
+  const auto row_of = [&](const DenseTensor& tensor, int64_t r) {
+    return WideLine<T>(tensor.data<T>() + r * width, width);
+  };
   const auto row_sum = [&](int64_t r, const C* from, const C* grad, double* sum) {
     const double inverse = static_cast<double>(invvar.data<S>()[r]);
     *sum =
@@ -154,8 +158,8 @@ void rms_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor
   const bool wants_x = x_grad.defined(), wants_scale = scale_grad.defined();
   DenseTensor all;
   if (ctx.reducer() != nullptr && wants_x) {
-    all = shape.sums(
-        ctx, 1, [&](int64_t r, double* sum) { row_sum(r, row_of(x, r).get(), row_of(out_grad, r).get(), sum); });
+    all = shape.sums(ctx, 1,
+                     [&](int64_t r, double* sum) { row_sum(r, row_of(x, r).get(), row_of(out_grad, r).get(), sum); });
   }
   ColumnSums for_scale(shape.rows, width);
   parallel_for(for_scale.blocks(), 6 * ColumnSums::kRows * width, [&](int64_t first, int64_t last) {

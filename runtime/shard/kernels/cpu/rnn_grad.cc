@@ -110,7 +110,8 @@ struct States {
 template <class T>
 Numbers<Compute<T>> copied(const DenseTensor& x) {
   Numbers<Compute<T>> copy(static_cast<size_t>(x.numel()));
-  std::transform(x.data<T>(), x.data<T>() + x.numel(), copy.begin(), [](T number) { return static_cast<Compute<T>>(number); });
+  std::transform(x.data<T>(), x.data<T>() + x.numel(), copy.begin(),
+                 [](T number) { return static_cast<Compute<T>>(number); });
   return copy;
 }
 

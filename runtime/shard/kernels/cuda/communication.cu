@@ -165,7 +165,8 @@ void register_communication(int backend) {
                   .wait_for_mark = wait_for_mark,
                   .free_mark = free_mark,
                   .begin_communication = begin_communication,
-                  .end_communication = end_communication};
+                  .end_communication = end_communication,
+                  .is_cuda_memory = true};
   add_nccl_groups(work);
   register_device_work(backend, work);
 }

@@ -121,6 +121,8 @@ int stream_device(cudaStream_t stream);
 cudaError_t launch(Grid grid, cudaStream_t stream);
 /// How often this thread has waited for a device.
 uint64_t synchronisations();
+/// How many copies from a device to the host this thread has issued.
+uint64_t copies_to_host();
 /// The graphs of this thread that took the place of others by an update, and those that were made anew.
 uint64_t graph_updates();
 uint64_t graph_instantiations();
