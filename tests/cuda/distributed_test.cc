@@ -213,3 +213,32 @@ TEST_CASE("tensors on several devices are not resharded in one call, and nothing
     check(host_values(full_tensor(there)) == full_tensor(here).to_vector<float>(), "both are whole");
   });
 }
+
+TEST_CASE("optimisers that need numbers of all shards combine them on devices") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({3}, {}, {"p"});
+  run_ranks(3, [&](Rank&) {
+    const auto placed = [&](Device at, const Tensor& value, const char* layout) {
+      return distribute(value.to(at), DistSpec::parse(mesh, layout));
+    };
+    const auto lamb_step = [&](Device at) {
+      const auto input = [&](unsigned seed) {
+        return placed(at, Tensor(random_tensor({7, 5}, DType::float32, seed)), "p, -");
+      };
+      const auto number = [&](float value) { return placed(at, full({1}, value), "-"); };
+      Tensor param = input(1), moment1 = input(2), moment2 = abs(input(3)), power1 = number(0.9f),
+             power2 = number(0.99f), none;
+      lamb_(param, input(4), number(0.5f), moment1, moment2, power1, power2, none, Tensor(), 0.1f, 0.9f, 0.99f);
+      return full_tensor(param).get().value;
+    };
+    require_close(copy_to(kCpu, lamb_step(*device)), lamb_step(kCpu));
+    for (const float last : {1.0f, INFINITY}) {
+      const Tensor numbers = concat({full({6}, 2.0f), full({1}, last)}, 0);  // the last one is on the last rank
+      std::vector<Tensor> gradients{placed(*device, numbers, "p")};
+      const auto [scaled, found] = check_finite_and_unscale_(gradients, placed(*device, full({1}, 2.0f), "-"));
+      check(full_tensor(found).to(kCpu).to_vector<bool>() == std::vector<bool>{last == INFINITY}, "all ranks know it");
+      check(host_values(full_tensor(gradients[0]))[0] == 1, "the gradients are unscaled");
+    }
+  });
+}

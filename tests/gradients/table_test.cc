@@ -15,6 +15,8 @@
 #include "shard/autograd/autograd.h"
 #include "shard/shard.h"
 #include "shard/testing/shards.h"
+#include "shard/testing/tensors.h"
+#include "support/cuda_device.h"
 #include "support/random_runs.h"
 
 namespace shard::test {
@@ -140,14 +142,15 @@ TEST_CASE("the gradients of an in-place form are those of the op, bit for bit") 
 /// A call with values, and its result on one rank.
 struct Trial {
   CaseCall call;
-  std::vector<DenseTensor> values, out_grads;
+  std::vector<DenseTensor> values, outputs, out_grads;
   std::vector<DenseTensor> expected;  // gradients per input; undefined where there is none
 };
 
 Trial trial_of(const TableCase& one, const std::vector<int64_t>& sizes, Random& random) {
-  Trial trial{one.call(sizes), {}, {}, {}};
+  Trial trial{one.call(sizes), {}, {}, {}, {}};
   trial.values = draw_values(one, trial.call, random);
   const Tensors leaves = leaves_of(one, tensors_of(trial.values)), outputs = run(one, trial.call, leaves);
+  for (const Tensor& output : outputs) trial.outputs.push_back(output.detach().get().value);
   trial.out_grads = draw_out_grads(outputs, random);
   for (const Tensor& gradient : gradients(outputs, leaves, tensors_of(trial.out_grads))) {
     trial.expected.push_back(gradient.defined() ? gradient.get().value : DenseTensor());
@@ -161,8 +164,10 @@ struct Placed {
   Meta meta;
   std::vector<DenseTensor> shards;
 
-  Tensor on(const Rank& rank) const {
-    return from_local(Tensor(clone(shards[static_cast<size_t>(rank.id())])), spec, meta.dims, meta.dtype);
+  Tensor on(const Rank& rank, Device device = kCpu) const {
+    const DenseTensor& shard = shards[static_cast<size_t>(rank.id())];
+    return from_local(Tensor(device == kCpu ? clone(shard) : testing::copy_to(device, shard)), spec, meta.dims,
+                      meta.dtype);
   }
 };
 using Choice = std::vector<const Placed*>;  // of the inputs, then of the gradients of the outputs
@@ -221,13 +226,21 @@ std::string text_of(const Choice& choice, size_t inputs) {
 /// twice that for the one rank.
 constexpr double kUlps = 200;
 
-/// What is wrong with the gradients of one call on the ranks of a mesh; collective.
-std::string problem_of(const TableCase& one, const Trial& trial, const Choice& choice, const Rank& rank) {
+DenseTensor on_host(const Tensor& whole) { return whole.to(kCpu).get().value; }
+
+/// What is wrong with the gradients of one call on the ranks of a mesh, and on a device with its outputs; collective.
+std::string problem_on(Device device, const TableCase& one, const Trial& trial, const Choice& choice,
+                       const Rank& rank) {
   Tensors inputs, out_grads;
   for (const Placed* placed : choice)
-    (inputs.size() < trial.values.size() ? inputs : out_grads).push_back(placed->on(rank));
+    (inputs.size() < trial.values.size() ? inputs : out_grads).push_back(placed->on(rank, device));
   const Tensors leaves = leaves_of(one, inputs), outputs = run(one, trial.call, leaves);
   if (outputs.size() != out_grads.size()) return "another number of outputs";
+  for (size_t i = 0; device != kCpu && i < outputs.size(); ++i) {
+    const std::string problem =
+        testing::value_difference(on_host(full_tensor(outputs[i].detach())), trial.outputs[i], kUlps);
+    if (!problem.empty()) return fmt::format("output {}: {}", i, problem);
+  }
   for (const Tensor& leaf : leaves) set_grad_layout(leaf, GradLayout::as_is);
   const Tensors moved = gradients(outputs, leaves, out_grads, {.retain_graph = true});
   backward(outputs, out_grads);
@@ -242,11 +255,15 @@ std::string problem_of(const TableCase& one, const Trial& trial, const Choice& c
       std::string problem = placement_problem(spec_of(leaves[i]), spec);
       if (gradient == &moved[i] && spec->layout().has_partial()) problem = "it was not reduced";
       if (problem.empty())
-        problem = testing::value_difference(full_tensor(*gradient).get().value, trial.expected[i], kUlps);
+        problem = testing::value_difference(on_host(full_tensor(*gradient)), trial.expected[i], kUlps);
       if (!problem.empty()) return fmt::format("gradient {} in {}: {}", i, spec->text(), problem);
     }
   }
   return "";
+}
+
+std::string problem_of(const TableCase& one, const Trial& trial, const Choice& choice, const Rank& rank) {
+  return problem_on(kCpu, one, trial, choice, rank);
 }
 
 /// Two orders of exponentials and quotients of numbers up to 10: some thousand roundings of the largest element.
@@ -333,6 +350,25 @@ TEST_CASE(
   // Uneven shards; shards without elements; no elements at all.
   check_layouts({{3, 4, 5}, {1, 2}, {0, 1, 7}}, from_environment("SHARD_TABLE_CHOICES", 40),
                 [](const auto&, const auto&) { return problem_of; });
+}
+
+TEST_CASE("every op and its gradients on a device give in one-axis layouts what they give on one rank of the host") {
+  const auto device = cuda_device();
+  if (!device) return;
+  // The model of CUDA takes time.
+  const bool is_short = from_environment("SHARD_TABLE_CHOICES", 40) <= 1;
+  const std::vector<std::vector<int64_t>> sizes =
+      is_short ? std::vector<std::vector<int64_t>>{{1, 2}} : std::vector<std::vector<int64_t>>{{3, 4, 5}, {1, 2}};
+  check_layouts(sizes, 1, [&](const auto&, const auto&) -> Problem {
+    return [=](const TableCase& one, const Trial& trial, const Choice& choice, const Rank& rank) -> std::string {
+      try {
+        return problem_on(*device, one, trial, choice, rank);
+      } catch (const Error& error) {
+        if (!is_known_lack(error)) throw;
+        return "";
+      }
+    };
+  });
 }
 
 TEST_CASE("the gradients of gradients of every op are those of one rank in one-axis layouts of its arguments") {

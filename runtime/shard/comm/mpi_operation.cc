@@ -9,6 +9,7 @@
 
 #include "shard/comm/buffers.h"
 #include "shard/comm/device_collective.h"
+#include "shard/comm/mpi_messages.h"
 #include "shard/core/box_copy.h"
 #include "shard/core/dense_tensor.h"
 #include "shard/core/error.h"
@@ -36,99 +37,11 @@ struct Note {
   char group_id[128] = {};  // by member 0: that of its DeviceGroup
 };
 
-/// A message in flight, or a part of one.
-struct Message {
-  int member;
-  int64_t bytes;
-  bool receive;
-};
-
 uint64_t hash_of(const std::vector<int>& members) {
   uint64_t hash = members.size();
   for (const int member : members) hash = (hash * 0x9E3779B97F4A7C15ULL) ^ static_cast<uint64_t>(member) ^ (hash >> 31);
   return hash;
 }
-
-/// Requests of MPI with their messages.
-class Messages {
- public:
-  bool empty() const { return requests_.empty(); }
-  void reserve(size_t count) {
-    requests_.reserve(count);
-    messages_.reserve(count);
-  }
-  void add(MPI_Request request, Message message) {
-    requests_.push_back(request);
-    messages_.push_back(message);
-  }
-  /// True when all are complete. Then throws communication if one of them failed or is shorter than
-  /// expected.
-  bool test(const Collective& c, const std::vector<int>& members) {
-    int done = 0;
-    statuses_.resize(requests_.size());
-    const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses_.data());
-    if (code == MPI_SUCCESS && done == 0) return false;
-    for (size_t i = 0; i < requests_.size(); ++i) {
-      if (code != MPI_SUCCESS) check_error(i, code, c, members);
-      else if (messages_[i].receive) check_size(i, c, members);
-    }
-    check_mpi(code, "MPI_Testall");
-    clear();
-    return true;
-  }
-  /// The members from or to which messages are still in flight.
-  std::vector<int> missing() {
-    std::vector<int> found;
-    for (size_t i = 0; i < requests_.size(); ++i) {
-      int done = 0;
-      MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
-      if (done == 0 && std::find(found.begin(), found.end(), messages_[i].member) == found.end())
-        found.push_back(messages_[i].member);
-    }
-    std::sort(found.begin(), found.end());
-    return found;
-  }
-  /// After a failure: cancels receives, so that nothing arrives in buffers that are about to be
-  /// freed.
-  void abandon() {
-    for (size_t i = 0; i < requests_.size(); ++i) {
-      if (requests_[i] == MPI_REQUEST_NULL) continue;
-      if (messages_[i].receive) MPI_Cancel(&requests_[i]);
-      MPI_Request_free(&requests_[i]);
-    }
-    clear();
-  }
-
- private:
-  void clear() {
-    requests_.clear();
-    messages_.clear();
-  }
-  void check_error(size_t i, int code, const Collective& c, const std::vector<int>& members) const {
-    const int error = code == MPI_ERR_IN_STATUS ? statuses_[i].MPI_ERROR : code;
-    if (error == MPI_SUCCESS || error == MPI_ERR_PENDING) return;
-    int kind = MPI_SUCCESS;
-    MPI_Error_class(error, &kind);
-    if (kind == MPI_ERR_TRUNCATE) {
-      shard::fail(ErrorCode::communication, "[{}] in {} rank {} sends more than the {} bytes that are expected",
-                  c.cause.op, c.describe(), members[static_cast<size_t>(messages_[i].member)], messages_[i].bytes);
-    }
-    check_mpi(error, "a message of MPI");
-  }
-  void check_size(size_t i, const Collective& c, const std::vector<int>& members) const {
-    const int peer = members[static_cast<size_t>(messages_[i].member)];
-    int bytes = 0;
-    MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes);
-    if (bytes != messages_[i].bytes) {
-      shard::fail(ErrorCode::communication, "[{}] in {} rank {} sends {} bytes where {} are expected", c.cause.op,
-                  c.describe(), peer, bytes, messages_[i].bytes);
-    }
-  }
-
-  std::vector<MPI_Request> requests_;
-  std::vector<Message> messages_;
-  std::vector<MPI_Status> statuses_;
-};
 
 /// A collective of one process: messages to and from each member, which are in flight from the
 /// start. They replace MPI's own collectives, so that nothing blocks forever, no communicator has

@@ -150,11 +150,17 @@ void normalise(const OpContext& ctx, const Groups& g, const DenseTensor& x, cons
   using S = Statistic<T>;
   const std::vector<double> factors = affine_of(scale, g.channels, 1.0), offsets = affine_of(bias, g.channels, 0.0);
   const double *const factor = factors.data(), *const offset = offsets.data();
+  constexpr double kLarge = 1e30, kSmall = 1e-30;  // what float holds, with room for what is computed from it
+  const bool has_large_factors =
+      !std::all_of(factors.begin(), factors.end(), [](double value) { return std::abs(value) < kLarge; });
   const T* const from = x.data<T>();
   T* const to = y.data<T>();
   const auto mean_of = [&](double sum) { return g.elements() == 0 ? 0 : sum / g.elements(); };
   const auto numbers = [=](int64_t first) { return Numbers<C, T>{from + first}; };
-  const auto sum_of_group = [&](int64_t i, double* sum) { *sum = block_sums<C>(g, i, numbers); };
+  const auto sum_of_group = [&](int64_t i, double* sum) {
+    *sum = block_sums<C>(g, i, numbers);
+    if (!std::isfinite(*sum)) *sum = group_sum(g, i, [=](int64_t e, int64_t) { return value_at(from, e); });
+  };
   const std::vector<double> all_sums = combined(ctx, g, 1, sum_of_group);
   const auto center_of = [&](int64_t i) {
     double sum = 0;
@@ -166,7 +172,7 @@ void normalise(const OpContext& ctx, const Groups& g, const DenseTensor& x, cons
   const auto squares_of = [&](int64_t i, double center) {
     const C rounded = static_cast<C>(center);
     const double sum = block_sums<C>(g, i, [=](int64_t first) { return Squares<C, T>{numbers(first), rounded}; });
-    if (sum > 1e-30 && std::isfinite(sum)) return sum;
+    if (sum > kSmall && std::isfinite(sum)) return sum;
     return group_sum(g, i, [=](int64_t e, int64_t) {  // whose squares float cannot hold
       const double difference = value_at(from, e) - static_cast<double>(rounded);
       return difference * difference;
@@ -177,15 +183,21 @@ void normalise(const OpContext& ctx, const Groups& g, const DenseTensor& x, cons
   for_groups(g, [&](int64_t i) {
     const double center = center_of(i);
     const C rounded = static_cast<C>(center);
-    const double rest = center - static_cast<double>(rounded);
+    const double rest = std::isfinite(center) ? center - static_cast<double>(rounded) : 0;
     const double squares = all_squares.empty() ? squares_of(i, center) : all_squares[static_cast<size_t>(i)];
     const double spread = std::max(mean_of(squares) - rest * rest, 0.0);
     const double inverse = 1.0 / std::sqrt(spread + static_cast<double>(epsilon));
-    for (int64_t r = 0; r < g.runs(i); ++r) {
+    const bool is_narrow = spread > kSmall && spread < kLarge && std::abs(center) < kLarge && !has_large_factors;
+    for (int64_t r = 0; is_narrow && r < g.runs(i); ++r) {
       for_run(g, i, r, [=](int64_t e, int64_t c) {
         const double slope = inverse * factor[c];
         const auto along = static_cast<C>(slope), above = static_cast<C>(offset[c] - rest * slope);
         to[e] = static_cast<T>((static_cast<C>(from[e]) - rounded) * along + above);
+      });
+    }
+    for (int64_t r = 0; !is_narrow && r < g.runs(i); ++r) {
+      for_run(g, i, r, [=](int64_t e, int64_t c) {
+        to[e] = from_double<T>((value_at(from, e) - center) * (inverse * factor[c]) + offset[c]);
       });
     }
     mean.data<S>()[i] = static_cast<S>(center);

@@ -163,7 +163,8 @@ class CallSequences {
     sequences_.table = table;
     const OffsetCheck q({ctx.op, "cu_seqlens_q", args.q_name, args.rows(), "max_seqlen_q", args.max_seqlen_q});
     const OffsetCheck k({ctx.op, "cu_seqlens_k", args.k_name, args.keys(), "max_seqlen_k", args.max_seqlen_k});
-    const LengthCheck lengths({ctx.op, ArgumentPlace(ctx, 7, seqlen_k.defined() ? seqlen_k : args.q)});
+    const bool has_lengths = seqlen_k.defined();  // input 7 of the ops that have it
+    const LengthCheck lengths({ctx.op, ArgumentPlace(ctx, has_lengths ? 7 : 0, has_lengths ? seqlen_k : args.q)});
     launch(ctx, table_kernel, 1, kThreads, table, from, q, k, lengths);
   }
   const Sequences& get() const { return sequences_; }

@@ -62,7 +62,68 @@ __global__ void use_statistics(BatchStatistics<T> s, int64_t channels) {
   }
 }
 
+/// Moments of the parts of channels that are here, as a sum and squares that are added up over ranks.
+template <class T>
+__global__ void sum_moments(const math_t<T>* parts, PartsOfUnit of_channel, int64_t channels, math_t<T>* moments,
+                            double* sums) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x / kWarp;
+  for (int64_t c = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; c < channels; c += step) {
+    const auto mine = of_channel.sum(MomentSums<T>{}, parts, c * of_channel.inner);
+    if (threadIdx.x % kWarp != 0) continue;
+    mine.put(moments + c * Moments<math_t<T>>::kNumbers);
+    sums[c] = static_cast<double>(mine.count) * static_cast<double>(mine.mean);
+  }
+}
+/// The squares of distances from the mean of all ranks; `sums` are those of all.
+template <class T>
+__global__ void center_moments(const math_t<T>* moments, const double* sums, double count, int64_t channels,
+                               double* squares) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; c < channels; c += step) {
+    const auto mine = Moments<math_t<T>>::get(moments + c * Moments<math_t<T>>::kNumbers);
+    const double distance = static_cast<double>(mine.mean) - sums[c] / count;
+    squares[c] =
+        mine.count == 0 ? 0 : static_cast<double>(mine.squares) + static_cast<double>(mine.count) * distance * distance;
+  }
+}
+template <class T>
+__global__ void store_moments(const double* sums, const double* squares, double count, int64_t channels,
+                              math_t<T>* moments) {
+  using M = math_t<T>;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; c < channels; c += step) {
+    const Moments<M> all{static_cast<M>(count), static_cast<M>(sums[c] / count), static_cast<M>(squares[c])};
+    all.put(moments + c * Moments<M>::kNumbers);
+  }
+}
+
 unsigned blocks_of_warps(int64_t warps) { return grid_for(warps * kWarp, kThreads); }
+
+/// One state for each channel instead of several.
+inline PartsOfUnit one_part() { return {1, 1, 1}; }
+
+/// The elements of each channel on all ranks.
+double count_of_channel(const Box& box, int axis) {
+  return static_cast<double>(box.global.numel(0, axis) * box.global.numel(axis + 1, box.global.rank()));
+}
+
+/// Replaces the parts of moments by those of whole channels, of which other ranks hold parts: one state for each channel, in
+/// `moments`.
+template <class T>
+void combine_moments(const OpContext& ctx, Device device, const math_t<T>* parts, const PartsOfUnit& of_channel,
+                     double count, int64_t channels, math_t<T>* moments) {
+  DenseTensor sums = DenseTensor::allocate(device, {Dims{channels}, DType::float64}),
+              squares = DenseTensor::allocate(device, {Dims{channels}, DType::float64});
+  launch(ctx, sum_moments<T>, blocks_of_warps(channels), kThreads, parts, of_channel, channels, moments,
+         sums.data<double>());
+  ctx.all_reduce(sums, ReduceType::sum);
+  const unsigned blocks = grid_for(channels, kThreads);
+  launch(ctx, center_moments<T>, blocks, kThreads, moments, sums.data<double>(), count, channels,
+         squares.data<double>());
+  ctx.all_reduce(squares, ReduceType::sum);
+  launch(ctx, store_moments<T>, blocks, kThreads, sums.data<double>(), squares.data<double>(), count, channels,
+         moments);
+}
 
 template <class T>
 void batch_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& mean, const DenseTensor& variance,
@@ -73,21 +134,31 @@ void batch_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& m
   using D = device_t<T>;
   using M = math_t<D>;
   const bool given = cpu::takes_given_statistics(is_test, use_global_stats, trainable_statistics);
-  if (!given) refuse_reducer(ctx, "x");
-  const ChannelShape shape = batch_shape(x, cpu::channel_axis(x, data_format));
+  const int axis = cpu::channel_axis(x, data_format);
+  const ChannelShape shape = batch_shape(x, axis);
   if (shape.channels == 0) return;
   const DeviceScope scope(out.device().index);
   const int64_t channels = shape.channels, states = shape.lines() * shape.parts;
   const Scratch table(3 * sizeof(M) * static_cast<size_t>(channels)),
       parts(sizeof(Moments<M>) * static_cast<size_t>(given ? 1 : std::max<int64_t>(states, 1)));
-  M* const moments = static_cast<M*>(parts.data());
+  M* moments = static_cast<M*>(parts.data());
   const D* const from = elements<const D>(x);
+  PartsOfUnit of_channel{shape.images, channels * shape.parts, shape.parts};
   if (!given) launch_sums(ctx, MomentSums<D>{{from}}, shape, moments);
+  const bool combines = !given && ctx.reducer() != nullptr;
+  const Scratch of_all(combines ? sizeof(Moments<M>) * static_cast<size_t>(channels) : 1);
+  if (combines) {
+    M* const combined = static_cast<M*>(of_all.data());
+    combine_moments<D>(ctx, x.device(), moments, of_channel, count_of_channel(ctx.input_box(0, x), axis), channels,
+                       combined);
+    moments = combined;
+    of_channel = one_part();
+  }
   // With an empty batch the running statistics do not change.
   const bool learns = !given && ctx.input_box(0, x).global.numel() != 0;
   const ChannelAffine<D> affine{{from}, elements<D>(out), static_cast<M*>(table.data()), channels};
   const BatchStatistics<D> statistics{given ? nullptr : moments,
-                                      {shape.images, channels * shape.parts, shape.parts},
+                                      of_channel,
                                       elements<const M>(mean),
                                       elements<const M>(variance),
                                       elements<M>(mean_out),
@@ -140,6 +211,27 @@ __global__ void use_gradients(BatchGradients<T> s, int64_t channels) {
   }
 }
 
+/// The sums of the parts of channels that are here: [2, channels].
+template <class T>
+__global__ void sum_gradients(const math_t<T>* parts, PartsOfUnit of_channel, int64_t channels, double* sums) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x / kWarp;
+  for (int64_t c = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; c < channels; c += step) {
+    const auto mine = of_channel.sum(ChannelGradSums<T>{}, parts, c * of_channel.inner);
+    if (threadIdx.x % kWarp != 0) continue;
+    sums[c] = static_cast<double>(mine.plain);
+    sums[channels + c] = static_cast<double>(mine.normal);
+  }
+}
+template <class T>
+__global__ void store_gradients(const double* sums, int64_t channels, math_t<T>* states) {
+  using M = math_t<T>;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; c < channels; c += step) {
+    const GradState<M> all{static_cast<M>(sums[c]), static_cast<M>(sums[channels + c])};
+    all.put(states + c * GradState<M>::kNumbers);
+  }
+}
+
 /// As layer_norm_grad in each channel; where the statistics are constants, no means are subtracted.
 template <class T>
 void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor&,
@@ -149,7 +241,6 @@ void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
   using D = device_t<T>;
   using M = math_t<D>;
   const bool constants = cpu::takes_given_statistics(is_test, use_global_stats, trainable_statistics);
-  if (!constants) refuse_reducer(ctx, "x");
   const int axis = cpu::channel_axis(x, data_format);
   const ChannelShape shape = batch_shape(x, axis);
   const int64_t channels = shape.channels;
@@ -157,21 +248,31 @@ void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
   const DeviceScope scope(x.device().index);
   const Scratch table(4 * sizeof(M) * static_cast<size_t>(channels)),
       parts(sizeof(GradState<M>) * static_cast<size_t>(std::max<int64_t>(shape.lines() * shape.parts, 1)));
-  M* const sums = static_cast<M*>(parts.data());
+  M* sums = static_cast<M*>(parts.data());
   const D *const from = elements<const D>(x), *const grad = elements<const D>(out_grad);
   launch_sums(ctx, ChannelGradSums<D>{{from, grad}, elements<const M>(saved_mean), 1, channels}, shape, sums);
-  const Dims global = ctx.input_box(0, x).global;
+  PartsOfUnit of_channel{shape.images, channels * shape.parts, shape.parts};
+  const bool combines = !constants && ctx.reducer() != nullptr;
+  const Scratch of_all(combines ? sizeof(GradState<M>) * static_cast<size_t>(channels) : 1);
+  if (combines) {
+    DenseTensor all = DenseTensor::allocate(x.device(), {Dims{2, channels}, DType::float64});
+    launch(ctx, sum_gradients<D>, blocks_of_warps(channels), kThreads, sums, of_channel, channels, all.data<double>());
+    ctx.all_reduce(all, ReduceType::sum);
+    sums = static_cast<M*>(of_all.data());
+    launch(ctx, store_gradients<D>, grid_for(channels, kThreads), kThreads, all.data<double>(), channels, sums);
+    of_channel = one_part();
+  }
   const ChannelAffineGrad<D> affine{
       {from, grad}, x_grad.defined() ? elements<D>(x_grad) : nullptr, static_cast<M*>(table.data()), channels};
   const BatchGradients<D> gradients{sums,
-                                    {shape.images, channels * shape.parts, shape.parts},
+                                    of_channel,
                                     elements<const M>(saved_mean),
                                     elements<const M>(saved_variance),
                                     {scale, 1},
                                     scale_grad.defined() ? elements<M>(scale_grad) : nullptr,
                                     bias_grad.defined() ? elements<M>(bias_grad) : nullptr,
                                     constants,
-                                    static_cast<M>(global.numel(0, axis) * global.numel(axis + 1, global.rank())),
+                                    static_cast<M>(count_of_channel(ctx.input_box(0, x), axis)),
                                     affine};
   launch(ctx, use_gradients<D>, blocks_of_warps(channels), kThreads, gradients, channels);
   if (x_grad.defined()) launch_apply(ctx, affine, shape);

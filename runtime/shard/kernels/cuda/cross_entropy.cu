@@ -2,6 +2,7 @@
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/labels.cuh"
 #include "shard/kernels/cuda/softmax.cuh"
+#include "shard/kernels/device_work.h"
 #include "shard/kernels/registry.h"
 
 namespace shard::cuda {
@@ -18,17 +19,30 @@ struct NegativeLog {
 
 /// Writes the probabilities of a line, which are those given unless `use_softmax`.
 template <class T, class Line>
-__device__ NegativeLog<math_t<T>> write_probabilities(const Line& line, T* out, bool use_softmax) {
+__device__ NegativeLog<math_t<T>> write_probabilities(const Line& line, T* out, bool use_softmax,
+                                                      const LineTotals& totals = {}) {
   using M = math_t<T>;
   if (!use_softmax) {
     line.write(out, [](int64_t, const auto& x) { return x[0]; });
     return {0, 0, false};
   }
-  const Exponentials<M> all = exponentials(line);
+  const Exponentials<M> all = totals.of(line);
   const M scale = M(1) / all.sum;
   line.write(out, [&](int64_t, const auto& x) { return exp(x[0] - all.maximum) * scale; });
   return {all.maximum, static_cast<M>(log(all.sum)), true};
 }
+
+/// The losses of lines: of the dtype of the result, or the parts of this rank as doubles, which are added up over ranks.
+template <class T>
+struct Losses {
+  T* whole;
+  double* parts;
+
+  __device__ void set(int64_t line, math_t<T> loss) const {
+    if (parts != nullptr) parts[line] = static_cast<double>(loss);
+    else whole[line] = store<T>(loss);
+  }
+};
 
 /// With a class for each line.
 template <class T>
@@ -36,18 +50,22 @@ struct CrossEntropy {
   using Element = T;
   static constexpr int kInputs = 1;
   const T* in[1];
-  T *out, *loss;
+  T* out;
+  Losses<T> losses;
   bool use_softmax;
+  LineTotals totals;
   Indices label;
+  int64_t first_class;  // of those that this rank has
   ClassCheck check;
 
   template <class Line>
   __device__ void operator()(const Line& line) const {
     using M = math_t<T>;
-    const NegativeLog<M> negative_log = write_probabilities(line, out, use_softmax);
+    const NegativeLog<M> negative_log = write_probabilities(line, out, use_softmax, totals);
     if (!line.leads()) return;
-    const int64_t at = label[line.index];
-    loss[line.index] = store<T>(check.admits(line.index, at) ? negative_log(line.element(0, at)) : M(0));
+    const int64_t value = label[line.index], mine = value - first_class;
+    const bool counts = check.admits(line.index, value) && mine >= 0 && mine < line.size;
+    losses.set(line.index, counts ? negative_log(line.element(0, mine)) : M(0));
   }
 };
 
@@ -57,19 +75,21 @@ struct SoftCrossEntropy {
   using Element = T;
   static constexpr int kInputs = 2;
   const T* in[2];
-  T *out, *loss;
+  T* out;
+  Losses<T> losses;
   bool use_softmax;
+  LineTotals totals;
 
   template <class Line>
   __device__ void operator()(const Line& line) const {
     using M = math_t<T>;
-    const NegativeLog<M> negative_log = write_probabilities(line, out, use_softmax);
+    const NegativeLog<M> negative_log = write_probabilities(line, out, use_softmax, totals);
     M sum = 0;
     line.each([&](int64_t, const auto& v) {
       if (v[1] != 0) sum += v[1] * negative_log(v[0]);
     });
     sum = line.reduce(sum, Plus{});
-    if (line.leads()) loss[line.index] = store<T>(sum);
+    if (line.leads()) losses.set(line.index, sum);
   }
 };
 
@@ -77,18 +97,29 @@ template <class T>
 void cross_entropy(const OpContext& ctx, const DenseTensor& input, const DenseTensor& label, bool soft_label,
                    bool use_softmax, bool, int ignore_index, int axis, DenseTensor& softmax_out, DenseTensor& loss) {
   using D = device_t<T>;
-  refuse_reducer(ctx, "input");
   const LineShape shape = line_shape(ctx, input.dims(), axis);
-  if (loss.numel() == 0) return;
+  const int along = normalize_axis(ctx.op, "axis", axis, input.dims().rank());
+  const Box box = ctx.input_box(0, input);
   const DeviceScope scope(loss.device().index);
   const D* const x = elements<const D>(input);
-  D *const out = elements<D>(softmax_out), *const losses = elements<D>(loss);
+  D* const out = elements<D>(softmax_out);
+  const CombinedLines all = use_softmax ? combine_lines<D>(ctx, input, shape) : CombinedLines();
+  const DenseTensor parts = ctx.reducer() == nullptr ? DenseTensor() : numbers_of_lines(loss, shape.lines());
+  const Losses<D> losses{elements<D>(loss), parts.defined() ? parts.data<double>() : nullptr};
   if (soft_label) {
     const D* const weights = elements<const D>(label);
-    return launch_lines(ctx, SoftCrossEntropy<D>{{x, weights}, out, losses, use_softmax}, shape);
+    launch_lines(ctx, SoftCrossEntropy<D>{{x, weights}, out, losses, use_softmax, all.totals()}, shape);
+  } else if (loss.numel() != 0) {
+    const ClassCheck check(ctx, 1, label, box.global[along], ignore_index, class_outside_text);
+    launch_lines(ctx,
+                 CrossEntropy<D>{{x}, out, losses, use_softmax, all.totals(), Indices(label), box.begin[along], check},
+                 shape);
   }
-  const ClassCheck check(ctx, 1, label, shape.size, ignore_index, class_outside_text);
-  launch_lines(ctx, CrossEntropy<D>{{x}, out, losses, use_softmax, Indices(label), check}, shape);
+  if (!parts.defined()) return;
+  DenseTensor total = parts;
+  ctx.all_reduce(total, ReduceType::sum);
+  device_work(loss.device())
+      ->convert_floats(loss.device().index, loss.raw(), loss.dtype(), total.raw(), DType::float64, loss.numel());
 }
 
 /// What multiplies the gradient of a loss, where x is the probability or, unless `use_softmax`, the input.
@@ -129,12 +160,15 @@ struct SoftCrossEntropyGrad {
   T* out;
   const T* loss_grad;
   bool use_softmax;
+  const double* sums;  // of the weights of lines of which other ranks hold parts, or null
 
   template <class Line>
   __device__ void operator()(const Line& line) const {
     using M = math_t<T>;
     M sum = 0;
-    if (use_softmax) {
+    if (sums != nullptr) {
+      sum = static_cast<M>(sums[line.index]);
+    } else if (use_softmax) {
       line.each([&](int64_t, const auto& v) { sum += v[1]; });
       sum = line.reduce(sum, Plus{});
     }
@@ -145,21 +179,44 @@ struct SoftCrossEntropyGrad {
 };
 
 template <class T>
+struct SumsOfWeights {
+  using Element = T;
+  static constexpr int kInputs = 1;
+  const T* in[1];
+  T* out;  // null
+  double* sums;
+
+  template <class Line>
+  __device__ void operator()(const Line& line) const {
+    math_t<T> sum = 0;
+    line.each([&](int64_t, const auto& v) { sum += v[0]; });
+    sum = line.reduce(sum, Plus{});
+    if (line.leads()) sums[line.index] = static_cast<double>(sum);
+  }
+};
+
+template <class T>
 void cross_entropy_grad(const OpContext& ctx, const DenseTensor& label, const DenseTensor& softmax_in,
                         const DenseTensor& loss_grad, bool soft_label, bool use_softmax, bool, int ignore_index,
                         int axis, DenseTensor& input_grad) {
   using D = device_t<T>;
-  if (soft_label && use_softmax) refuse_reducer(ctx, "softmax");
   const LineShape shape = line_shape(ctx, softmax_in.dims(), axis);
   const int along = normalize_axis(ctx.op, "axis", axis, softmax_in.dims().rank());
   const Box box = ctx.input_box(1, softmax_in);
-  if (loss_grad.numel() == 0) return;
   const DeviceScope scope(input_grad.device().index);
+  DenseTensor sums;
+  if (soft_label && use_softmax && ctx.reducer() != nullptr) {
+    sums = numbers_of_lines(label, shape.lines());
+    launch_lines(ctx, SumsOfWeights<D>{{elements<const D>(label)}, nullptr, sums.data<double>()}, shape);
+    ctx.all_reduce(sums, ReduceType::sum);
+  }
+  if (loss_grad.numel() == 0) return;
   const D *const x = elements<const D>(softmax_in), *const grads = elements<const D>(loss_grad);
   D* const out = elements<D>(input_grad);
   if (soft_label) {
     const D* const weights = elements<const D>(label);
-    return launch_lines(ctx, SoftCrossEntropyGrad<D>{{x, weights}, out, grads, use_softmax}, shape);
+    const double* const totals = sums.defined() ? sums.data<double>() : nullptr;
+    return launch_lines(ctx, SoftCrossEntropyGrad<D>{{x, weights}, out, grads, use_softmax, totals}, shape);
   }
   const ClassCheck check(ctx, 0, label, box.global[along], ignore_index, class_outside_text);
   launch_lines(ctx, CrossEntropyGrad<D>{{x}, out, grads, use_softmax, Indices(label), box.begin[along], check}, shape);
@@ -183,7 +240,7 @@ struct ScaledLine {
   using Math = typename Line::Math;
   static constexpr bool kCached = Line::kCached;
   const Line& line;
-  int64_t at;
+  int64_t index, at;
   Math value, factor;
 
   __device__ Math scaled(int64_t i, Math x) const { return i == at ? value : x * factor; }
@@ -230,7 +287,7 @@ struct MarginCrossEntropy {
     }
     at = line.reduce(at, [](int64_t a, int64_t b) { return a > b ? a : b; });
     turned = line.reduce(turned, Plus{});  // of one thread
-    const ScaledLine<Line> scaled{line, at, turned, factor};
+    const ScaledLine<Line> scaled{line, line.index, at, turned, factor};
     const NegativeLog<M> negative_log = write_probabilities(scaled, out, true);
     if (line.leads()) loss[line.index] = store<T>(at < 0 ? M(0) : negative_log(turned));
   }

@@ -90,14 +90,19 @@ __global__ void lamb_updates(int64_t packs, int64_t count, LambTensors<T, S> ten
   if (threadIdx.x == 0) parts[blockIdx.x] = sums;
 }
 
-/// One block: the rate of the step, and the next powers of the betas.
-__global__ void lamb_rate(int parts_count, const Squares* parts, LambCall call, double* rate) {
-  if (call.skips()) return;
+/// One block: the sums of the parts, zeros in a step that is skipped.
+__global__ void lamb_sums(int parts_count, const Squares* parts, LambCall call, Squares* all) {
   Squares sums;
-  for (int i = static_cast<int>(threadIdx.x); i < parts_count; i += kElementThreads)
+  for (int i = static_cast<int>(threadIdx.x); !call.skips() && i < parts_count; i += kElementThreads)
     sums = AddSquares{}(sums, parts[i]);
   sums = block_reduce<kElementThreads>(sums, AddSquares{});
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x == 0) *all = sums;
+}
+
+/// One thread: the rate of the step, and the next powers of the betas.
+__global__ void lamb_rate(const Squares* all, LambCall call, double* rate) {
+  if (call.skips()) return;
+  const Squares sums = *all;
   const bool adapts = (call.weight_decay > 0 || call.always_adapt) && sums.of_values > 0 && sums.of_updates > 0;
   *rate = call.learning_rate.read() * (adapts ? ::sqrt(sums.of_values / sums.of_updates) : 1.0);
   call.power1.write(call.power1.read() * call.beta1);
@@ -130,7 +135,7 @@ struct LambApply {
 };
 
 template <class T, class S>
-void run_lamb(const OpContext& ctx, int64_t count, LambTensors<T, S> tensors, const LambCall& call) {
+void run_lamb(const OpContext& ctx, Device device, int64_t count, LambTensors<T, S> tensors, const LambCall& call) {
   constexpr int kN = kTogether<T, S, float>;
   const Scratch updates(static_cast<size_t>(count) * sizeof(math_t<T>));
   tensors.updates = static_cast<math_t<T>*>(updates.data());
@@ -141,8 +146,12 @@ void run_lamb(const OpContext& ctx, int64_t count, LambTensors<T, S> tensors, co
   const Scratch sums(blocks * sizeof(Squares) + sizeof(double));
   Squares* const parts = static_cast<Squares*>(sums.data());
   double* const rate = reinterpret_cast<double*>(parts + blocks);
+  DenseTensor all = DenseTensor::allocate(device, {Dims{2}, DType::float64});
+  Squares* const total = reinterpret_cast<Squares*>(all.data<double>());
   launch(ctx, lamb_updates<kN, T, S>, blocks, kElementThreads, packs, count, tensors, call, parts);
-  launch(ctx, lamb_rate, 1, kElementThreads, static_cast<int>(blocks), parts, call, rate);
+  launch(ctx, lamb_sums, 1, kElementThreads, static_cast<int>(blocks), parts, call, total);
+  ctx.all_reduce(all, ReduceType::sum);  // over the ranks that hold other parts of the parameter
+  launch(ctx, lamb_rate, 1, 1, total, call, rate);
   launch(ctx, map_kernel<kN, LambApply<T, S>>, blocks, kElementThreads, packs, count,
          LambApply<T, S>{tensors, call.skip, rate});
 }
@@ -153,7 +162,6 @@ void lamb(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad, con
           const DenseTensor& skip_update, float weight_decay, float beta1, float beta2, float epsilon,
           bool always_adapt, bool multi_precision, DenseTensor& param, DenseTensor& moment1, DenseTensor& moment2,
           DenseTensor& beta1_pow, DenseTensor& beta2_pow, DenseTensor& master_param) {
-  refuse_reducer(ctx, "param");
   using D = device_t<T>;
   const DeviceScope scope(param.device().index);
   const LambCall call{static_cast<double>(beta1),
@@ -167,7 +175,7 @@ void lamb(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad, con
                       skip_update.defined() ? elements<const bool>(skip_update) : nullptr};
   const auto run = [&]<class S>(S* first, S* second) {
     float* const master = multi_precision ? elements<float>(master_param) : nullptr;
-    run_lamb(ctx, param.numel(),
+    run_lamb(ctx, param.device(), param.numel(),
              LambTensors<D, S>{elements<D>(param), master, elements<const D>(grad), first, second, nullptr}, call);
   };
   if (moment1.dtype() == dtype_of<T>) run(elements<D>(moment1), elements<D>(moment2));

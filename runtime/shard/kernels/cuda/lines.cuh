@@ -230,4 +230,9 @@ void launch_lines(const OpContext& ctx, const Op& op, const LineShape& shape) {
   else launch_rows_of<1>(ctx, op, shape.outer, shape.size);
 }
 
+/// `count` doubles for each line on the device of the op, to be added up over ranks. They are arbitrary at first.
+inline DenseTensor numbers_of_lines(const DenseTensor& like, int64_t lines, int64_t count = 1) {
+  return DenseTensor::allocate(like.device(), {Dims{lines, count}, DType::float64});
+}
+
 }  // namespace shard::cuda

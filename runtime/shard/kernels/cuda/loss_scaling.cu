@@ -93,7 +93,6 @@ __global__ void any_of(int64_t count, const unsigned* flags, bool* out) {
 template <class T>
 void check_finite_and_unscale(const OpContext& ctx, std::span<const DenseTensor> x, const DenseTensor& scale,
                               std::span<DenseTensor> out, DenseTensor& found_infinite) {
-  refuse_reducer(ctx, "x");
   using D = device_t<T>;
   const DeviceScope scope(found_infinite.device().index);
   int64_t flags = 0;
@@ -106,6 +105,7 @@ void check_finite_and_unscale(const OpContext& ctx, std::span<const DenseTensor>
     next += blocks;
   });
   launch(ctx, any_of, 1, kElementThreads, flags, all, elements<bool>(found_infinite));
+  ctx.all_reduce(found_infinite, ReduceType::any);
 }
 
 template <class T>

@@ -2,10 +2,117 @@
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/weighted_rows.cuh"
 #include "shard/kernels/cuda/words.cuh"
+#include "shard/kernels/device_work.h"
 #include "shard/kernels/registry.h"
 
 namespace shard::cuda {
 namespace {
+
+/// Of rows of which other ranks hold parts: the sums over whole rows, which have `size` elements. Null where rows are whole.
+struct RowTotals {
+  const double *sums = nullptr, *squares = nullptr;  // of elements, and of their distances from the mean
+  double size = 0;
+};
+
+template <class T>
+struct SumsOfRows {
+  using Element = T;
+  static constexpr int kInputs = 1;
+  const T* in[1];
+  T* out;  // null
+  double* sums;
+
+  template <class Line>
+  __device__ void operator()(const Line& row) const {
+    math_t<T> sum = 0;
+    row.each([&](int64_t, const auto& x) { sum += x[0]; });
+    sum = row.reduce(sum, Plus{});
+    if (row.leads()) sums[row.index] = static_cast<double>(sum);
+  }
+};
+/// Of distances from the mean, or of elements where `totals` has no sums.
+template <class T>
+struct SquaresOfRows {
+  using Element = T;
+  static constexpr int kInputs = 1;
+  const T* in[1];
+  T* out;  // null
+  RowTotals totals;
+  double* squares;
+
+  template <class Line>
+  __device__ void operator()(const Line& row) const {
+    using M = math_t<T>;
+    const M center = totals.sums == nullptr ? M(0) : static_cast<M>(totals.sums[row.index] / totals.size);
+    M sum = 0;
+    row.each([&](int64_t, const auto& x) { sum += (x[0] - center) * (x[0] - center); });
+    sum = row.reduce(sum, Plus{});
+    if (row.leads()) squares[row.index] = static_cast<double>(sum);
+  }
+};
+
+/// Rows of x [rows, size] whose other parts other ranks hold, `whole` elements in all.
+struct CombinedRows {
+  DenseTensor sums, squares;
+  RowTotals totals;
+};
+template <class T>
+CombinedRows combine_rows(const OpContext& ctx, const DenseTensor& x, int64_t rows, int64_t size, int64_t whole,
+                          bool centred) {
+  CombinedRows all;
+  if (ctx.reducer() == nullptr) return all;
+  const LineShape shape{rows, size, 1};
+  const T* const from = elements<const T>(x);
+  all.totals.size = static_cast<double>(whole);
+  if (centred) {
+    all.sums = numbers_of_lines(x, rows);
+    launch_lines(ctx, SumsOfRows<T>{{from}, nullptr, all.sums.data<double>()}, shape);
+    ctx.all_reduce(all.sums, ReduceType::sum);
+    all.totals.sums = all.sums.data<double>();
+  }
+  all.squares = numbers_of_lines(x, rows);
+  launch_lines(ctx, SquaresOfRows<T>{{from}, nullptr, all.totals, all.squares.data<double>()}, shape);
+  ctx.all_reduce(all.squares, ReduceType::sum);
+  all.totals.squares = all.squares.data<double>();
+  return all;
+}
+
+/// Where the columns of a shard of x are in its whole rows, which begin at dim `begin`.
+struct Columns {
+  Dims local, whole, first;
+
+  Columns(const Dims& dims, const Box& box, int begin) {
+    for (int d = begin; d < dims.rank(); ++d) {
+      local.push_back(dims[d]);
+      whole.push_back(box.global[d]);
+      first.push_back(box.begin[d]);
+    }
+  }
+  bool are_whole() const { return local == whole; }
+  Dims none() const { return Dims::filled(local.rank(), 0); }
+
+  /// The numbers of these columns, of `of_whole`, of which every rank has all.
+  DenseTensor mine(const DenseTensor& of_whole) const {
+    if (!of_whole.defined() || are_whole()) return of_whole;
+    const DenseTensor part = DenseTensor::allocate(of_whole.device(), {Dims{local.numel()}, of_whole.dtype()});
+    if (part.numel() == 0) return part;
+    device_work(part.device())
+        ->copy_box(part.device().index, {part.data<char>(), local, none()}, {of_whole.data<char>(), whole, first},
+                   local, size_of(part.dtype()));
+    return part;
+  }
+  /// Writes the sums of these columns, and those of the other ranks, into the gradient of all columns.
+  void write(const OpContext& ctx, const DenseTensor& part, DenseTensor& of_whole) const {
+    if (!of_whole.defined()) return;
+    fill_zeros(of_whole);
+    if (part.numel() != 0) {
+      device_work(part.device())
+          ->copy_box(part.device().index, {of_whole.data<char>(), whole, first}, {part.data<char>(), local, none()},
+                     local, size_of(part.dtype()));
+    }
+    ctx.all_reduce(of_whole, ReduceType::sum);
+  }
+};
 
 /// With `centred` as layer_norm, which subtracts the mean and keeps mean and variance; else as rms_norm, which keeps 1 / deviation.
 template <class T, bool centred>
@@ -18,6 +125,7 @@ struct Normalise {
   M *mean, *spread;
   ColumnNumbers<T> scale, bias;
   M epsilon;
+  RowTotals totals;
 
   template <class Plan>
   struct Work {
@@ -36,9 +144,14 @@ struct Normalise {
     }
     template <class Line>
     __device__ void operator()(const Line& row) const {
-      M center = 0;
-      if constexpr (centred) center = mean_of(row, [](M x) { return x; });
-      const M variance = mean_of(row, [=](M x) { return (x - center) * (x - center); });
+      M center = 0, variance;
+      if (op.totals.squares != nullptr) {
+        if constexpr (centred) center = static_cast<M>(op.totals.sums[row.index] / op.totals.size);
+        variance = static_cast<M>(op.totals.squares[row.index] / op.totals.size);
+      } else {
+        if constexpr (centred) center = mean_of(row, [](M x) { return x; });
+        variance = mean_of(row, [=](M x) { return (x - center) * (x - center); });
+      }
       const M inverse = M(1) / ::sqrt(variance + op.epsilon);
       row.each_piece([&](int64_t at, int chunk, const auto& x) {
         M factor[Plan::kWidth], numbers[Plan::kWidth];
@@ -72,28 +185,33 @@ template <class T>
 void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
                 float epsilon, int begin_norm_axis, DenseTensor& out, DenseTensor& mean, DenseTensor& variance) {
   using D = device_t<T>;
-  refuse_reducer(ctx, "x");
   const Dims& dims = x.dims();
   const int begin = normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, dims.rank());
+  const int64_t rows = dims.numel(0, begin), size = dims.numel(begin, dims.rank());
   const DeviceScope scope(out.device().index);
+  const Columns columns(dims, ctx.input_box(0, x), begin);
+  const CombinedRows all = combine_rows<D>(ctx, x, rows, size, columns.whole.numel(), true);
+  const DenseTensor my_scale = columns.mine(scale), my_bias = columns.mine(bias);
   normalise<D, true>(ctx,
                      {{elements<const D>(x)},
                       elements<D>(out),
                       elements<math_t<D>>(mean),
                       elements<math_t<D>>(variance),
-                      {scale, 1},
-                      {bias, 0},
-                      epsilon},
-                     dims.numel(0, begin), dims.numel(begin, dims.rank()));
+                      {my_scale, 1},
+                      {my_bias, 0},
+                      epsilon,
+                      all.totals},
+                     rows, size);
 }
 
 template <class T>
 void rms_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, float epsilon, DenseTensor& out,
               DenseTensor& invvar) {
   using D = device_t<T>;
-  refuse_reducer(ctx, "x");
   const int last = x.dims().rank() - 1;
+  const int64_t rows = x.dims().numel(0, last), size = x.dims()[last];
   const DeviceScope scope(out.device().index);
+  const CombinedRows all = combine_rows<D>(ctx, x, rows, size, ctx.input_box(0, x).global[last], false);
   normalise<D, false>(ctx,
                       {{elements<const D>(x)},
                        elements<D>(out),
@@ -101,8 +219,9 @@ void rms_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& sca
                        elements<math_t<D>>(invvar),
                        {scale, 1},
                        {DenseTensor(), 0},
-                       epsilon},
-                      x.dims().numel(0, last), x.dims()[last]);
+                       epsilon,
+                       all.totals},
+                      rows, size);
 }
 
 template <class M>
@@ -128,6 +247,8 @@ struct NormaliseGrad {
   const M *mean, *spread;  // as of Normalise
   ColumnNumbers<T> scale;
   M epsilon;
+  const double* totals;       // of whole rows [rows, centred ? 2 : 1], of which other ranks hold parts; or null
+  M whole;                    // elements of such a row
   M *scale_sums, *bias_sums;  // [blocks, size], or null
 
   __device__ M center(int64_t row) const { return centred ? mean[row] : M(0); }
@@ -161,7 +282,11 @@ struct NormaliseGrad {
       });
       if (op.out == nullptr) return;
       M along = 0, across;
-      if constexpr (centred) {
+      if (op.totals != nullptr) {
+        const double* const all = op.totals + row.index * (centred ? 2 : 1);
+        if constexpr (centred) along = static_cast<M>(*all) / op.whole;
+        across = static_cast<M>(all[centred ? 1 : 0]) / op.whole;
+      } else if constexpr (centred) {
         const TwoSums<M> all = row.reduce(sums, AddTwo{});
         along = all.plain / static_cast<M>(row.size);
         across = all.normal / static_cast<M>(row.size);
@@ -187,6 +312,48 @@ struct NormaliseGrad {
     }
   };
 };
+
+/// Those of the parts of rows that are here.
+template <class T, bool centred>
+struct GradTotals {
+  using Element = T;
+  using M = math_t<T>;
+  static constexpr int kInputs = 2;
+  const T* in[2];
+  T* out;  // null
+  NormaliseGrad<T, centred> op;
+  double* totals;
+
+  template <class Line>
+  __device__ void operator()(const Line& row) const {
+    const M center = op.center(row.index), inverse = op.inverse(row.index);
+    TwoSums<M> sums{0, 0};
+    row.each([&](int64_t i, const auto& v) {
+      M factor[1];
+      op.scale.read(i, factor);
+      sums.plain += v[1] * factor[0];
+      sums.normal += v[1] * factor[0] * ((v[0] - center) * inverse);
+    });
+    sums = row.reduce(sums, AddTwo{});
+    if (!row.leads()) return;
+    double* const to = totals + row.index * (centred ? 2 : 1);
+    if constexpr (centred) *to = static_cast<double>(sums.plain);
+    to[centred ? 1 : 0] = static_cast<double>(sums.normal);
+  }
+};
+/// Over all ranks; none where rows are whole, or nobody wants the gradient of x.
+template <class T, bool centred>
+DenseTensor combine_grads(const OpContext& ctx, NormaliseGrad<T, centred>& op, const DenseTensor& x,
+                          const DenseTensor& x_grad, int64_t rows, int64_t size, int64_t whole) {
+  if (ctx.reducer() == nullptr || !x_grad.defined()) return {};
+  DenseTensor totals = numbers_of_lines(x, rows, centred ? 2 : 1);
+  launch_lines(ctx, GradTotals<T, centred>{{op.in[0], op.in[1]}, nullptr, op, totals.data<double>()},
+               LineShape{rows, size, 1});
+  ctx.all_reduce(totals, ReduceType::sum);
+  op.totals = totals.data<double>();
+  op.whole = static_cast<math_t<T>>(whole);
+  return totals;
+}
 
 constexpr int kColumnThreads = 256;
 
@@ -275,40 +442,55 @@ void layer_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
                      const DenseTensor& mean, const DenseTensor& variance, const DenseTensor& out_grad, float epsilon,
                      int begin_norm_axis, DenseTensor& x_grad, DenseTensor& scale_grad, DenseTensor& bias_grad) {
   using D = device_t<T>;
-  refuse_reducer(ctx, "x");
+  using M = math_t<D>;
   const Dims& dims = x.dims();
   const int begin = normalize_axis(ctx.op, "begin_norm_axis", begin_norm_axis, dims.rank());
+  const int64_t rows = dims.numel(0, begin), size = dims.numel(begin, dims.rank());
   const DeviceScope scope(x.device().index);
-  normalise_grad<D, true>(ctx,
-                          {{elements<const D>(x), elements<const D>(out_grad)},
-                           elements_or_null<D>(x_grad),
-                           elements<const math_t<D>>(mean),
-                           elements<const math_t<D>>(variance),
-                           {scale, 1},
-                           epsilon,
-                           nullptr,
-                           nullptr},
-                          dims.numel(0, begin), dims.numel(begin, dims.rank()), scale_grad, bias_grad);
+  const Columns columns(dims, ctx.input_box(0, x), begin);
+  const DenseTensor my_scale = columns.mine(scale);
+  NormaliseGrad<D, true> op{{elements<const D>(x), elements<const D>(out_grad)},
+                            elements_or_null<D>(x_grad),
+                            elements<const M>(mean),
+                            elements<const M>(variance),
+                            {my_scale, 1},
+                            epsilon,
+                            nullptr,
+                            M(0),
+                            nullptr,
+                            nullptr};
+  const DenseTensor totals = combine_grads(ctx, op, x, x_grad, rows, size, columns.whole.numel());
+  if (ctx.reducer() == nullptr) return normalise_grad(ctx, op, rows, size, scale_grad, bias_grad);
+  const auto part_of = [&](const DenseTensor& grad) {
+    return grad.defined() ? DenseTensor::allocate(grad.device(), {Dims{size}, grad.dtype()}) : DenseTensor();
+  };
+  DenseTensor my_scale_grad = part_of(scale_grad), my_bias_grad = part_of(bias_grad);
+  normalise_grad(ctx, op, rows, size, my_scale_grad, my_bias_grad);
+  columns.write(ctx, my_scale_grad, scale_grad);
+  columns.write(ctx, my_bias_grad, bias_grad);
 }
 
 template <class T>
 void rms_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& invvar,
                    const DenseTensor& out_grad, DenseTensor& x_grad, DenseTensor& scale_grad) {
   using D = device_t<T>;
-  refuse_reducer(ctx, "x");
+  using M = math_t<D>;
   const int last = x.dims().rank() - 1;
+  const int64_t rows = x.dims().numel(0, last), size = x.dims()[last];
   const DeviceScope scope(x.device().index);
   DenseTensor no_bias;
-  normalise_grad<D, false>(ctx,
-                           {{elements<const D>(x), elements<const D>(out_grad)},
-                            elements_or_null<D>(x_grad),
-                            nullptr,
-                            elements<const math_t<D>>(invvar),
-                            {scale, 1},
-                            0,
-                            nullptr,
-                            nullptr},
-                           x.dims().numel(0, last), x.dims()[last], scale_grad, no_bias);
+  NormaliseGrad<D, false> op{{elements<const D>(x), elements<const D>(out_grad)},
+                             elements_or_null<D>(x_grad),
+                             nullptr,
+                             elements<const M>(invvar),
+                             {scale, 1},
+                             0,
+                             nullptr,
+                             M(0),
+                             nullptr,
+                             nullptr};
+  const DenseTensor totals = combine_grads(ctx, op, x, x_grad, rows, size, ctx.input_box(0, x).global[last]);
+  normalise_grad(ctx, op, rows, size, scale_grad, no_bias);
 }
 
 }  // namespace

@@ -301,10 +301,25 @@ void squared_l2_norm(const OpContext& ctx, const DenseTensor& x, DenseTensor& ou
 }
 
 template <class T>
+__global__ void square_roots(int64_t count, const double* squares, T* out) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step)
+    out[i] = store<T>(static_cast<math_t<T>>(::sqrt(squares[i])));
+}
+
+/// Where other ranks hold parts of what is reduced, their squares are added up before the root is taken.
+template <class T>
 void frobenius_norm(const OpContext& ctx, const DenseTensor& x, const IntArray& axes, bool, bool all,
                     DenseTensor& out) {
-  refuse_reducer(ctx, "x");
-  reduce_as<SumOfSquares, T, T>(ctx, x, all ? IntArray() : axes, out, SquareRoot{});
+  const IntArray along = all ? IntArray() : axes;
+  if (ctx.reducer() == nullptr) return reduce_as<SumOfSquares, T, T>(ctx, x, along, out, SquareRoot{});
+  const DeviceScope scope(out.device().index);
+  DenseTensor squares = DenseTensor::allocate(out.device(), {out.dims(), DType::float64});
+  reduce_as<SumOfSquares, T, double>(ctx, x, along, squares, Keep{});
+  ctx.all_reduce(squares, ReduceType::sum);
+  if (out.numel() == 0) return;
+  launch(ctx, square_roots<device_t<T>>, grid_for(out.numel(), 256), 256, out.numel(), squares.data<double>(),
+         elements<device_t<T>>(out));
 }
 
 }  // namespace

@@ -13,10 +13,11 @@ struct Softmax {
   static constexpr int kInputs = 1;
   const T* in[1];
   T* out;
+  LineTotals totals;
 
   template <class Line>
   __device__ void operator()(const Line& line) const {
-    const auto all = exponentials(line);
+    const auto all = totals.of(line);
     const math_t<T> scale = 1 / all.sum;
     line.write(out, [&](int64_t, const auto& x) { return exp(x[0] - all.maximum) * scale; });
   }
@@ -28,68 +29,103 @@ struct LogSoftmax {
   static constexpr int kInputs = 1;
   const T* in[1];
   T* out;
+  LineTotals totals;
 
   template <class Line>
   __device__ void operator()(const Line& line) const {
-    const auto all = exponentials(line);
+    const auto all = totals.of(line);
     const math_t<T> logarithm = log(all.sum);
     line.write(out, [&](int64_t, const auto& x) { return x[0] - all.maximum - logarithm; });
   }
 };
 
-/// in: softmax(x) and its gradient.
-template <class T>
-struct SoftmaxGrad {
+/// A gradient of which each element needs a sum over its line: that of Op::term. It is `sums` where that is not null, and then
+/// the sum over all ranks that hold parts of the line.
+template <class Op, class T>
+struct GradOfLine {
   using Element = T;
   static constexpr int kInputs = 2;
   const T* in[2];
   T* out;
+  const double* sums;
+
+  template <class Line>
+  static __device__ math_t<T> sum_of(const Line& line) {
+    math_t<T> sum = 0;
+    line.each([&](int64_t, const auto& v) { sum += Op::term(v[0], v[1]); });
+    return line.reduce(sum, Plus{});
+  }
+  template <class Line>
+  __device__ void operator()(const Line& line) const {
+    const math_t<T> total = sums == nullptr ? sum_of(line) : static_cast<math_t<T>>(sums[line.index]);
+    line.write(out, [&](int64_t, const auto& v) { return Op::apply(v[0], v[1], total); });
+  }
+};
+/// That sum of each line.
+template <class Op, class T>
+struct SumsOfLines {
+  using Element = T;
+  static constexpr int kInputs = 2;
+  const T* in[2];
+  T* out;  // null
+  double* sums;
 
   template <class Line>
   __device__ void operator()(const Line& line) const {
-    math_t<T> sum = 0;
-    line.each([&](int64_t, const auto& v) { sum += v[0] * v[1]; });
-    const math_t<T> total = line.reduce(sum, Plus{});
-    line.write(out, [&](int64_t, const auto& v) { return v[0] * (v[1] - total); });
+    const math_t<T> sum = GradOfLine<Op, T>::sum_of(line);
+    if (line.leads()) sums[line.index] = static_cast<double>(sum);
   }
 };
 
-/// in: log_softmax(x) and its gradient.
-template <class T>
-struct LogSoftmaxGrad {
-  using Element = T;
-  static constexpr int kInputs = 2;
-  const T* in[2];
-  T* out;
+/// Of softmax(x) and its gradient.
+struct SoftmaxGrad {
+  template <class M>
+  static __device__ M term(M y, M grad) {
+    return y * grad;
+  }
+  template <class M>
+  static __device__ M apply(M y, M grad, M total) {
+    return y * (grad - total);
+  }
+};
 
-  template <class Line>
-  __device__ void operator()(const Line& line) const {
-    math_t<T> sum = 0;
-    line.each([&](int64_t, const auto& v) { sum += v[1]; });
-    const math_t<T> total = line.reduce(sum, Plus{});
-    line.write(out, [&](int64_t, const auto& v) { return v[1] - exp(v[0]) * total; });
+/// Of log_softmax(x) and its gradient.
+struct LogSoftmaxGrad {
+  template <class M>
+  static __device__ M term(M, M grad) {
+    return grad;
+  }
+  template <class M>
+  static __device__ M apply(M y, M grad, M total) {
+    return grad - exp(y) * total;
   }
 };
 
 template <class T, template <class> class Op>
 void forward(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out) {
   using D = device_t<T>;
-  refuse_reducer(ctx, "x");
   const LineShape shape = line_shape(ctx, x.dims(), axis);
-  if (out.numel() == 0) return;
   const DeviceScope scope(out.device().index);
-  launch_lines(ctx, Op<D>{{elements<const D>(x)}, elements<D>(out)}, shape);
+  const CombinedLines all = combine_lines<D>(ctx, x, shape);
+  if (out.numel() != 0) launch_lines(ctx, Op<D>{{elements<const D>(x)}, elements<D>(out), all.totals()}, shape);
 }
 
-template <class T, template <class> class Op>
+template <class T, class Op>
 void backward(const OpContext& ctx, const DenseTensor& out, const DenseTensor& out_grad, int axis,
               DenseTensor& x_grad) {
   using D = device_t<T>;
-  refuse_reducer(ctx, "out");
   const LineShape shape = line_shape(ctx, out.dims(), axis);
-  if (x_grad.numel() == 0) return;
   const DeviceScope scope(x_grad.device().index);
-  launch_lines(ctx, Op<D>{{elements<const D>(out), elements<const D>(out_grad)}, elements<D>(x_grad)}, shape);
+  const D *const y = elements<const D>(out), *const grad = elements<const D>(out_grad);
+  DenseTensor sums;
+  if (ctx.reducer() != nullptr) {
+    sums = numbers_of_lines(out, shape.lines());
+    launch_lines(ctx, SumsOfLines<Op, D>{{y, grad}, nullptr, sums.data<double>()}, shape);
+    ctx.all_reduce(sums, ReduceType::sum);
+  }
+  if (x_grad.numel() == 0) return;
+  const double* const totals = sums.defined() ? sums.data<double>() : nullptr;
+  launch_lines(ctx, GradOfLine<Op, D>{{y, grad}, elements<D>(x_grad), totals}, shape);
 }
 
 }  // namespace

@@ -50,4 +50,76 @@ __device__ Exponentials<typename Line::Math> exponentials(const Line& line) {
   }
 }
 
+/// Of lines of which other ranks hold parts, where it is known what those of all ranks have; else of whole lines.
+struct LineTotals {
+  const double *maxima = nullptr, *sums = nullptr;
+
+  template <class Line>
+  __device__ Exponentials<typename Line::Math> of(const Line& line) const {
+    using M = typename Line::Math;
+    if (sums == nullptr) return exponentials(line);
+    return {static_cast<M>(maxima[line.index]), static_cast<M>(sums[line.index])};
+  }
+};
+
+/// The largest element of each line.
+template <class T>
+struct LineMaxima {
+  using Element = T;
+  static constexpr int kInputs = 1;
+  const T* in[1];
+  T* out;  // null
+  double* maxima;
+
+  template <class Line>
+  __device__ void operator()(const Line& line) const {
+    math_t<T> maximum = -INFINITY;
+    line.each([&](int64_t, const auto& x) { maximum = fmax(maximum, x[0]); });
+    maximum = line.reduce(maximum, Larger{});
+    if (line.leads()) maxima[line.index] = static_cast<double>(maximum);
+  }
+};
+
+/// The sum of exp(x - maximum) of each line, to which -inf adds nothing: the maximum may be -inf too.
+template <class T>
+struct LineExponentials {
+  using Element = T;
+  static constexpr int kInputs = 1;
+  const T* in[1];
+  T* out;  // null
+  const double* maxima;
+  double* sums;
+
+  template <class Line>
+  __device__ void operator()(const Line& line) const {
+    using M = math_t<T>;
+    const M maximum = static_cast<M>(maxima[line.index]);
+    M sum = 0;
+    line.each([&](int64_t, const auto& x) { sum += x[0] == -INFINITY ? M(0) : exp(x[0] - maximum); });
+    sum = line.reduce(sum, Plus{});
+    if (line.leads()) sums[line.index] = static_cast<double>(sum);
+  }
+};
+
+/// The totals of the lines of x over all ranks that hold parts of them.
+struct CombinedLines {
+  DenseTensor maxima, sums;
+
+  LineTotals totals() const {
+    if (!sums.defined()) return {};
+    return {maxima.data<double>(), sums.data<double>()};
+  }
+};
+template <class T>
+CombinedLines combine_lines(const OpContext& ctx, const DenseTensor& x, const LineShape& shape) {
+  if (ctx.reducer() == nullptr) return {};
+  CombinedLines all{numbers_of_lines(x, shape.lines()), numbers_of_lines(x, shape.lines())};
+  const T* const from = elements<const T>(x);
+  launch_lines(ctx, LineMaxima<T>{{from}, nullptr, all.maxima.data<double>()}, shape);
+  ctx.all_reduce(all.maxima, ReduceType::max);
+  launch_lines(ctx, LineExponentials<T>{{from}, nullptr, all.maxima.data<double>(), all.sums.data<double>()}, shape);
+  ctx.all_reduce(all.sums, ReduceType::sum);
+  return all;
+}
+
 }  // namespace shard::cuda
