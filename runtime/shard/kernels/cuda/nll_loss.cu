@@ -62,12 +62,17 @@ __global__ void losses_kernel(Labels<T> labels, const T* input, T* out, LossSums
 }
 
 /// One block adds up the sums of all.
-template <class T>
-__global__ void add_losses_kernel(const LossSums* sums, int64_t count, bool divides, T* out, math_t<T>* total_weight) {
+__global__ void add_losses_kernel(const LossSums* sums, int64_t count, LossSums* total) {
   LossSums mine{0, 0};
   for (int64_t i = threadIdx.x; i < count; i += kThreads) mine = AddLosses{}(mine, sums[i]);
   const LossSums all = block_reduce<kThreads>(mine, AddLosses{});
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x == 0) *total = all;
+}
+
+/// One thread.
+template <class T>
+__global__ void store_losses_kernel(const LossSums* total, bool divides, T* out, math_t<T>* total_weight) {
+  const LossSums all = *total;
   *out = round_to<T>(divides && all.weight != 0 ? all.loss / all.weight : all.loss);
   *total_weight = static_cast<math_t<T>>(all.weight);
 }
@@ -82,7 +87,6 @@ void nll_loss(const OpContext& ctx, const DenseTensor& input, const DenseTensor&
               int64_t ignore_index, const std::string& reduction, DenseTensor& out, DenseTensor& total_weight) {
   using D = device_t<T>;
   const bool keep = reduction == "none";
-  if (!keep) refuse_reducer(ctx, "input");
   const DeviceScope scope(total_weight.device().index);
   const Labels<D> labels(ctx, input.dims(), label, weight, ignore_index);
   const D* const from = elements<const D>(input);
@@ -97,7 +101,11 @@ void nll_loss(const OpContext& ctx, const DenseTensor& input, const DenseTensor&
   const Scratch memory(blocks * sizeof(LossSums));
   auto* const sums = static_cast<LossSums*>(memory.data());
   launch(ctx, losses_kernel<D>, blocks, kThreads, labels, from, nullptr, sums);
-  launch(ctx, add_losses_kernel<D>, 1, kThreads, sums, blocks, reduction == "mean", elements<D>(out),
+  DenseTensor total = DenseTensor::allocate(out.device(), {Dims{2}, DType::float64});
+  auto* const both = reinterpret_cast<LossSums*>(total.data<double>());
+  launch(ctx, add_losses_kernel, 1, kThreads, sums, blocks, both);
+  ctx.all_reduce(total, ReduceType::sum);
+  launch(ctx, store_losses_kernel<D>, 1, 1, both, reduction == "mean", elements<D>(out),
          elements<math_t<D>>(total_weight));
 }
 
