@@ -7,8 +7,6 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 128;
-
 /// x as images by channel; where channels are neighbours all places are those of one image.
 ChannelShape batch_shape(const DenseTensor& x, int axis) {
   const Dims& dims = x.dims();
@@ -62,67 +60,9 @@ __global__ void use_statistics(BatchStatistics<T> s, int64_t channels) {
   }
 }
 
-/// Moments of the parts of channels that are here, as a sum and squares that are added up over ranks.
-template <class T>
-__global__ void sum_moments(const math_t<T>* parts, PartsOfUnit of_channel, int64_t channels, math_t<T>* moments,
-                            double* sums) {
-  const int64_t step = int64_t{gridDim.x} * blockDim.x / kWarp;
-  for (int64_t c = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; c < channels; c += step) {
-    const auto mine = of_channel.sum(MomentSums<T>{}, parts, c * of_channel.inner);
-    if (threadIdx.x % kWarp != 0) continue;
-    mine.put(moments + c * Moments<math_t<T>>::kNumbers);
-    sums[c] = static_cast<double>(mine.count) * static_cast<double>(mine.mean);
-  }
-}
-/// The squares of distances from the mean of all ranks; `sums` are those of all.
-template <class T>
-__global__ void center_moments(const math_t<T>* moments, const double* sums, double count, int64_t channels,
-                               double* squares) {
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; c < channels; c += step) {
-    const auto mine = Moments<math_t<T>>::get(moments + c * Moments<math_t<T>>::kNumbers);
-    const double distance = static_cast<double>(mine.mean) - sums[c] / count;
-    squares[c] =
-        mine.count == 0 ? 0 : static_cast<double>(mine.squares) + static_cast<double>(mine.count) * distance * distance;
-  }
-}
-template <class T>
-__global__ void store_moments(const double* sums, const double* squares, double count, int64_t channels,
-                              math_t<T>* moments) {
-  using M = math_t<T>;
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; c < channels; c += step) {
-    const Moments<M> all{static_cast<M>(count), static_cast<M>(sums[c] / count), static_cast<M>(squares[c])};
-    all.put(moments + c * Moments<M>::kNumbers);
-  }
-}
-
-unsigned blocks_of_warps(int64_t warps) { return grid_for(warps * kWarp, kThreads); }
-
-/// One state for each channel instead of several.
-inline PartsOfUnit one_part() { return {1, 1, 1}; }
-
 /// The elements of each channel on all ranks.
 double count_of_channel(const Box& box, int axis) {
   return static_cast<double>(box.global.numel(0, axis) * box.global.numel(axis + 1, box.global.rank()));
-}
-
-/// Replaces the parts of moments by those of whole channels, of which other ranks hold parts: one state for each channel, in
-/// `moments`.
-template <class T>
-void combine_moments(const OpContext& ctx, Device device, const math_t<T>* parts, const PartsOfUnit& of_channel,
-                     double count, int64_t channels, math_t<T>* moments) {
-  DenseTensor sums = DenseTensor::allocate(device, {Dims{channels}, DType::float64}),
-              squares = DenseTensor::allocate(device, {Dims{channels}, DType::float64});
-  launch(ctx, sum_moments<T>, blocks_of_warps(channels), kThreads, parts, of_channel, channels, moments,
-         sums.data<double>());
-  ctx.all_reduce(sums, ReduceType::sum);
-  const unsigned blocks = grid_for(channels, kThreads);
-  launch(ctx, center_moments<T>, blocks, kThreads, moments, sums.data<double>(), count, channels,
-         squares.data<double>());
-  ctx.all_reduce(squares, ReduceType::sum);
-  launch(ctx, store_moments<T>, blocks, kThreads, sums.data<double>(), squares.data<double>(), count, channels,
-         moments);
 }
 
 template <class T>
@@ -171,7 +111,7 @@ void batch_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& m
                                       epsilon,
                                       learns,
                                       affine};
-  launch(ctx, use_statistics<D>, blocks_of_warps(channels), kThreads, statistics, channels);
+  launch(ctx, use_statistics<D>, blocks_of_warps(channels), kUnitThreads, statistics, channels);
   launch_apply(ctx, affine, shape);
 }
 
@@ -256,10 +196,11 @@ void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
   const Scratch of_all(combines ? sizeof(GradState<M>) * static_cast<size_t>(channels) : 1);
   if (combines) {
     DenseTensor all = DenseTensor::allocate(x.device(), {Dims{2, channels}, DType::float64});
-    launch(ctx, sum_gradients<D>, blocks_of_warps(channels), kThreads, sums, of_channel, channels, all.data<double>());
+    launch(ctx, sum_gradients<D>, blocks_of_warps(channels), kUnitThreads, sums, of_channel, channels,
+           all.data<double>());
     ctx.all_reduce(all, ReduceType::sum);
     sums = static_cast<M*>(of_all.data());
-    launch(ctx, store_gradients<D>, grid_for(channels, kThreads), kThreads, all.data<double>(), channels, sums);
+    launch(ctx, store_gradients<D>, grid_for(channels, kUnitThreads), kUnitThreads, all.data<double>(), channels, sums);
     of_channel = one_part();
   }
   const ChannelAffineGrad<D> affine{
@@ -274,7 +215,7 @@ void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
                                     constants,
                                     static_cast<M>(count_of_channel(ctx.input_box(0, x), axis)),
                                     affine};
-  launch(ctx, use_gradients<D>, blocks_of_warps(channels), kThreads, gradients, channels);
+  launch(ctx, use_gradients<D>, blocks_of_warps(channels), kUnitThreads, gradients, channels);
   if (x_grad.defined()) launch_apply(ctx, affine, shape);
 }
 

@@ -233,6 +233,64 @@ struct MomentSums {
   }
 };
 
+inline constexpr int kUnitThreads = 128;
+inline unsigned blocks_of_warps(int64_t warps) { return grid_for(warps * kWarp, kUnitThreads); }
+/// One state for each unit instead of several.
+inline PartsOfUnit one_part() { return {1, 1, 1}; }
+
+/// Moments of the parts of units (channels, or groups of them) that are here, as a sum and squares that are added up over ranks.
+template <class T>
+__global__ void sum_moments(const math_t<T>* parts, PartsOfUnit of_unit, int64_t units, math_t<T>* moments,
+                            double* sums) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x / kWarp;
+  for (int64_t c = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; c < units; c += step) {
+    const auto mine = of_unit.sum(MomentSums<T>{}, parts, c * of_unit.inner);
+    if (threadIdx.x % kWarp != 0) continue;
+    mine.put(moments + c * Moments<math_t<T>>::kNumbers);
+    sums[c] = static_cast<double>(mine.count) * static_cast<double>(mine.mean);
+  }
+}
+/// The squares of distances from the mean of all ranks; `sums` are those of all.
+template <class T>
+__global__ void center_moments(const math_t<T>* moments, const double* sums, double count, int64_t units,
+                               double* squares) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; c < units; c += step) {
+    const auto mine = Moments<math_t<T>>::get(moments + c * Moments<math_t<T>>::kNumbers);
+    const double distance = static_cast<double>(mine.mean) - sums[c] / count;
+    squares[c] =
+        mine.count == 0 ? 0 : static_cast<double>(mine.squares) + static_cast<double>(mine.count) * distance * distance;
+  }
+}
+template <class T>
+__global__ void store_moments(const double* sums, const double* squares, double count, int64_t units,
+                              math_t<T>* moments) {
+  using M = math_t<T>;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; c < units; c += step) {
+    const Moments<M> all{static_cast<M>(count), static_cast<M>(sums[c] / count), static_cast<M>(squares[c])};
+    all.put(moments + c * Moments<M>::kNumbers);
+  }
+}
+
+/// Replaces the parts of moments by those of whole units, of which other ranks hold parts: one state for each unit, in
+/// `moments`.
+template <class T>
+void combine_moments(const OpContext& ctx, Device device, const math_t<T>* parts, const PartsOfUnit& of_unit,
+                     double count, int64_t units, math_t<T>* moments) {
+  DenseTensor sums = DenseTensor::allocate(device, {Dims{units}, DType::float64}),
+              squares = DenseTensor::allocate(device, {Dims{units}, DType::float64});
+  launch(ctx, sum_moments<T>, blocks_of_warps(units), kUnitThreads, parts, of_unit, units, moments,
+         sums.data<double>());
+  ctx.all_reduce(sums, ReduceType::sum);
+  const unsigned blocks = grid_for(units, kUnitThreads);
+  launch(ctx, center_moments<T>, blocks, kUnitThreads, moments, sums.data<double>(), count, units,
+         squares.data<double>());
+  ctx.all_reduce(squares, ReduceType::sum);
+  launch(ctx, store_moments<T>, blocks, kUnitThreads, sums.data<double>(), squares.data<double>(), count, units,
+         moments);
+}
+
 /// The sums of y_grad and of y_grad * (x - mean).
 template <class M>
 struct GradState {

@@ -1,17 +1,17 @@
 // Normalisations of images by group or by channel on CUDA, and their gradients: group_norm, instance_norm.
 #include "shard/kernels/cuda/channels.cuh"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
+#include "shard/kernels/device_work.h"
 #include "shard/kernels/registry.h"
 
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 128;
-
 /// A group is `width` channels of an image.
 struct Groups {
   ChannelShape shape;
   int64_t width;
+  bool are_channels;
 
   int64_t count() const { return width == 0 ? 0 : shape.lines() / width; }
   PartsOfUnit parts() const { return {1, 0, width * shape.parts}; }
@@ -21,8 +21,23 @@ struct Groups {
 Groups groups_of(const DenseTensor& x, int64_t groups, bool last) {
   ChannelShape shape = channel_shape(x.dims(), last);
   split_places(shape);
-  return {shape, groups == 0 ? 1 : shape.channels / groups};
+  return {shape, groups == 0 ? 1 : shape.channels / groups, groups == 0};
 }
+
+/// The channels of all ranks and the places of their whole images, of which a rank has those of its box.
+struct WholeImages {
+  int64_t channels, places, first;  // first: the channel that is the first one here
+
+  /// Of groups of channels, other ranks may have other places only.
+  WholeImages(const OpContext& ctx, const DenseTensor& x, const Groups& g) {
+    const Box box = ctx.input_box(0, x);
+    const ChannelShape whole = channel_shape(box.global, g.shape.last);
+    channels = whole.channels;
+    places = whole.places;
+    first = box.begin[g.shape.last ? box.global.rank() - 1 : 1];
+    if (!g.are_channels && channels != g.shape.channels) refuse_reducer(ctx, "x");
+  }
+};
 
 bool channels_last(const std::string& data_format) { return data_format[1] != 'C'; }
 
@@ -65,27 +80,34 @@ __global__ void use_statistics(GroupStatistics<T> s) {
   }
 }
 
-unsigned blocks_of_warps(int64_t warps) { return grid_for(warps * kWarp, kThreads); }
-
 template <class T>
 void normalise(const OpContext& ctx, const Groups& g, const DenseTensor& x, const DenseTensor& scale,
                const DenseTensor& bias, float epsilon, bool inverted, DenseTensor& y, DenseTensor& mean,
                DenseTensor& variance) {
   using D = device_t<T>;
   using M = math_t<D>;
-  refuse_reducer(ctx, "x");
   const int64_t lines = g.shape.lines();
+  const WholeImages whole(ctx, x, g);
   if (lines == 0) return;
   const DeviceScope scope(y.device().index);
   const Scratch table(3 * sizeof(M) * static_cast<size_t>(lines)),
       parts(sizeof(Moments<M>) * static_cast<size_t>(lines * g.shape.parts));
   const D* const from = elements<const D>(x);
-  M* const moments = static_cast<M*>(parts.data());
+  M* moments = static_cast<M*>(parts.data());
   launch_sums(ctx, MomentSums<D>{{from}}, g.shape, moments);
+  PartsOfUnit of_group = g.parts();
+  const Scratch of_all(ctx.reducer() == nullptr ? 1 : sizeof(Moments<M>) * static_cast<size_t>(g.count()));
+  if (ctx.reducer() != nullptr) {
+    M* const combined = static_cast<M*>(of_all.data());
+    combine_moments<D>(ctx, x.device(), moments, of_group, static_cast<double>(g.width * whole.places), g.count(),
+                       combined);
+    moments = combined;
+    of_group = one_part();
+  }
   const ChannelAffine<D> affine{{from}, elements<D>(y), static_cast<M*>(table.data()), lines};
-  launch(ctx, use_statistics<D>, blocks_of_warps(g.count()), kThreads,
+  launch(ctx, use_statistics<D>, blocks_of_warps(g.count()), kUnitThreads,
          {moments,
-          g.parts(),
+          of_group,
           g.count(),
           g.width,
           g.shape.channels,
@@ -108,8 +130,10 @@ struct GroupGradients {
   M epsilon;
   bool inverted;
   ColumnNumbers<T> scale;
-  M elements;  // of a group
-  M* sums;     // GradState of a channel of an image: of y_grad, and of y_grad * (x - mean) * inverse
+  M elements;            // of a group
+  double* mine;          // where what is here of a group goes [groups, 2], and nothing else is done; or null
+  const double* totals;  // that of all ranks; null where groups are whole
+  M* sums;               // GradState of a channel of an image: of y_grad, and of y_grad * (x - mean) * inverse
   ChannelAffineGrad<T> affine;
 
   __device__ M inverse(int64_t g) const { return inverted ? spread[g] : M(1) / ::sqrt(spread[g] + epsilon); }
@@ -124,7 +148,7 @@ __global__ void use_gradients(GroupGradients<T> s) {
   for (int64_t g = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; g < s.groups; g += step) {
     const M inverse = s.inverse(g), mean = s.mean[g];
     M along = 0, across = 0;
-    for (int64_t line = g * s.width + lane; line < (g + 1) * s.width; line += kWarp) {
+    for (int64_t line = g * s.width + lane; s.totals == nullptr && line < (g + 1) * s.width; line += kWarp) {
       GradState<M> sums{0, 0};
       for (int64_t part = 0; part < s.parts_of_channel; ++part) {
         const auto more = GradState<M>::get(s.parts + (line * s.parts_of_channel + part) * 2);
@@ -137,8 +161,21 @@ __global__ void use_gradients(GroupGradients<T> s) {
       along += factor[0] * sums.plain;
       across += factor[0] * sums.normal;
     }
-    along = warp_reduce(along, Plus{}) / s.elements;
-    across = warp_reduce(across, Plus{}) / s.elements;
+    along = warp_reduce(along, Plus{});
+    across = warp_reduce(across, Plus{});
+    if (s.mine != nullptr) {
+      if (lane == 0) {
+        s.mine[2 * g] = static_cast<double>(along);
+        s.mine[2 * g + 1] = static_cast<double>(across);
+      }
+      continue;
+    }
+    if (s.totals != nullptr) {
+      along = static_cast<M>(s.totals[2 * g]);
+      across = static_cast<M>(s.totals[2 * g + 1]);
+    }
+    along /= s.elements;
+    across /= s.elements;
     for (int64_t line = g * s.width + lane; line < (g + 1) * s.width; line += kWarp) {
       M factor[1];
       s.scale.read(line % s.channels, factor);
@@ -161,18 +198,31 @@ __global__ void sum_images(Out* out, const math_t<T>* sums, int64_t images, int6
       const auto more = GradState<math_t<T>>::get(sums + (n * channels + c) * 2);
       sum += normal ? more.normal : more.plain;
     }
-    out[c] = store<Out>(sum);
+    if constexpr (std::is_same_v<Out, double>) out[c] = static_cast<double>(sum);
+    else out[c] = store<Out>(sum);
   }
 }
 
+/// Ranks may hold other places of these channels, or other channels: each adds its own to the sums of all channels.
 template <class T>
-void write_sums(const OpContext& ctx, const math_t<T>* sums, const ChannelShape& shape, bool normal, DenseTensor& out) {
+void write_sums(const OpContext& ctx, const math_t<T>* sums, const ChannelShape& shape, const WholeImages& whole,
+                bool normal, DenseTensor& out) {
   if (!out.defined()) return;
-  const unsigned blocks = grid_for(shape.channels, kThreads);
+  const unsigned blocks = grid_for(shape.channels, kUnitThreads);
+  if (ctx.reducer() != nullptr) {
+    DenseTensor all = DenseTensor::allocate(out.device(), {Dims{whole.channels}, DType::float64});
+    fill_zeros(all);
+    double* const mine = all.data<double>() + whole.first;
+    launch(ctx, sum_images<T, double>, blocks, kUnitThreads, mine, sums, shape.images, shape.channels, normal);
+    ctx.all_reduce(all, ReduceType::sum);
+    device_work(out.device())
+        ->convert_floats(out.device().index, out.raw(), out.dtype(), mine, DType::float64, shape.channels);
+    return;
+  }
   if (size_of(out.dtype()) == sizeof(T))
-    launch(ctx, sum_images<T, T>, blocks, kThreads, elements<T>(out), sums, shape.images, shape.channels, normal);
+    launch(ctx, sum_images<T, T>, blocks, kUnitThreads, elements<T>(out), sums, shape.images, shape.channels, normal);
   else
-    launch(ctx, sum_images<T, math_t<T>>, blocks, kThreads, elements<math_t<T>>(out), sums, shape.images,
+    launch(ctx, sum_images<T, math_t<T>>, blocks, kUnitThreads, elements<math_t<T>>(out), sums, shape.images,
            shape.channels, normal);
 }
 
@@ -183,7 +233,7 @@ void normalise_grad(const OpContext& ctx, const Groups& g, const DenseTensor& x,
                     const DenseTensor& y_grad, DenseTensor& x_grad, DenseTensor& scale_grad, DenseTensor& bias_grad) {
   using D = device_t<T>;
   using M = math_t<D>;
-  refuse_reducer(ctx, "x");
+  const WholeImages whole(ctx, x, g);
   const ChannelShape& shape = g.shape;
   const int64_t lines = shape.lines();
   if (shape.channels == 0) return;
@@ -197,25 +247,37 @@ void normalise_grad(const OpContext& ctx, const Groups& g, const DenseTensor& x,
               shape, of_parts);
   const ChannelAffineGrad<D> affine{
       {from, grad}, x_grad.defined() ? elements<D>(x_grad) : nullptr, static_cast<M*>(table.data()), lines};
-  if (lines != 0) {
-    launch(ctx, use_gradients<D>, blocks_of_warps(g.count()), kThreads,
-           {of_parts,
-            shape.parts,
-            g.count(),
-            g.width,
-            shape.channels,
-            elements<const M>(mean),
-            elements<const M>(variance),
-            epsilon,
-            inverted,
-            {scale, 1},
-            static_cast<M>(g.width * shape.places),
-            sums,
-            affine});
+  GroupGradients<D> gradients{of_parts,
+                              shape.parts,
+                              g.count(),
+                              g.width,
+                              shape.channels,
+                              elements<const M>(mean),
+                              elements<const M>(variance),
+                              epsilon,
+                              inverted,
+                              {scale, 1},
+                              static_cast<M>(g.width * whole.places),
+                              nullptr,
+                              nullptr,
+                              sums,
+                              affine};
+  const auto use = [&] {
+    if (lines != 0) launch(ctx, use_gradients<D>, blocks_of_warps(g.count()), kUnitThreads, gradients);
+  };
+  DenseTensor totals;
+  if (ctx.reducer() != nullptr && x_grad.defined()) {
+    totals = numbers_of_lines(x, g.count(), 2);
+    gradients.mine = totals.data<double>();
+    use();
+    ctx.all_reduce(totals, ReduceType::sum);
+    gradients.mine = nullptr;
+    gradients.totals = totals.data<double>();
   }
+  use();
   if (x_grad.defined()) launch_apply(ctx, affine, shape);
-  write_sums<D>(ctx, sums, shape, true, scale_grad);
-  write_sums<D>(ctx, sums, shape, false, bias_grad);
+  write_sums<D>(ctx, sums, shape, whole, true, scale_grad);
+  write_sums<D>(ctx, sums, shape, whole, false, bias_grad);
 }
 
 template <class T>
