@@ -1,13 +1,16 @@
 """Ranks: runs of Python functions on all ranks of a world, policies and random seeds of a rank."""
 
+import atexit
 import contextlib
 import functools
 import logging
 import os
+import sys
+import threading
 
 from . import _core
 
-__all__ = ["run", "save_trace", "policies", "seed", "manual_seed", "local_map"]
+__all__ = ["init", "run", "save_trace", "policies", "seed", "manual_seed", "local_map"]
 
 _core._set_log(logging.getLogger("shard").warning)  # such as what the policy comm="warn" reports
 
@@ -47,6 +50,35 @@ def run(fn, nranks=4, *, args=(), kwargs=None, devices=None, timeout=None, seed=
     finally:
         if not _core.in_world():
             save_trace(trace)
+
+
+def init(*, devices=None, timeout=None, seed=0, debug=False):
+    """Makes the main thread of this process a rank, until the script ends: what ``shard.run`` does for a function, for a script.
+
+    In a job of MPI (``mpirun -n 4 python script.py``) the process is its rank of the job, else the only rank of a world of one. Call it
+    once, before the script uses distributed tensors; the arguments are those of ``shard.run``. At its end a script waits for those of
+    the other ranks. An exception that ends the script is printed and fails the other ranks, so that the job ends.
+
+    Raises ArgumentError in other threads, in ranks, and when it is called again.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise _argument_error("[init] call it in the main thread of the script")
+    _core._begin_script(timeout, seed, devices, debug)
+    print_exception = sys.excepthook
+
+    def end(kind, error, trace):
+        print_exception(kind, error, trace)
+        if not hasattr(sys, "ps1"):  # an interactive session goes on
+            _core._end_script(f"{kind.__name__}: {error}")
+
+    sys.excepthook = end
+    atexit.register(_core._end_script, None)
+
+
+def _argument_error(text):
+    error = _core.ArgumentError(text)
+    error.code = "invalid_argument"
+    return error
 
 
 def save_trace(path):

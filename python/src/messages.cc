@@ -16,6 +16,7 @@ struct Spelling {
 
 // A text that begins another one stands behind it.
 constexpr auto kSpellings = std::to_array<Spelling>({
+    {"inside World::run", "inside shard.run(), or after shard.init()"},
     {"World::run", "shard.run"},
     {"World::local", "shard.run"},
     {"World::dry", "shard.dry_run"},

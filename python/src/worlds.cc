@@ -2,6 +2,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #if defined(Py_LIMITED_API)
 #include <dlfcn.h>
@@ -103,6 +104,50 @@ nb::object run_ranks(nb::object function, int nranks, std::optional<double> time
   if (made) keep_world(world);
   const auto started = std::make_shared<Run>(std::move(world), std::move(function));
   return Run::execute(started, !mpi);
+}
+
+/// The world of a plain script: the thread that calls init() is a rank from then on until the script ends.
+struct Script {
+  std::shared_ptr<World> world;
+  std::unique_ptr<DefaultDevice> device;
+  pid_t process = 0;
+};
+Script& script() {
+  static auto* const instance = new Script();
+  return *instance;
+}
+
+void begin_script(std::optional<double> timeout, uint64_t seed, nb::handle devices, bool debug) {
+  Script& state = script();
+  if (current_rank_or_null() != nullptr || state.world)
+    fail(ErrorCode::invalid_argument,
+         "[init] ranks run in this process already: call it once, and not inside World::run");
+  const WorldOptions options = options_of(timeout, seed, devices, debug);
+  bool made = true;
+  state.world = in_mpi_job() ? mpi_world(options, made) : std::shared_ptr<World>(World::local(1, options));
+  if (made) keep_world(state.world);
+  Rank& rank = state.world->rank(state.world->local_ranks()[0]);
+  state.device = std::make_unique<DefaultDevice>(rank.device());
+  state.process = getpid();
+  this_thread.rank = &rank;
+}
+
+/// Waits until the scripts of all ranks have ended. With an error the others fail, as they do when a rank of a run throws.
+void end_script(std::optional<std::string> error) {
+  Script& state = script();
+  if (!state.world || state.process != getpid()) return;
+  const std::shared_ptr<World> world = std::exchange(state.world, nullptr);
+  this_thread.rank = nullptr;
+  state.device.reset();
+  released([&] {
+    try {
+      world->run([&](Rank&) {
+        if (error) throw std::runtime_error(*error);
+      });
+    } catch (...) {
+      if (!error) throw;
+    }
+  });
 }
 
 nb::object run_dry(nb::object function, int nranks, int rank, uint64_t seed, nb::object devices) {
@@ -265,25 +310,29 @@ void register_worlds(nb::module_& module) {
     os.attr("register_at_fork")(nb::arg("after_in_child") = nb::cpp_function([] { Run::forget_all(); }));
   module.def("_run", run_ranks, nb::arg("function"), nb::arg("nranks"), nb::arg("timeout").none(), nb::arg("seed"),
              nb::arg("devices").none(), nb::arg("debug"), nb::arg("trace_calls"));
+  module.def("_begin_script", begin_script, nb::arg("timeout").none(), nb::arg("seed"), nb::arg("devices").none(),
+             nb::arg("debug"));
+  module.def("_end_script", end_script, nb::arg("error").none());
   module.def("_run_dry", run_dry, nb::arg("function"), nb::arg("nranks"), nb::arg("rank"), nb::arg("seed"),
              nb::arg("devices").none());
   module.def(
       "rank", [] { return current_rank().id(); },
-      "The rank that this thread runs, an int. Raises LayoutError outside of shard.run().");
+      "The rank that this thread runs, an int. Raises LayoutError outside of ranks.");
   module.def(
       "world_size", [] { return current_rank().world().size(); },
-      "The number of ranks of the world. Raises LayoutError outside of shard.run().");
+      "The number of ranks of the world. Raises LayoutError outside of ranks.");
   module.def(
       "in_world", [] { return current_rank_or_null() != nullptr; }, "Whether this thread runs a rank.");
-  module.def("in_mpi_job", in_mpi_job,
-             "Whether mpirun or mpiexec started this process: shard.run() then runs one rank of the job in it.");
+  module.def(
+      "in_mpi_job", in_mpi_job,
+      "Whether mpirun or mpiexec started this process: shard.run() and shard.init() then make it a rank of the job.");
   module.def("_save_trace", write_trace, nb::arg("path"));
   module.def("_generator_state", generator_state);
   module.def("_set_generator_state", set_generator_state, nb::arg("state"));
   module.def("_set_policies", set_policies, nb::arg("wanted"));
   module.def(
       "get_policies", [] { return policies_as_dict(current_rank().policies); },
-      "The policies of this rank, a dict of names. Raises LayoutError outside of shard.run().");
+      "The policies of this rank, a dict of names. Raises LayoutError outside of ranks.");
   register_device_scope(module);
 }
 

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -120,3 +121,114 @@ def test_a_rank_of_mpi_that_waits_can_be_interrupted():
         process.kill()
         raise
     assert "interrupted" in output and "peer peer_failed" in output, output
+
+
+SCRIPT = """
+    {first}
+    import shard
+    from shard import ProcessMesh, Replicate, Shard
+    shard.init(seed=3)
+    {second}
+    mesh = ProcessMesh([2, shard.world_size() // 2], ["dp", "tp"])
+    x = shard.shard_tensor(shard.tensor([[1.0, 2.0]] * 8), mesh, [Shard(0), Replicate()])
+    w = shard.shard_tensor(shard.ones([2, 6]), mesh, [Replicate(), Shard(1)]).requires_grad_()
+    y = x.matmul(w)
+    y.sum().backward()
+    total, gradients = y.full_tensor().sum().item(), w.grad.full_tensor().sum().item()
+    print(f"rank {{shard.rank()}} {{shard.world_size()}} {{total}} {{gradients}}\\n", end="", flush=True)
+    {last}
+"""
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    "first, second, last",
+    [
+        ("", "", ""),
+        ("from mpi4py import MPI", "", "assert MPI.COMM_WORLD.allreduce(1) == 4"),
+        ("", "from mpi4py import MPI", "assert MPI.COMM_WORLD.allreduce(1) == 4"),
+        ("", "", "import time; time.sleep(0.5 * shard.rank())"),
+    ],
+    ids=["alone", "after mpi4py", "before mpi4py", "ranks that end at other times"],
+)
+def test_plain_scripts_are_ranks_after_init(first, second, last):
+    if "mpi4py" in first + second:
+        pytest.importorskip("mpi4py")
+    output = script(SCRIPT.format(first=first, second=second, last=last), *MPI, "4")
+    assert sorted(re.findall(r"rank \d 4 144.0 144.0", output)) == [f"rank {i} 4 144.0 144.0" for i in range(4)]
+
+
+def test_a_plain_script_alone_is_a_world_of_one_rank():
+    output = script("""
+        import os, threading
+        import shard
+        from shard import ProcessMesh, Shard
+        mesh = ProcessMesh([1])
+        try:
+            shard.shard_tensor(shard.ones([4]), mesh, [Shard(0)])
+        except shard.LayoutError as error:
+            assert "call this inside shard.run(), or after shard.init()" in str(error), error
+        failed = []
+        def elsewhere():
+            try:
+                shard.init()
+            except shard.ArgumentError as error:
+                failed.append(str(error))
+        thread = threading.Thread(target=elsewhere)
+        thread.start(); thread.join()
+        assert "main thread" in failed[0]
+        shard.init()
+        x = shard.shard_tensor(shard.ones([4]), mesh, [Shard(0)])
+        try:
+            shard.init()
+        except shard.ArgumentError as error:
+            assert "call it once" in str(error), error
+        if os.fork() == 0:
+            assert not shard.in_world()
+            raise SystemExit(0)  # this process meets nobody at its end
+        assert os.wait()[1] == 0
+        print(shard.rank(), shard.world_size(), x.sum().item())
+        """)
+    assert output.split() == ["0", "1", "4.0"]
+
+
+@needs_mpi
+def test_a_plain_script_that_fails_ends_the_job():
+    text = """
+        import time
+        import shard
+        from shard import ProcessMesh, Shard
+        shard.init()
+        x = shard.shard_tensor(shard.ones([4]), ProcessMesh([2]), [Shard(0)])
+        if shard.rank() == 1:
+            raise ValueError("mine")
+        try:
+            x.full_tensor()
+        except shard.CommunicationError as error:
+            print(error, flush=True)
+            raise
+        """
+    begin = time.monotonic()
+    done = subprocess.run([*MPI, "2", sys.executable, "-c", textwrap.dedent(text)], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and time.monotonic() - begin < 25  # not the time that a collective waits
+    assert "ValueError: mine" in done.stderr and "Traceback" in done.stderr
+
+
+@needs_mpi
+def test_peers_of_a_plain_script_that_fails_learn_why():
+    output = script("""
+        import sys, time
+        import shard
+        from shard import ProcessMesh, Shard
+        shard.init()
+        x = shard.shard_tensor(shard.ones([4]), ProcessMesh([2]), [Shard(0)])
+        if shard.rank() == 1:
+            hook = sys.excepthook
+            sys.excepthook = lambda *error: (hook(*error), time.sleep(2))  # mpirun ends the others when a rank ends without MPI_Finalize
+            raise ValueError("mine")
+        try:
+            x.full_tensor()
+        except shard.CommunicationError as error:
+            print(error, flush=True)
+        """, *MPI, "2", fails=True)
+    assert "rank 1 failed: ValueError: mine" in output
