@@ -7,3 +7,6 @@ from .dry_reports import *  # noqa: F403
 from .explanations import *  # noqa: F403
 from .programs import *  # noqa: F403
 from .world import *  # noqa: F403
+from ._signatures import add_signatures as _add_signatures
+
+_add_signatures()
