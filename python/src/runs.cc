@@ -84,17 +84,6 @@ void add_note(nb::handle exception, const std::string& note) {
   _exit(status);
 }
 
-/// Prints what the function of a forked rank raised, and returns the status of its process.
-int report(nb::python_error& error) {
-  if (!error.matches(PyExc_SystemExit)) {
-    error.restore();
-    PyErr_Print();
-    return 1;
-  }
-  const nb::object code = error.value().attr("code");
-  return code.is_none() ? 0 : nb::isinstance<nb::int_>(code) ? nb::cast<int>(code) : 1;
-}
-
 /// The exception that Python is about to raise.
 nb::object take_error() {
   PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
@@ -104,6 +93,18 @@ nb::object take_error() {
   Py_XDECREF(type);
   Py_XDECREF(trace);
   return nb::steal(value);
+}
+
+/// Prints what the function of a forked rank raised, and returns the status of its process.
+int report(nb::python_error& error) {
+  if (!error.matches(PyExc_SystemExit)) {
+    error.restore();
+    PyErr_Print();
+    return 1;
+  }
+  error.restore();
+  const nb::object code = take_error().attr("code");  // which makes an instance of it, where there is none yet
+  return code.is_none() ? 0 : nb::isinstance<nb::int_>(code) ? nb::cast<int>(code) : 1;
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ class Scan {
     }
     const bool text = PyUnicode_Check(object) || PyBytes_Check(object);
     if (!text && PyIndex_Check(object)) return count(Kind::integer, depth);
-    if (!text && nb::hasattr(object, "__float__")) return count(Kind::real, depth);
+    if (!text && !PyComplex_Check(object) && nb::hasattr(object, "__float__")) return count(Kind::real, depth);
     raise_type_error(fmt::format(
         "{}(): data{} is of type {}, but must be a number, a bool, a list or tuple of them, a Tensor, an array of "
         "NumPy, or an object with DLPack or the buffer protocol",
