@@ -1,7 +1,7 @@
 # Compiles every header of runtime/ alone, and those that are generated for one family of ops, which include what those of the others do.
 file(GLOB_RECURSE headers ${SOURCE}/runtime/*.h ${SOURCE}/generated/math*.h ${SOURCE}/generated/api.h)
 # These need the headers of MPI, which not every machine has; the sources of the MPI transport include them first.
-list(FILTER headers EXCLUDE REGEX "/comm/mpi_(channel|operation)[.]h$")
+list(FILTER headers EXCLUDE REGEX "/comm/mpi_(channel|messages|operation)[.]h$")
 file(MAKE_DIRECTORY ${SCRATCH})
 set(units)
 foreach(header IN LISTS headers)
