@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "shard/kernels/cpu/fold.h"
+#include "shard/kernels/cpu/moments.h"
 #include "shard/kernels/cpu/norm.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
@@ -69,43 +70,11 @@ double group_sum(const Groups& g, int64_t i, const Term& term) {
   return total;
 }
 
-/// The numbers at x in the type of arithmetic, as terms of fold().
-template <class C, class T>
-struct Numbers {
-  const T* x;
-
-  HWY_INLINE C operator()(int64_t i) const { return static_cast<C>(x[i]); }
-  HWY_INLINE Pack<C> pack(int64_t i) const {
-    __builtin_prefetch(reinterpret_cast<const char*>(x + i) +
-                       4096);  // the hardware does so within a page of this size only
-    return load_pack<C>(x + i);
-  }
-};
-
-/// The squares of their differences to a center.
-template <class C, class T>
-struct Squares {
-  Numbers<C, T> numbers;
-  C center;
-
-  HWY_INLINE C operator()(int64_t i) const { return (numbers(i) - center) * (numbers(i) - center); }
-  HWY_INLINE Pack<C> pack(int64_t i) const {
-    const Pack<C> difference = load_pack<C>(numbers.x + i) - center;
-    return difference * difference;
-  }
-};
-
-/// The sum of term_at(element) over the part of group i that is here: sums of blocks in the type of arithmetic, of which a
-/// vector has more numbers than of doubles, added up in double.
-template <class C, class TermAt>
-double block_sums(const Groups& g, int64_t i, const TermAt& term_at) {
-  constexpr int64_t kBlock = 512;
+/// The sum of sum_of(first element, count) over the runs of the part of group i that is here.
+template <class SumOf>
+double run_sums(const Groups& g, int64_t i, const SumOf& sum_of) {
   double total = 0;
-  for (int64_t r = 0; r < g.runs(i); ++r) {
-    const int64_t end = g.run(i, r) + g.length(i);
-    for (int64_t first = g.run(i, r); first < end; first += kBlock)
-      total += static_cast<double>(sum_of<C>(std::min(kBlock, end - first), term_at(first)));
-  }
+  for (int64_t r = 0; r < g.runs(i); ++r) total += sum_of(g.run(i, r), g.length(i));
   return total;
 }
 
@@ -150,15 +119,12 @@ void normalise(const OpContext& ctx, const Groups& g, const DenseTensor& x, cons
   using S = Statistic<T>;
   const std::vector<double> factors = affine_of(scale, g.channels, 1.0), offsets = affine_of(bias, g.channels, 0.0);
   const double *const factor = factors.data(), *const offset = offsets.data();
-  constexpr double kLarge = 1e30, kSmall = 1e-30;  // what float holds, with room for what is computed from it
-  const bool has_large_factors =
-      !std::all_of(factors.begin(), factors.end(), [](double value) { return std::abs(value) < kLarge; });
+  const bool factors_fit = fit_float(factors);
   const T* const from = x.data<T>();
   T* const to = y.data<T>();
   const auto mean_of = [&](double sum) { return g.elements() == 0 ? 0 : sum / g.elements(); };
-  const auto numbers = [=](int64_t first) { return Numbers<C, T>{from + first}; };
   const auto sum_of_group = [&](int64_t i, double* sum) {
-    *sum = block_sums<C>(g, i, numbers);
+    *sum = run_sums(g, i, [=](int64_t first, int64_t n) { return sum_of_numbers<C>(from + first, n); });
     if (!std::isfinite(*sum)) *sum = group_sum(g, i, [=](int64_t e, int64_t) { return value_at(from, e); });
   };
   const std::vector<double> all_sums = combined(ctx, g, 1, sum_of_group);
@@ -168,12 +134,13 @@ void normalise(const OpContext& ctx, const Groups& g, const DenseTensor& x, cons
     else sum = all_sums[static_cast<size_t>(i)];
     return mean_of(sum);
   };
-  // The squares of differences to the rounded center, whose own mean is then no longer 0.
+  // Of differences to the rounded center.
   const auto squares_of = [&](int64_t i, double center) {
-    const C rounded = static_cast<C>(center);
-    const double sum = block_sums<C>(g, i, [=](int64_t first) { return Squares<C, T>{numbers(first), rounded}; });
-    if (sum > kSmall && std::isfinite(sum)) return sum;
-    return group_sum(g, i, [=](int64_t e, int64_t) {  // whose squares float cannot hold
+    const C rounded = Center<C>(center).rounded;
+    const double sum =
+        run_sums(g, i, [=](int64_t first, int64_t n) { return sum_of_squares<C>(from + first, n, rounded); });
+    if (fits_float(sum)) return sum;
+    return group_sum(g, i, [=](int64_t e, int64_t) {
       const double difference = value_at(from, e) - static_cast<double>(rounded);
       return difference * difference;
     });
@@ -182,17 +149,16 @@ void normalise(const OpContext& ctx, const Groups& g, const DenseTensor& x, cons
       combined(ctx, g, 1, [&](int64_t i, double* sum) { *sum = squares_of(i, center_of(i)); });
   for_groups(g, [&](int64_t i) {
     const double center = center_of(i);
-    const C rounded = static_cast<C>(center);
-    const double rest = std::isfinite(center) ? center - static_cast<double>(rounded) : 0;
-    const double squares = all_squares.empty() ? squares_of(i, center) : all_squares[static_cast<size_t>(i)];
-    const double spread = std::max(mean_of(squares) - rest * rest, 0.0);
+    const Center<C> parts(center);
+    const double spread =
+        parts.variance(mean_of(all_squares.empty() ? squares_of(i, center) : all_squares[static_cast<size_t>(i)]));
     const double inverse = 1.0 / std::sqrt(spread + static_cast<double>(epsilon));
-    const bool is_narrow = spread > kSmall && spread < kLarge && std::abs(center) < kLarge && !has_large_factors;
+    const bool is_narrow = fits_float(spread) && std::abs(center) < kLargestOfFloat && factors_fit;
     for (int64_t r = 0; is_narrow && r < g.runs(i); ++r) {
       for_run(g, i, r, [=](int64_t e, int64_t c) {
         const double slope = inverse * factor[c];
-        const auto along = static_cast<C>(slope), above = static_cast<C>(offset[c] - rest * slope);
-        to[e] = static_cast<T>((static_cast<C>(from[e]) - rounded) * along + above);
+        const auto along = static_cast<C>(slope), above = static_cast<C>(offset[c] - parts.rest * slope);
+        to[e] = static_cast<T>((static_cast<C>(from[e]) - parts.rounded) * along + above);
       });
     }
     for (int64_t r = 0; !is_narrow && r < g.runs(i); ++r) {

@@ -10,6 +10,7 @@
 #include "shard/kernels/cpu/axis.h"
 #include "shard/kernels/cpu/fold.h"
 #include "shard/kernels/cpu/half_lines.h"
+#include "shard/kernels/cpu/moments.h"
 #include "shard/kernels/cpu/norm.h"
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
@@ -33,19 +34,37 @@ void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& s
   const int64_t width = shape.width, whole = shape.whole_width;
   const std::vector<double> factors = shape.affine(scale, 1.0), offsets = shape.affine(bias, 0.0);
   const double *factor = factors.data(), *offset = offsets.data();
+  const std::vector<C> narrow_factors(factors.begin(), factors.end()), narrow_offsets(offsets.begin(), offsets.end());
+  const C *narrow_factor = narrow_factors.data(), *narrow_offset = narrow_offsets.data();
+  const bool factors_fit = fit_float(factors);
   const auto row = [&](int64_t r) { return WideLine<T>(x.data<T>() + r * width, width); };
   const auto sum_row = [=](const C* from) {
-    return sum_of<double>(width, [=](int64_t i) { return value_at(from, i); });
+    const double sum = sum_of_numbers<C>(from, width);
+    return std::isfinite(sum) ? sum : sum_of<double>(width, [=](int64_t i) { return value_at(from, i); });
   };
-  const auto sum_squares = [=](const C* from, double center) {
-    return sum_of<double>(width,
-                          [=](int64_t i) { return (value_at(from, i) - center) * (value_at(from, i) - center); });
-  };
-  const auto write_row = [&](int64_t r, const C* from, double center, double spread) {
-    const double inverse = 1.0 / std::sqrt(spread + static_cast<double>(epsilon));
-    write_line(out.data<T>() + r * width, width, [=](int64_t i) {
-      return static_cast<C>((value_at(from, i) - center) * inverse * factor[i] + offset[i]);
+  // Of differences to the rounded center.
+  const auto squares_of = [=](const C* from, double center) {
+    const C rounded = Center<C>(center).rounded;
+    const double sum = sum_of_squares<C>(from, width, rounded);
+    if (fits_float(sum)) return sum;
+    return sum_of<double>(width, [=](int64_t i) {
+      const double difference = value_at(from, i) - static_cast<double>(rounded);
+      return difference * difference;
     });
+  };
+  const auto write_row = [&](int64_t r, const C* from, double center, double mean_of_squares) {
+    const Center<C> parts(center);
+    const double spread = parts.variance(mean_of_squares),
+                 inverse = 1.0 / std::sqrt(spread + static_cast<double>(epsilon));
+    if (fits_float(spread) && std::abs(center) < kLargestOfFloat && factors_fit) {
+      const C rounded = parts.rounded, rest = static_cast<C>(parts.rest), steep = static_cast<C>(inverse);
+      write_line(out.data<T>() + r * width, width,
+                 [=](int64_t i) { return (from[i] - rounded - rest) * steep * narrow_factor[i] + narrow_offset[i]; });
+    } else {
+      write_line(out.data<T>() + r * width, width, [=](int64_t i) {
+        return static_cast<C>((value_at(from, i) - center) * inverse * factor[i] + offset[i]);
+      });
+    }
     mean.data<S>()[r] = static_cast<S>(center);
     variance.data<S>()[r] = static_cast<S>(spread);
   };
@@ -53,7 +72,7 @@ void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& s
     const DenseTensor sums = shape.sums(ctx, 1, [&](int64_t r, double* sum) { *sum = sum_row(row(r).get()); });
     const auto center = [&](int64_t r) { return mean_of(sums.data<double>()[r], whole); };
     const DenseTensor squares =
-        shape.sums(ctx, 1, [&](int64_t r, double* sum) { *sum = sum_squares(row(r).get(), center(r)); });
+        shape.sums(ctx, 1, [&](int64_t r, double* sum) { *sum = squares_of(row(r).get(), center(r)); });
     shape.for_each(
         [&](int64_t r) { write_row(r, row(r).get(), center(r), mean_of(squares.data<double>()[r], whole)); });
     return;
@@ -61,7 +80,7 @@ void layer_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& s
   shape.for_each([&](int64_t r) {
     const WideLine<T> line = row(r);
     const double center = mean_of(sum_row(line.get()), whole);
-    write_row(r, line.get(), center, mean_of(sum_squares(line.get(), center), whole));
+    write_row(r, line.get(), center, mean_of(squares_of(line.get(), center), whole));
   });
 }
 
