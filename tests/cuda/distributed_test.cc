@@ -242,3 +242,32 @@ TEST_CASE("optimisers that need numbers of all shards combine them on devices") 
     }
   });
 }
+
+TEST_CASE("argmax and argmin of sharded dims, and of whole sharded tensors, are those of the host on devices") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({3}, {}, {"p"});
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::int64, DType::uint8}) {
+    for (const Dims& dims :
+         {Dims{7, 5}, Dims{2, 3}, Dims{1000, 4}}) {  // also with shards without elements, and in parts
+      run_ranks(3, [&](Rank&) {
+        // Few different numbers, of which several are the largest.
+        const Tensor x =
+            cast(remainder(Tensor(random_tensor(dims, DType::int64, 5)), full({1}, 3, DType::int64)), dtype);
+        for (const char* layout : {"p, -", "-, p"}) {
+          const auto indices = [&](Device at) {
+            const Tensor sharded = distribute(x.to(at), DistSpec::parse(mesh, layout));
+            std::vector<std::vector<int64_t>> all;
+            for (const int64_t axis : {0, 1}) {
+              all.push_back(full_tensor(argmax(sharded, axis)).to(kCpu).to_vector<int64_t>());
+              all.push_back(full_tensor(argmin(sharded, axis)).to(kCpu).to_vector<int64_t>());
+            }
+            all.push_back(full_tensor(argmax(sharded, 0, false, true)).to(kCpu).to_vector<int64_t>());
+            return all;
+          };
+          check(indices(*device) == indices(kCpu), std::string(to_string(dtype)) + to_string(dims) + layout);
+        }
+      });
+    }
+  }
+}

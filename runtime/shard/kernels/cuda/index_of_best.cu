@@ -3,7 +3,9 @@
 
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/order.cuh"
+#include "shard/kernels/cuda/philox.cuh"
 #include "shard/kernels/cuda/scan.cuh"
+#include "shard/kernels/cuda/words.cuh"
 #include "shard/kernels/registry.h"
 
 namespace shard::cuda {
@@ -108,6 +110,62 @@ __global__ void best_of_parts(const Best<K>* from, int64_t count, int64_t parts,
   }
 }
 
+/// The best of the parts of lines that are here, as numbers that ranks compare: keys in the order of int64, and places in whole lines. Where
+/// nothing of a line is here, the least key and the last place.
+template <class K>
+struct RankBest {
+  const Best<K>* parts;
+  int64_t count, parts_of_line;
+  bool flattened;
+  int64_t first;      // of whole lines: the first place that is here
+  GlobalIndex index;  // of a flattened tensor
+  int64_t *keys, *places;
+};
+template <class K>
+__global__ void best_of_rank(RankBest<K> rank) {
+  for (int64_t line = blockIdx.x; line < rank.count; line += gridDim.x) {
+    Best<K> mine;
+    for (int64_t part = threadIdx.x; part < rank.parts_of_line; part += kWarp)
+      mine = mine.better(rank.parts[part * rank.count + line]);
+    mine = warp_reduce(mine, Better<K>());
+    if (threadIdx.x != 0) continue;
+    const bool is_nothing = mine.place == INT64_MAX;
+    rank.keys[line] = is_nothing ? INT64_MIN : static_cast<int64_t>(uint64_t{mine.key} ^ (uint64_t{1} << 63));
+    rank.places[line] = is_nothing ? INT64_MAX : rank.flattened ? rank.index.of(mine.place) : rank.first + mine.place;
+  }
+}
+/// Leaves the places of the best keys of all ranks.
+__global__ void drop_losers(int64_t count, const int64_t* best, const int64_t* mine, int64_t* places) {
+  for (int64_t i = grid_first<int64_t>(); i < count; i += grid_step<int64_t>()) {
+    if (mine[i] != best[i]) places[i] = INT64_MAX;
+  }
+}
+template <class Out>
+__global__ void store_places(int64_t count, const int64_t* places, Out* out) {
+  for (int64_t i = grid_first<int64_t>(); i < count; i += grid_step<int64_t>()) out[i] = static_cast<Out>(places[i]);
+}
+
+/// Of the lines of which other ranks hold other parts: the largest key of all ranks wins, and of equal ones the first place.
+template <class K>
+void combine_best(const OpContext& ctx, RankBest<K> rank, DenseTensor& out) {
+  const Meta lines{Dims{rank.count}, DType::int64};
+  DenseTensor best = DenseTensor::allocate(out.device(), lines), mine = DenseTensor::allocate(out.device(), lines),
+              places = DenseTensor::allocate(out.device(), lines);
+  rank.keys = mine.data<int64_t>();
+  rank.places = places.data<int64_t>();
+  if (rank.count != 0) {
+    launch(ctx, best_of_rank<K>, grid_for(rank.count * kWarp, kWarp), kWarp, rank);
+    copy_bytes(out.device(), best.raw(), out.device(), mine.raw(), best.meta().bytes());
+  }
+  ctx.all_reduce(best, ReduceType::max);
+  const unsigned blocks = grid_for(std::max<int64_t>(rank.count, 1), kThreads);
+  launch(ctx, drop_losers, blocks, kThreads, rank.count, best.data<int64_t>(), rank.keys, rank.places);
+  ctx.all_reduce(places, ReduceType::min);
+  if (out.dtype() == DType::int64)
+    launch(ctx, store_places<int64_t>, blocks, kThreads, rank.count, rank.places, elements<int64_t>(out));
+  else launch(ctx, store_places<int32_t>, blocks, kThreads, rank.count, rank.places, elements<int32_t>(out));
+}
+
 /// Long lines are split into parts where there are too few `blocks` to fill the device.
 void split(Lines& lines, int64_t blocks, int64_t smallest) {
   const int64_t wanted = int64_t{multiprocessors()} * 8 / blocks;
@@ -134,19 +192,28 @@ template <class T, bool largest>
 void index_of_best(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten, DenseTensor& out) {
   using D = sortable_t<T>;
   using K = Key<D>;
-  refuse_reducer(ctx, "x");
   Lines lines = flatten ? Lines{1, x.numel(), 1} : lines_along(ctx, x.dims(), axis.to<int64_t>());
-  if (x.numel() == 0) return;
+  const bool combines = ctx.reducer() != nullptr, is_empty = x.numel() == 0;
+  if (is_empty && !combines) return;
   const DeviceScope scope(out.device().index);
-  const bool is_long = out.dtype() == DType::int64;
+  if (is_empty) lines.parts = 0;
+  else if (lines.inner > 1) split(lines, (lines.count() + kColumns - 1) / kColumns, 256);
+  else split(lines, lines.count(), 4096);
+  const bool is_long = out.dtype() == DType::int64, has_parts = lines.parts != 1 || combines;
+  const Scratch memory(
+      has_parts ? static_cast<size_t>(std::max<int64_t>(lines.count() * lines.parts, 1)) * sizeof(Best<K>) : 1);
+  auto* const parts = static_cast<Best<K>*>(memory.data());
   const BestResult<K> result{is_long ? elements<int64_t>(out) : nullptr, is_long ? nullptr : elements<int32_t>(out),
                              nullptr};
-  if (lines.inner > 1) split(lines, (lines.count() + kColumns - 1) / kColumns, 256);
-  else split(lines, lines.count(), 4096);
-  if (lines.parts == 1) return launch_best(ctx, elements<const D>(x), lines, largest, result);
-  const Scratch memory(static_cast<size_t>(lines.count() * lines.parts) * sizeof(Best<K>));
-  auto* const parts = static_cast<Best<K>*>(memory.data());
-  launch_best(ctx, elements<const D>(x), lines, largest, BestResult<K>{nullptr, nullptr, parts});
+  if (!is_empty)
+    launch_best(ctx, elements<const D>(x), lines, largest, has_parts ? BestResult<K>{nullptr, nullptr, parts} : result);
+  if (combines) {
+    const Box box = ctx.input_box(0, x);
+    const int64_t first = flatten ? 0 : box.begin[normalize_axis(ctx.op, "axis", axis.to<int64_t>(), x.dims().rank())];
+    return combine_best<K>(ctx, {parts, lines.count(), lines.parts, flatten, first, {box, x.dims()}, nullptr, nullptr},
+                           out);
+  }
+  if (!has_parts) return;
   launch(ctx, best_of_parts<K>, grid_for(lines.count() * kWarp, kWarp), kWarp, parts, lines.count(), lines.parts,
          result);
 }
