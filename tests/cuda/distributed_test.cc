@@ -271,3 +271,35 @@ TEST_CASE("argmax and argmin of sharded dims, and of whole sharded tensors, are 
     }
   }
 }
+
+TEST_CASE("running values of sharded dims are those of the host on devices") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({3}, {}, {"p"});
+  for (const Dims& dims : {Dims{7, 5}, Dims{2, 3}, Dims{3, 20'000}}) {
+    run_ranks(3, [&](Rank&) {
+      const Tensor x(random_tensor(dims, DType::float32, 6));
+      for (const char* layout : {"p, -", "-, p"}) {
+        const auto values = [&](Device at) {
+          const Tensor sharded = distribute(x.to(at), DistSpec::parse(mesh, layout));
+          std::vector<Tensor> all;
+          for (const int axis : {0, 1}) {
+            const auto [best, indices] = cummax(sharded, axis);
+            for (const bool flag : {false, true}) {
+              all.push_back(cumsum(sharded, axis, false, flag, !flag));
+              all.push_back(logcumsumexp(sharded, axis, false, flag, flag));
+            }
+            all.insert(all.end(), {cumprod(sharded, axis), best, indices, std::get<0>(cummin(sharded, axis))});
+          }
+          for (Tensor& each : all) each = full_tensor(each).to(kCpu);
+          return all;
+        };
+        const std::vector<Tensor> actual = values(*device), expected = values(kCpu);
+        for (size_t i = 0; i < expected.size(); ++i) {
+          const std::string problem = testing::difference(actual[i].get().value, expected[i].get().value);
+          check(problem.empty(), std::to_string(i) + to_string(dims) + layout + ": " + problem);
+        }
+      }
+    });
+  }
+}

@@ -82,9 +82,10 @@ struct RunningBest {
   D* out;
   int64_t* indices;  // one of these is null
   int32_t* short_indices;
+  int64_t first;  // of the whole line: the index of the first element that is here
 
   __device__ State nothing() const { return {}; }
-  __device__ State element(int64_t place, int64_t k) const { return {k, load(x[place])}; }
+  __device__ State element(int64_t place, int64_t k) const { return {first + k, load(x[place])}; }
   __device__ State then(const State& before, const State& next) const { return before.then(next, Replaces()); }
   __device__ void write(int64_t place, const State& state) const {
     out[place] = store<D>(state.value);
@@ -111,41 +112,39 @@ template <class T>
 void cumsum(const OpContext& ctx, const DenseTensor& x, const Scalar& axis, bool flatten, bool exclusive, bool reverse,
             DenseTensor& out) {
   using D = device_t<T>;
-  refuse_reducer(ctx, "x");
   const DeviceScope scope(out.device().index);
-  run_scan(ctx, RunningSum<D>{elements<const D>(x), elements<D>(out), exclusive},
-           lines_of(ctx, x, axis.to<int64_t>(), flatten, reverse));
+  run_scan_of_ranks(ctx, RunningSum<D>{elements<const D>(x), elements<D>(out), exclusive},
+                    lines_of(ctx, x, axis.to<int64_t>(), flatten, reverse), x.device());
 }
 
 template <class T>
 void cumprod(const OpContext& ctx, const DenseTensor& x, int dim, DenseTensor& out) {
   using D = device_t<T>;
-  refuse_reducer(ctx, "x");
   const DeviceScope scope(out.device().index);
-  run_scan(ctx, RunningProduct<D>{elements<const D>(x), elements<D>(out)}, lines_of(ctx, x, dim));
+  run_scan_of_ranks(ctx, RunningProduct<D>{elements<const D>(x), elements<D>(out)}, lines_of(ctx, x, dim), x.device());
 }
 
 template <class T, class Replaces>
 void running_best(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out, DenseTensor& indices) {
   using D = std::conditional_t<std::is_same_v<T, bool>, uint8_t, device_t<T>>;
-  refuse_reducer(ctx, "x");
   const DeviceScope scope(out.device().index);
   const bool is_long = indices.dtype() == DType::int64;
-  run_scan(
+  const int rank = x.dims().rank();
+  const int64_t first = rank == 0 ? 0 : ctx.input_box(0, x).begin[normalize_axis(ctx.op, "axis", axis, rank)];
+  run_scan_of_ranks(
       ctx,
       RunningBest<D, Replaces>{elements<const D>(x), elements<D>(out), is_long ? elements<int64_t>(indices) : nullptr,
-                               is_long ? nullptr : elements<int32_t>(indices)},
-      lines_of(ctx, x, axis));
+                               is_long ? nullptr : elements<int32_t>(indices), first},
+      lines_of(ctx, x, axis), x.device());
 }
 
 template <class T>
 void logcumsumexp(const OpContext& ctx, const DenseTensor& x, int axis, bool flatten, bool exclusive, bool reverse,
                   DenseTensor& out) {
   using D = device_t<T>;
-  refuse_reducer(ctx, "x");
   const DeviceScope scope(out.device().index);
-  run_scan(ctx, RunningLogSum<D>{elements<const D>(x), elements<D>(out), exclusive},
-           lines_of(ctx, x, axis, flatten, reverse));
+  run_scan_of_ranks(ctx, RunningLogSum<D>{elements<const D>(x), elements<D>(out), exclusive},
+                    lines_of(ctx, x, axis, flatten, reverse), x.device());
 }
 
 /// Before the first 0 of a line, an element times its gradient is the sum of out_grad * out from there on.

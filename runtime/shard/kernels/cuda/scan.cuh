@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "shard/core/op_context.h"
 #include "shard/kernels/cuda/cuda_types.cuh"
 #include "shard/kernels/cuda/device.cuh"
 
@@ -41,6 +42,20 @@ __device__ T warp_scan(T value, F then) {
     if (lane >= distance) value = then(below, value);
   }
   return value;
+}
+
+/// Writes all bytes of a state, also those between its members, which are read with them.
+template <class State>
+__device__ void put_state(State* to, const State& state) {
+  if constexpr (sizeof(State) % sizeof(unsigned) == 0) {
+    constexpr size_t kWords = sizeof(State) / sizeof(unsigned);
+    unsigned words[kWords];
+    memcpy(words, static_cast<const void*>(&state), sizeof(State));
+#pragma unroll
+    for (size_t w = 0; w < kWords; ++w) reinterpret_cast<unsigned*>(to)[w] = words[w];
+  } else {
+    *to = state;
+  }
 }
 
 /// A tensor as lines along a dim: [outer, size, inner], each line in `parts` parts of `chunk` elements, the last of which may be
@@ -107,7 +122,7 @@ __global__ void scan_rows(Scan scan, Lines lines, const typename Scan::State* be
       }
       if constexpr (kWarps > 1) {
         __syncthreads();  // the last tile has read them
-        if (lane == 0) of_warps[warp] = all;
+        if (lane == 0) put_state(of_warps + warp, all);
         __syncthreads();
       }
       State start = carry;  // what is before this warp
@@ -135,7 +150,7 @@ __global__ void scan_rows(Scan scan, Lines lines, const typename Scan::State* be
       }
     }
     if constexpr (!writes) {
-      if (threadIdx.x == 0) totals[part] = carry;
+      if (threadIdx.x == 0) put_state(totals + part, carry);
     }
   }
 }
@@ -155,7 +170,7 @@ __global__ void scan_columns(Scan scan, Lines lines, const typename Scan::State*
       if constexpr (writes) scan.write(place, excludes(scan) ? state : next);
       state = next;
     }
-    if constexpr (!writes) totals[line * lines.parts + part] = state;
+    if constexpr (!writes) put_state(totals + line * lines.parts + part, state);
   }
 }
 
@@ -171,7 +186,7 @@ struct OverParts {
   __device__ State nothing() const { return scan.nothing(); }
   __device__ State element(int64_t place, int64_t) const { return totals[place]; }
   __device__ State then(const State& before, const State& next) const { return scan.then(before, next); }
-  __device__ void write(int64_t place, const State& state) const { totals[place] = state; }
+  __device__ void write(int64_t place, const State& state) const { put_state(totals + place, state); }
 };
 
 inline constexpr int kScanThreads = 256;
@@ -222,6 +237,60 @@ void run_scan(const OpContext& ctx, const Scan& scan, Lines lines) {
   launch_scan<false, Scan>(ctx, scan, lines, nullptr, totals);
   scan_totals(ctx, scan, count, lines.parts, totals);
   launch_scan<true, Scan>(ctx, scan, lines, totals, nullptr);
+}
+
+/// For each of `count` lines the total of its parts.
+template <class Scan>
+__global__ void add_up_parts(Scan scan, int64_t count, int64_t parts, const typename Scan::State* of_parts,
+                             typename Scan::State* totals) {
+  const int64_t step = gridDim.x * int64_t{blockDim.x};
+  for (int64_t line = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; line < count; line += step) {
+    auto total = scan.nothing();
+    for (int64_t part = 0; part < parts; ++part) total = scan.then(total, of_parts[line * parts + part]);
+    put_state(totals + line, total);
+  }
+}
+/// Replaces the totals of the parts by the states before each, where ranks first, first + rank_step, ... to before `mine` have what comes
+/// before these parts; `of_ranks` are their totals [ranks, count].
+template <class Scan>
+__global__ void states_before_parts(Scan scan, int64_t count, int64_t parts, const typename Scan::State* of_ranks,
+                                    int64_t first, int64_t rank_step, int64_t mine, typename Scan::State* of_parts) {
+  const int64_t step = gridDim.x * int64_t{blockDim.x};
+  for (int64_t line = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; line < count; line += step) {
+    auto state = scan.nothing();
+    for (int64_t rank = first; rank != mine; rank += rank_step) state = scan.then(state, of_ranks[rank * count + line]);
+    for (int64_t part = 0; part < parts; ++part) {
+      const auto next = scan.then(state, of_parts[line * parts + part]);
+      put_state(of_parts + line * parts + part, state);
+      state = next;
+    }
+  }
+}
+
+/// The same as run_scan, of lines of which other ranks may have other parts: their totals come before.
+template <class Scan>
+void run_scan_of_ranks(const OpContext& ctx, const Scan& scan, Lines lines, Device device) {
+  AxisReducer* const reducer = ctx.reducer();
+  if (reducer == nullptr) return run_scan(ctx, scan, lines);
+  using State = typename Scan::State;
+  const int64_t count = lines.count();
+  const bool is_empty = count == 0 || lines.size == 0;
+  if (is_empty) lines.parts = 0;
+  else split_lines(lines);
+  const Scratch memory(static_cast<size_t>(std::max<int64_t>(count * lines.parts, 1)) * sizeof(State));
+  State* const of_parts = static_cast<State*>(memory.data());
+  if (!is_empty) launch_scan<false, Scan>(ctx, scan, lines, nullptr, of_parts);
+  const DenseTensor totals =
+      DenseTensor::allocate(device, {Dims{count * static_cast<int64_t>(sizeof(State))}, DType::uint8});
+  const unsigned blocks = grid_for(std::max<int64_t>(count, 1), 128);
+  if (count != 0)
+    launch(ctx, add_up_parts<Scan>, blocks, 128, scan, count, lines.parts, of_parts, static_cast<State*>(totals.raw()));
+  const Gathered gathered = reducer->all_gather(totals);
+  if (is_empty) return;
+  const int64_t first = lines.reverse ? gathered.all.dims()[0] - 1 : 0;
+  launch(ctx, states_before_parts<Scan>, blocks, 128, scan, count, lines.parts,
+         static_cast<const State*>(gathered.all.raw()), first, lines.reverse ? -1 : 1, gathered.mine, of_parts);
+  launch_scan<true, Scan>(ctx, scan, lines, of_parts, nullptr);
 }
 
 }  // namespace shard::cuda
