@@ -90,8 +90,8 @@ DenseTensor RowShards::balance(Rank& rank, const DenseTensor& computed) const {
     }
     if (!same_replica) continue;
     const Range out = common(held, wanted_[place(at)]);
-    send_from[i] = computed.data<char>() + (out.begin - held.begin) * row;
     send_bytes[i] = out.size * row;
+    if (send_bytes[i] != 0) send_from[i] = computed.data<char>() + (out.begin - held.begin) * row;
     const Range in = common(held_[place(at)], wanted);
     receive_bytes[i] = in.size * row;
     receive_at[i] = (in.begin - wanted.begin) * row;
@@ -111,6 +111,7 @@ DenseTensor RowShards::balance(Rank& rank, const DenseTensor& computed) const {
   rank.communicator(&mesh).all_to_all(cause_, send.raw(), send_bytes, receive.raw(), receive_bytes, device).wait();
   const char* from = receive.data<char>();
   for (size_t i = 0; i < peers; ++i) {
+    if (receive_bytes[i] == 0) continue;
     copy_bytes(device, result.data<char>() + receive_at[i], device, from, static_cast<size_t>(receive_bytes[i]));
     from += receive_bytes[i];
   }
