@@ -1,7 +1,7 @@
 // Runs single kernels for bench/kernel_bench.py, which times them beside PyTorch's.
 // usage: kernel_bench [--threads N] [--device NAME] [--table [TEXT]]
 // --table times all cases, or those whose names contain TEXT, prints a table of them and ends: beside no peer, for devices.
-// Each line of the standard input is a command, and is answered by one line:
+// Each line of the standard input is a command, and is answered by one line, which begins with "failed: " where it failed:
 //   list                  the names of all cases, separated by blanks
 //   triad                 answers the bytes a second of a[i] = b[i] + 3 c[i] over long arrays: what memory allows. On a device, of a copy
 //   make CASE             draws the inputs of a case; answers ok and the bytes of its inputs and result
@@ -224,6 +224,12 @@ int main(int count, char** arguments) {
     std::istringstream rest(line);
     std::string command;
     rest >> command;
-    std::cout << server.answer(command, rest) << std::endl;
+    try {
+      std::cout << server.answer(command, rest) << std::endl;
+    } catch (const Error& error) {
+      std::string message = error.what();  // in one line
+      std::replace(message.begin(), message.end(), '\n', ' ');
+      std::cout << "failed: " << message << std::endl;
+    }
   }
 }

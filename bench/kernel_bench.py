@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
 """Times kernels beside those of PyTorch, in turn, and prints a table of ratios.
 
-usage: bench/kernel_bench.py [--build DIR] [--threads N] [--backward] [--match TEXT] [--runs N] [--json FILE]
+usage: bench/kernel_bench.py [--build DIR] [--threads N] [--device NAME] [--backward] [--match TEXT] [--runs N] [--json FILE]
 
 --build     a release build with the target kernel_bench (build-release)
 --threads   of both sides (1)
+--device    of both sides, cpu or cuda (cpu). PyTorch multiplies matrices by cuBLASLt there, in float32 without TF32, as we do
 --backward  forward and backward with gradients of all float inputs, instead of forward alone
 --match     only cases whose names contain this text; may be given several times
 --runs      pairs of samples for each case (7); the table has the medians. One, where a run takes more than a second
 --json      also writes the figures to a file, from which kernel_table.py makes the table of docs/performance.md
 
-The last column is the share of the memory bandwidth of a triad in the same run that a forward case reaches, if it reads its inputs and
-writes its result once: 1 is the limit of elementwise functions and reductions.
+The last column is the share of the memory bandwidth of a triad in the same run (of a copy, on a device) that a forward case reaches, if it
+reads its inputs and writes its result once: 1 is the limit of elementwise functions and reductions.
 
 Run it by the Python of an environment that has torch; bench/kernels.sh makes one. Both sides compute on numbers that are drawn afresh
 from one distribution.
 """
 import argparse
+import functools
 import json
 import math
 import pathlib
@@ -35,6 +37,11 @@ def draw(shape, dtype=torch.float32, low=-2.0, high=2.0):
     if dtype == torch.int64:
         return torch.randint(int(low), int(high), shape)
     return torch.empty(shape).uniform_(low, high).to(dtype)
+
+
+def attention(causal, q, k, v):
+    swap = [x.transpose(1, 2) for x in (q, k, v)]
+    return F.scaled_dot_product_attention(*swap, is_causal=causal).transpose(1, 2)
 
 
 def cases():
@@ -90,12 +97,7 @@ def cases():
         case("matmul batched" + end, torch.matmul, ((64, 128, 64), (64, 64, 128)), dtype)
         for causal in (False, True):
             name = ("attention causal" if causal else "attention") + end
-
-            def attention(q, k, v, causal=causal):
-                swap = [x.transpose(1, 2) for x in (q, k, v)]
-                return F.scaled_dot_product_attention(*swap, is_causal=causal).transpose(1, 2)
-
-            case(name, attention, ((4, 512, 8, 64),) * 3, dtype)
+            case(name, functools.partial(attention, causal), ((4, 512, 8, 64),) * 3, dtype)
         every["cross_entropy" + end] = (
             lambda dtype=dtype: [draw((4096, 4096), dtype), draw((4096,), torch.int64, 0, 4096)],
             lambda x, label: F.cross_entropy(x, label, reduction="none"))
@@ -126,6 +128,7 @@ def cases():
 
     every["adamw"] = (make_adamw, lambda optimizer: optimizer.step())
     add_layer_cases(case, every, big)
+    add_device_cases(case)
     for n in (4, 64, 1024):
         case(f"add {n}", torch.add, ((n,), (n,)))
         case(f"sum {n}", torch.sum, ((n,),))
@@ -185,15 +188,38 @@ def add_layer_cases(case, every, big):
     every["inverse 256"] = (make_matrix, torch.linalg.inv)
 
 
+def add_device_cases(case):
+    """Cases that only devices have."""
+    for dtype, end in FLOATS:
+        case("matmul 8192" + end, torch.matmul, ((8192, 8192),) * 2, dtype)
+        for causal in (False, True):
+            name = ("attention of 4096 causal" if causal else "attention of 4096") + end
+            case(name, functools.partial(attention, causal), ((4, 4096, 16, 128),) * 3, dtype)
+        case("add of 256M" + end, torch.add, ((16384, 16384),) * 2, dtype)
+        case("softmax of 256M" + end, lambda x: x.softmax(1), ((65536, 4096),), dtype)
+
+
+def wait_for_device():
+    if torch.get_default_device().type == "cuda":
+        torch.cuda.synchronize()
+
+
+class Failure(Exception):
+    """What kernel_bench says of a case that it cannot run."""
+
+
 class Ours:
-    def __init__(self, build, threads):
-        command = [pathlib.Path(build) / "bench/kernel_bench", "--threads", str(threads)]
+    def __init__(self, build, threads, device):
+        command = [pathlib.Path(build) / "bench/kernel_bench", "--threads", str(threads), "--device", device]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, text):
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
+        answer = self.process.stdout.readline().strip()
+        if not answer or answer.startswith("failed: "):
+            raise Failure(answer or "kernel_bench ended")
+        return answer
 
     def names(self):
         """(name, whether it has a gradient) of each case."""
@@ -210,19 +236,24 @@ class Peer:
         self.gradient = None
 
     def sample(self, mode, runs):
-        if mode == "forward":
-            with torch.no_grad():
-                begin = time.perf_counter()
-                for _ in range(runs):
-                    self.run(*self.inputs)
-                return (time.perf_counter() - begin) / runs
-        self.inputs = [x.detach().requires_grad_() if x.is_floating_point() else x for x in self.inputs]
-        if self.gradient is None:
+        run = self.forward if mode == "forward" else self.backward
+        if mode == "backward":
+            self.inputs = [x.detach().requires_grad_() if x.is_floating_point() else x for x in self.inputs]
+        if mode == "backward" and self.gradient is None:
             self.gradient = torch.empty(self.run(*self.inputs).shape).uniform_(-1, 1).to(self.inputs[0].dtype)
+        wait_for_device()
         begin = time.perf_counter()
         for _ in range(runs):
-            self.run(*self.inputs).backward(self.gradient)
+            run()
+        wait_for_device()
         return (time.perf_counter() - begin) / runs
+
+    def forward(self):
+        with torch.no_grad():
+            self.run(*self.inputs)
+
+    def backward(self):
+        self.run(*self.inputs).backward(self.gradient)
 
 
 def rested(side, mode, runs):
@@ -248,39 +279,49 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build-release")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--backward", action="store_true")
     parser.add_argument("--match", action="append")
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    torch.set_default_device(options.device)
+    torch.backends.cudnn.allow_tf32 = False
+    if options.device == "cuda":
+        torch.backends.cuda.preferred_blas_library("cublaslt")
     mode = "backward" if options.backward else "forward"
-    ours = Ours(options.build, options.threads)
+    ours = Ours(options.build, options.threads, options.device)
     peers = cases()
     triad = float(ours.ask("triad"))
     row = "{:<34} {:>10} {:>10} {:>7} {:>7}"
     print(row.format("case", "shard, ms", "PyTorch", "ratio", "memory"))
-    figures = {}
+    figures, failed = {}, []
     for name, differentiable in ours.names():
         if options.match and not any(text in name for text in options.match) or options.backward and not differentiable:
             continue
         if name not in peers:
             raise SystemExit(f"kernel_bench.cc has the case '{name}', which is missing here")
-        answer = ours.ask(f"make {name}").split()
-        if answer[:1] != ["ok"]:
-            raise SystemExit(f"kernel_bench failed at '{name}'")
-        mine, theirs = measure(ours, Peer(peers[name]), mode, options.runs)
+        try:
+            size = int(ours.ask(f"make {name}").split()[1])
+            mine, theirs = measure(ours, Peer(peers[name]), mode, options.runs)
+        except Failure as failure:
+            print(f"{name}: {failure}", flush=True)
+            failed.append(name)
+            continue
         figures[name] = {"ms": mine * 1e3, "ratio": theirs / mine}
         if not options.backward:
-            figures[name]["memory"] = int(answer[1]) / triad / mine
+            figures[name]["memory"] = size / triad / mine
         memory = f"{figures[name]['memory']:.2f}" if not options.backward else ""
         print(row.format(name, f"{mine * 1e3:.4g}", f"{theirs * 1e3:.4g}", f"{theirs / mine:.2f}", memory), flush=True)
     ratios = [each["ratio"] for each in figures.values()]
     below = sum(ratio < 1 for ratio in ratios)
-    print(f"\n{len(ratios)} cases, {mode}, {options.threads} threads, triad {triad * 1e-9:.1f} GB/s: "
+    print(f"\n{len(ratios)} cases, {mode}, {options.device}, {options.threads} threads, memory {triad * 1e-9:.1f} GB/s: "
           f"geometric mean {statistics.geometric_mean(ratios):.2f}, {below} below 1")
     if options.json:
         options.json.write_text(json.dumps({"threads": options.threads, "mode": mode, "triad": triad, "cases": figures}))
+    if failed:
+        raise SystemExit(f"kernel_bench failed at {', '.join(failed)}")
 
 
 main()

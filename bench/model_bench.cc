@@ -1,5 +1,6 @@
 // Trains models for bench/model_bench.py, which times their steps beside PyTorch's.
 // usage: model_bench [--threads N]
+// The environment variable SHARD_DEVICE names the device.
 // Each line of the standard input is a command, and is answered by one line:
 //   list                    the names of all models, separated by semicolons
 //   make MODE FILE MODEL    builds a model, whose steps are `eager` or `captured`, and writes its parameters and batches; answers ok
@@ -40,7 +41,7 @@ class Training {
   double step() {
     const Tensors& batch = batches_[steps_++ % kBatches];
     const Tensor loss = program_ ? (*program_)(batch)[0] : loss_of_step(batch);
-    return static_cast<double>(full_tensor(loss).to_vector<float>().front());
+    return static_cast<double>(cast(full_tensor(loss), DType::float32).to_vector<float>().front());
   }
 
   /// Parameters and then batches, as their elements one after the other.
@@ -53,7 +54,7 @@ class Training {
     const auto append = [&](const Tensor& x) {
       const Tensor whole = full_tensor(x.detach());
       if (whole.dtype() == DType::int64) write(whole.to_vector<int64_t>());
-      else write(whole.to_vector<float>());
+      else write(cast(whole, DType::float32).to_vector<float>());
     };
     for (const Tensor& parameter : parameters()) append(parameter);
     for (const Tensors& batch : batches_) {

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Times steps of training beside those of PyTorch, in turn: eager calls beside eager calls, captured programs beside torch.compile.
 
-usage: bench/model_bench.py [--build DIR] [--threads N] [--match TEXT] [--steps N] [--markdown]
+usage: bench/model_bench.py [--build DIR] [--threads N] [--device NAME] [--match TEXT] [--steps N] [--markdown]
 
 --build     a release build with the target model_bench (build-release)
 --threads   of both sides (1)
+--device    of both sides, cpu or cuda (cpu)
 --match     only models whose names contain this text
 --steps     steps of each side (30); the table has the medians
 --markdown  a table as docs/performance.md has it
 
 Run it by the Python of an environment that has torch; bench/models.sh makes one. Both sides start from the same parameters and train
-on the same batches, and the run fails unless their first losses agree: then they compute the same.
+on the same batches, and the run fails unless their first losses agree: then they compute the same. Reading the loss waits for a device.
 """
 import argparse
 import math
+import os
 import pathlib
 import statistics
 import subprocess
@@ -29,17 +31,18 @@ CHECKED = 4  # steps whose losses must agree
 
 
 class Reader:
-    """The file that model_bench writes: tensors of known shapes, one after the other."""
+    """The file that model_bench writes: tensors of known shapes, one after the other, floats as float32."""
 
     def __init__(self, path):
         self.bytes = bytearray(pathlib.Path(path).read_bytes())
         self.at = 0
         self.parameters = []
+        self.dtype = torch.float32  # of parameters
 
     def take(self, shape, dtype=torch.float32):
-        x = torch.frombuffer(self.bytes, dtype=dtype, count=math.prod(shape), offset=self.at).reshape(shape).clone()
+        x = torch.frombuffer(self.bytes, dtype=dtype, count=math.prod(shape), offset=self.at).reshape(shape)
         self.at += x.numel() * x.element_size()
-        return x
+        return x.to(torch.get_default_device(), self.dtype if x.is_floating_point() else x.dtype, copy=True)
 
     def leaf(self, *shape):
         self.parameters.append(self.take(shape).requires_grad_())
@@ -54,14 +57,16 @@ class Reader:
         return self.weight(inputs, outputs), self.leaf(outputs)
 
 
-def gpt(read, layers, heads, width, batch, context):
+def gpt(read, layers, heads, width, batch, context, alphabet=ALPHABET, dtype=torch.float32):
+    read.dtype = dtype
+
     def norm():
         return read.leaf(width), read.leaf(width)
 
-    characters, positions = read.leaf(ALPHABET, width), read.leaf(context, width)
+    characters, positions = read.leaf(alphabet, width), read.leaf(context, width)
     blocks = [(norm(), norm(), read.linear(width, 3 * width), read.linear(width, width), read.linear(width, 4 * width),
                read.linear(4 * width, width)) for _ in range(layers)]
-    last, scores = norm(), read.linear(width, ALPHABET)
+    last, scores = norm(), read.linear(width, alphabet)
 
     def attention(x, qkv, joined):
         parts = F.linear(x, *qkv).view(batch, context, heads, -1).transpose(1, 2).split(width // heads, -1)
@@ -73,7 +78,7 @@ def gpt(read, layers, heads, width, batch, context):
         for before, between, qkv, joined, up, down in blocks:
             x = x + attention(F.layer_norm(x, (width,), *before), qkv, joined)
             x = x + F.linear(F.gelu(F.linear(F.layer_norm(x, (width,), *between), *up)), *down)
-        return F.cross_entropy(F.linear(F.layer_norm(x, (width,), *last), *scores).view(-1, ALPHABET), after.view(-1))
+        return F.cross_entropy(F.linear(F.layer_norm(x, (width,), *last), *scores).view(-1, alphabet), after.view(-1))
 
     return loss, [((batch, context), torch.int64)] * 2, True
 
@@ -120,15 +125,17 @@ def lstm(read, steps=64, batch=32, width=256):
 PEERS = {
     "gpt 2x64": lambda read: gpt(read, 2, 4, 64, 16, 64),
     "gpt 4x256": lambda read: gpt(read, 4, 8, 256, 8, 128),
+    "gpt 12x768 bf16": lambda read: gpt(read, 12, 12, 768, 8, 1024, 50304, torch.bfloat16),
     "lstm": lstm,
     "resnet": resnet,
 }
 
 
 class Ours:
-    def __init__(self, build, threads):
+    def __init__(self, build, threads, device):
         command = [pathlib.Path(build) / "bench/model_bench", "--threads", str(threads)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, "SHARD_DEVICE": device})
 
     def ask(self, text):
         self.process.stdin.write(text + "\n")
@@ -145,6 +152,7 @@ class Peer:
         read = Reader(path)
         self.loss, inputs, updates = make(read)
         self.parameters = read.parameters
+        self.precision = 1e-3 if read.dtype == torch.float32 else 2e-2  # to which losses must agree
         self.batches = [[read.take(*each) for each in inputs] for _ in range(BATCHES)]
         if compiled:
             self.loss = torch.compile(self.loss)
@@ -176,7 +184,7 @@ def compare(ours, name, compiled, steps, folder):
         mine, theirs = ours.step(), peer.step()
         if step >= CHECKED:
             times.append((mine[0], theirs[0]))
-        elif abs(mine[1] - theirs[1]) > 1e-3 * abs(theirs[1]):
+        elif abs(mine[1] - theirs[1]) > peer.precision * abs(theirs[1]):
             raise SystemExit(f"{name}, step {step}: the losses {mine[1]} and {theirs[1]} differ: the models are not the same")
     return [statistics.median(side) for side in zip(*times)]
 
@@ -185,12 +193,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build-release")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--match", default="")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    ours = Ours(options.build, options.threads)
+    torch.set_default_device(options.device)
+    torch.backends.cudnn.allow_tf32 = False
+    ours = Ours(options.build, options.threads, options.device)
     row = "| {} | {} | {} | {} | {} |" if options.markdown else "{:<12} {:<26} {:>10} {:>10} {:>7}"
     print(row.format("model", "ours / PyTorch", "shard, ms", "PyTorch", "ratio"))
     if options.markdown:

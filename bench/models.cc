@@ -40,11 +40,11 @@ Tensor on_mesh(const ProcessMesh* mesh, const Tensor& x) {
 }
 
 /// Characters and those that follow them, by a rule that can be learned: int64 of this shape.
-Tensors characters(const ProcessMesh* mesh, training::Draw& draw, const Dims& shape) {
+Tensors characters(const ProcessMesh* mesh, training::Draw& draw, const Dims& shape, int64_t alphabet = kAlphabet) {
   std::vector<int64_t> ids, next;
   for (int64_t i = 0; i < shape.numel(); ++i) {
-    ids.push_back(draw.below(kAlphabet));
-    next.push_back((ids.back() * 7 + 3) % kAlphabet);
+    ids.push_back(draw.below(alphabet));
+    next.push_back((ids.back() * 7 + 3) % alphabet);
   }
   return {on_mesh(mesh, Tensor::from_data(ids, shape)), on_mesh(mesh, Tensor::from_data(next, shape))};
 }
@@ -53,12 +53,12 @@ Tensor mean_loss(const Tensor& scores, const Tensor& labels) {
   return mean(std::get<1>(cross_entropy_with_softmax(scores, labels)));
 }
 
-Model gpt(const ProcessMesh* mesh, const training::GptSize& size) {
-  const auto model = std::make_shared<training::Gpt>(mesh, size, DType::float32);
+Model gpt(const ProcessMesh* mesh, const training::GptSize& size, DType dtype) {
+  const auto model = std::make_shared<training::Gpt>(mesh, size, dtype);
   const auto draw = std::make_shared<training::Draw>(1);
   return {{model->parameters(),
            [=] {
-             return characters(mesh, *draw, {size.batch, size.context});
+             return characters(mesh, *draw, {size.batch, size.context}, size.alphabet);
            },
            [=](const Tensors& in) { return model->loss(in[0], in[1]); }}};
 }
@@ -165,21 +165,18 @@ Model lstm(const ProcessMesh* mesh) {
 }  // namespace
 
 std::map<std::string, std::function<Model(const ProcessMesh*)>> models() {
-  const auto sized = [](int64_t layers, int64_t heads, int64_t width, int64_t batch, int64_t context) {
-    return [=](const ProcessMesh* mesh) {
-      return gpt(mesh, {.alphabet = kAlphabet,
-                        .layers = layers,
-                        .heads = heads,
-                        .width = width,
-                        .batch = batch,
-                        .context = context,
-                        .flash = true});
-    };
+  const auto sized = [](const training::GptSize& size, DType dtype = DType::float32) {
+    return [=](const ProcessMesh* mesh) { return gpt(mesh, size, dtype); };
   };
-  return {{"gpt 2x64", sized(2, 4, 64, 16, 64)},
-          {"gpt 4x256", sized(4, 8, 256, 8, 128)},
-          {"lstm", lstm},
-          {"resnet", resnet}};
+  std::map<std::string, std::function<Model(const ProcessMesh*)>> all = {
+      {"gpt 2x64", sized({kAlphabet, 2, 4, 64, 16, 64, /*flash=*/true})},
+      {"gpt 4x256", sized({kAlphabet, 4, 8, 256, 8, 128, /*flash=*/true})},
+      {"lstm", lstm},
+      {"resnet", resnet}};
+  // The size of GPT-2, too large for a processor.
+  if (default_device() != kCpu)
+    all["gpt 12x768 bf16"] = sized({50304, 12, 12, 768, 8, 1024, /*flash=*/true}, DType::bfloat16);
+  return all;
 }
 
 }  // namespace model_bench
