@@ -128,7 +128,7 @@ def cases():
 
     every["adamw"] = (make_adamw, lambda optimizer: optimizer.step())
     add_layer_cases(case, every, big)
-    add_device_cases(case)
+    add_device_cases(case, every)
     for n in (4, 64, 1024):
         case(f"add {n}", torch.add, ((n,), (n,)))
         case(f"sum {n}", torch.sum, ((n,),))
@@ -188,8 +188,26 @@ def add_layer_cases(case, every, big):
     every["inverse 256"] = (make_matrix, torch.linalg.inv)
 
 
-def add_device_cases(case):
+def hundred_calls(x, y):
+    for _ in range(25):
+        x = torch.relu(x * y + (y - x))
+    return x
+
+
+def make_graph():
+    """A CUDA graph of hundred_calls."""
+    inputs = [draw((1024,)), draw((1024,))]
+    hundred_calls(*inputs)
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        hundred_calls(*inputs)
+    return [graph]
+
+
+def add_device_cases(case, every):
     """Cases that only devices have."""
+    case("100 calls", hundred_calls, ((1024,), (1024,)))
+    every["100 calls captured"] = (make_graph, lambda graph: graph.replay())
     for dtype, end in FLOATS:
         case("matmul 8192" + end, torch.matmul, ((8192, 8192),) * 2, dtype)
         for causal in (False, True):

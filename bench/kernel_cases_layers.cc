@@ -1,10 +1,21 @@
 // Cases of layers of images and sequences, of further functions, and of what selects, sorts and moves elements.
 #include <fmt/format.h>
 
+#include <memory>
+
+#include <shard/program.h>
+
 #include "kernel_cases.h"
 
 namespace kernel_bench {
 namespace {
+
+/// 100 calls on few elements, of which a device does less than the host.
+std::vector<Tensor> hundred_calls(const Inputs& in) {
+  Tensor x = in[0];
+  for (int i = 0; i < 25; ++i) x = relu(add(multiply(x, in[1]), subtract(in[1], x)));
+  return {x};
+}
 
 void add_functions(Cases& all) {
   const auto unary = [&](const std::string& name, Tensor (*run)(const Tensor&), double low = -2, double high = 2) {
@@ -138,6 +149,10 @@ void add_layer_cases(Cases& all) {
 }
 
 void add_device_cases(Cases& all) {
+  const std::vector<Dims> small = {{1024}, {1024}};
+  all["100 calls"] = without_gradient(of([](Inputs& in) { return hundred_calls(in)[0]; }, small));
+  const auto program = std::make_shared<CapturedFunction>(hundred_calls, CaptureOptions());
+  all["100 calls captured"] = without_gradient(of([=](Inputs& in) { return (*program)(in)[0]; }, small));
   for (const auto& [dtype, end] : float_dtypes()) {
     all["matmul 8192" + end] = of([](Inputs& in) { return matmul(in[0], in[1]); }, {{8192, 8192}, {8192, 8192}}, dtype);
     for (const bool causal : {false, true}) {
