@@ -415,6 +415,14 @@ Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y, CallSite sit
   return x;
 }
 
+Tensor masked_fill(const Tensor& x, const Tensor& mask, const Scalar& value) {
+  return external::masked_fill(x, mask, value);
+}
+
+Tensor nan_to_num(const Tensor& x, double nan, double posinf, double neginf) {
+  return external::nan_to_num(x, nan, posinf, neginf);
+}
+
 Tensor matmul(const Tensor& x, const Tensor& y, bool transpose_x, bool transpose_y, CallSite site) {
   if (autograd::records(x, y)) return autograd::matmul(x, y, transpose_x, transpose_y, site);
   return call::dispatch(ops::matmul, dist::matmul, infer::matmul, dense::matmul, x, y, transpose_x,

@@ -152,6 +152,15 @@ SHARD_API Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y
     CallSite site = CallSite::here());
 SHARD_API Tensor& where_(const Tensor& condition, Tensor& x, const Tensor& y,
     CallSite site = CallSite::here());
+/// value where mask (bool) holds, else x, in the dtype of x. The shapes broadcast (else
+/// shape_mismatch); another mask than of bool, and a value that is no whole number beside an x of
+/// integers, are dtype_mismatch errors.
+SHARD_API Tensor masked_fill(const Tensor& x, const Tensor& mask, const Scalar& value);
+/// x with `nan` for NaN, `posinf` for infinity and `neginf` for minus infinity. A finite number
+/// beyond those of the dtype of x counts as its largest, as the defaults do. The gradient is 0
+/// where an element was replaced. Every dtype; integers and bools are copied.
+SHARD_API Tensor nan_to_num(const Tensor& x, double nan = 0.0,
+    double posinf = 1.7976931348623157e+308, double neginf = -1.7976931348623157e+308);
 /// The matrix product of the last two dims [.., m, k] and [.., k, n] (swapped by the transpose
 /// flags), with leading dims broadcast; a 1-D x counts as [1, k], a 1-D y as [k, 1], and that dim
 /// is dropped again. Equal dtypes, every one but bool; shape_mismatch where the inner sizes differ.

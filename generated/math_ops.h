@@ -8,6 +8,8 @@ static_assert(shard::kCodegenAbi == 8, "not this runtime; run cmake --build BUIL
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::external {
+Tensor masked_fill(const Tensor&, const Tensor&, const Scalar&);
+Tensor nan_to_num(const Tensor&, double, double, double);
 std::tuple<Tensor, Tensor> add_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
 std::tuple<Tensor, Tensor> subtract_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);
 std::tuple<Tensor, Tensor> multiply_grad(const Tensor&, const Tensor&, const Tensor&, GradMask);

@@ -145,6 +145,19 @@ std::tuple<Tensor, Tensor> norm(const Tensor& x, int axis, float epsilon, bool i
 
 Tensor l1_norm(const Tensor& x) { return external::l1_norm(x); }
 Tensor mean_all(const Tensor& x) { return external::mean_all(x); }
+
+Tensor var(const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim) {
+  return external::var(x, axis, unbiased, keepdim);
+}
+
+Tensor std_op(const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim) {
+  return external::std(x, axis, unbiased, keepdim);
+}
+
+Tensor median(const Tensor& x, const IntArray& axis, bool keepdim, const std::string& mode) {
+  return external::median(x, axis, keepdim, mode);
+}
+
 Tensor reduce_as(const Tensor& x, const Tensor& target) { return external::reduce_as(x, target); }
 
 Tensor sum_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool keepdim) {

@@ -107,6 +107,23 @@ SHARD_API std::tuple<Tensor, Tensor> norm(const Tensor& x, int axis, float epsil
 SHARD_API Tensor l1_norm(const Tensor& x);
 /// The mean of all elements, without dims; float dtypes, and NaN over no elements.
 SHARD_API Tensor mean_all(const Tensor& x);
+/// The mean of the squares of the distances from the mean over the axes (all when empty), which are
+/// dropped or, with keepdim, kept as 1. With `unbiased` the sum of the squares is divided by the
+/// number of elements less one, but by no less than 1, so that the variance of one element is 0.
+/// Float dtypes (else dtype_mismatch), 16-bit ones through float32; over no elements it is NaN.
+SHARD_API Tensor var(const Tensor& x, const IntArray& axis = {}, bool unbiased = true,
+    bool keepdim = false);
+/// The square root of var; its gradient where the variance is 0 is 0. In C++ it is called std_op,
+/// because std is a namespace.
+SHARD_API Tensor std_op(const Tensor& x, const IntArray& axis = {}, bool unbiased = true,
+    bool keepdim = false);
+/// The median over the axes (all when empty), which are dropped or, with keepdim, kept as 1; NaN
+/// where an element is NaN, unlike nanmedian. Of an even number of elements mode avg takes the mean
+/// of the two in the middle, and of integers any mean is float32; mode min takes the smaller one.
+/// Every dtype but bool. Another mode, an axis that is named twice, and the median of no elements
+/// are invalid_argument errors.
+SHARD_API Tensor median(const Tensor& x, const IntArray& axis = {}, bool keepdim = false,
+    const std::string& mode = "avg");
 /// x summed over the dims along which the shape of target broadcasts to it, so that it gets the
 /// shape of target, of which no element is read. The dtype is that of sum; shape_mismatch where
 /// target does not broadcast to x.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds the CUDA backend from the committed generated/, runs the device tests and, where it is found, compute-sanitizer on tests of kernels;
-# with --bench it ends with a table of figures for docs/performance.md. What fails is told at the end, and the rest goes on. Needs a compiler,
-# CMake and the CUDA toolkit; the libraries may come from a folder that scripts/pack_deps.sh filled.
+# Builds the CUDA backend from the committed generated/, runs the device tests (of every op, its gradients, random graphs and programs) and,
+# where it is found, compute-sanitizer on tests of kernels; with --bench it ends with tables of figures for docs/performance.md, beside
+# PyTorch where python3 has it for this device. What fails is told at the end, and the rest goes on. Needs a compiler, CMake and the CUDA
+# toolkit; the libraries may come from a folder that scripts/pack_deps.sh filled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -35,8 +36,9 @@ while (($# > 0)); do
 done
 
 options=(
-  "${flavour[@]}" -DSHARD_CODEGEN=OFF -DSHARD_REGENERATE=OFF -DSHARD_EXAMPLES=OFF
-  "-DCMAKE_CUDA_ARCHITECTURES=${CUDAARCHS:-$architectures}" -DSHARD_CUDA=ON -DSHARD_TESTS=ON -DSHARD_TEST_FOLDERS=cuda "-DSHARD_BENCH=$bench"
+  "${flavour[@]}" -DSHARD_CODEGEN=OFF -DSHARD_REGENERATE=OFF "-DSHARD_EXAMPLES=$bench"
+  "-DCMAKE_CUDA_ARCHITECTURES=${CUDAARCHS:-$architectures}" -DSHARD_CUDA=ON -DSHARD_TESTS=ON "-DSHARD_BENCH=$bench"
+  "-DSHARD_TEST_FOLDERS=cuda;conformance;gradients;autograd;program"
 )
 if command -v ninja >/dev/null; then
   options+=(-G Ninja)
@@ -86,7 +88,7 @@ check() {
   echo "== $name took $((SECONDS - start)) s"
 }
 
-check "device tests" ctest --test-dir "$build" -R '^cuda: ' --output-on-failure --no-tests=error
+check "device tests" ctest --test-dir "$build" -j4 -R '^cuda: | on a device| on devices|CUDA' --output-on-failure --no-tests=error
 sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
 if [[ -n $sanitizer ]]; then
   # Files of tests whose kernels share memory or find their places by data.
@@ -99,6 +101,13 @@ else
 fi
 if [[ $bench == ON ]]; then
   check "figures" "$build/bench/kernel_bench" --device cuda --table
+  if python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+    check "kernels beside PyTorch" python3 bench/kernel_bench.py --build "$build" --device cuda --runs 3
+    check "gradients beside PyTorch" python3 bench/kernel_bench.py --build "$build" --device cuda --runs 3 --backward
+    check "models beside PyTorch" python3 bench/model_bench.py --build "$build" --device cuda --steps 10
+  else
+    echo "gpu_check: nothing was timed beside PyTorch, which python3 does not have for this device"
+  fi
 fi
 if ((${#failed[@]} > 0)); then
   printf 'gpu_check: FAILED: %s\n' "${failed[@]}"

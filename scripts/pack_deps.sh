@@ -23,6 +23,7 @@ packages=(
   nlohmann-json3-dev
   libbenchmark-dev libbenchmark1debian
   catch2
+  libcli11-dev
   pkgconf-bin libpkgconf3
 )
 

@@ -1006,6 +1006,49 @@ constexpr python::Function where__function = {
     "and y have one dtype (else shape_mismatch or dtype_mismatch).",
 };
 
+constexpr python::Parameter masked_fill_parameters[] = {
+    {"x", "Tensor"},
+    {"mask", "Tensor"},
+    {"value", "float"},
+};
+PyObject* masked_fill_body(python::Arguments& arguments) {
+  const Tensor& x = arguments.tensor(0);
+  const Tensor& mask = arguments.tensor(1);
+  const Scalar value = python::value<Scalar>(arguments, 2);
+  return arguments.call([&]() -> decltype(auto) { return shard::masked_fill(x, mask, value); });
+}
+constexpr python::Function masked_fill_function = {
+    .name = "masked_fill", .parameters = masked_fill_parameters, .body = masked_fill_body,
+    .doc =
+    "value where mask (bool) holds, else x, in the dtype of x. The shapes broadcast (else\n"
+    "shape_mismatch); another mask than of bool, and a value that is no whole number\n"
+    "beside an x of integers, are dtype_mismatch errors.",
+};
+
+constexpr python::Parameter nan_to_num_parameters[] = {
+    {"x", "Tensor"},
+    {"nan", "float", "0.0"},
+    {"posinf", "float", "1.7976931348623157e+308"},
+    {"neginf", "float", "-1.7976931348623157e+308"},
+};
+PyObject* nan_to_num_body(python::Arguments& arguments) {
+  const Tensor& x = arguments.tensor(0);
+  const double nan = python::value<double>(arguments, 1, 0.0);
+  const double posinf = python::value<double>(arguments, 2, 1.7976931348623157e+308);
+  const double neginf = python::value<double>(arguments, 3, -1.7976931348623157e+308);
+  return arguments.call([&]() -> decltype(auto) {
+    return shard::nan_to_num(x, nan, posinf, neginf);
+  });
+}
+constexpr python::Function nan_to_num_function = {
+    .name = "nan_to_num", .parameters = nan_to_num_parameters, .body = nan_to_num_body,
+    .doc =
+    "x with `nan` for NaN, `posinf` for infinity and `neginf` for minus infinity. A\n"
+    "finite number beyond those of the dtype of x counts as its largest, as the defaults\n"
+    "do. The gradient is 0 where an element was replaced. Every dtype; integers and bools\n"
+    "are copied.",
+};
+
 constexpr python::Parameter matmul_parameters[] = {
     {"x", "Tensor"},
     {"y", "Tensor"},
@@ -1141,6 +1184,8 @@ const python::Binding table[] = {
     python::bind<increment__function, true>(),
     python::bind<where_function, true>(),
     python::bind<where__function, true>(),
+    python::bind<masked_fill_function, true>(),
+    python::bind<nan_to_num_function, true>(),
     python::bind<matmul_function, true>(),
     python::bind<cumsum_function, true>(),
     python::bind<cumsum__function, true>(),

@@ -355,6 +355,20 @@ def where_(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     and y have one dtype (else shape_mismatch or dtype_mismatch)."""
     ...
 
+def masked_fill(x: Tensor, mask: Tensor, value: float) -> Tensor:
+    """value where mask (bool) holds, else x, in the dtype of x. The shapes broadcast (else
+    shape_mismatch); another mask than of bool, and a value that is no whole number
+    beside an x of integers, are dtype_mismatch errors."""
+    ...
+
+def nan_to_num(x: Tensor, nan: float | None = 0.0, posinf: float | None = 1.7976931348623157e+308,
+    neginf: float | None = -1.7976931348623157e+308) -> Tensor:
+    """x with `nan` for NaN, `posinf` for infinity and `neginf` for minus infinity. A
+    finite number beyond those of the dtype of x counts as its largest, as the defaults
+    do. The gradient is 0 where an element was replaced. Every dtype; integers and bools
+    are copied."""
+    ...
+
 def matmul(x: Tensor, y: Tensor, transpose_x: bool | None = False,
     transpose_y: bool | None = False) -> Tensor:
     """The matrix product of the last two dims [.., m, k] and [.., k, n] (swapped by the
@@ -725,6 +739,20 @@ class MathMethods:
     def where_(self, x: Tensor, y: Tensor) -> Tensor:
         """In place. x where condition (bool) holds, else y; the three shapes broadcast, and x
         and y have one dtype (else shape_mismatch or dtype_mismatch)."""
+        ...
+
+    def masked_fill(self, mask: Tensor, value: float) -> Tensor:
+        """value where mask (bool) holds, else x, in the dtype of x. The shapes broadcast (else
+        shape_mismatch); another mask than of bool, and a value that is no whole number
+        beside an x of integers, are dtype_mismatch errors."""
+        ...
+
+    def nan_to_num(self, nan: float | None = 0.0, posinf: float | None = 1.7976931348623157e+308,
+        neginf: float | None = -1.7976931348623157e+308) -> Tensor:
+        """x with `nan` for NaN, `posinf` for infinity and `neginf` for minus infinity. A
+        finite number beyond those of the dtype of x counts as its largest, as the defaults
+        do. The gradient is 0 where an element was replaced. Every dtype; integers and bools
+        are copied."""
         ...
 
     def matmul(self, y: Tensor, transpose_x: bool | None = False,

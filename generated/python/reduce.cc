@@ -545,6 +545,74 @@ constexpr python::Function mean_all_function = {
     "The mean of all elements, without dims; float dtypes, and NaN over no elements.",
 };
 
+constexpr python::Parameter var_parameters[] = {
+    {"x", "Tensor"},
+    {"axis", "int | Sequence[int]", "()"},
+    {"unbiased", "bool", "True"},
+    {"keepdim", "bool", "False"},
+};
+PyObject* var_body(python::Arguments& arguments) {
+  const Tensor& x = arguments.tensor(0);
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
+  const bool unbiased = python::value<bool>(arguments, 2, true);
+  const bool keepdim = python::value<bool>(arguments, 3, false);
+  return arguments.call([&]() -> decltype(auto) { return shard::var(x, axis, unbiased, keepdim); });
+}
+constexpr python::Function var_function = {
+    .name = "var", .parameters = var_parameters, .body = var_body,
+    .doc =
+    "The mean of the squares of the distances from the mean over the axes (all when\n"
+    "empty), which are dropped or, with keepdim, kept as 1. With `unbiased` the sum of\n"
+    "the squares is divided by the number of elements less one, but by no less than 1, so\n"
+    "that the variance of one element is 0. Float dtypes (else dtype_mismatch), 16-bit\n"
+    "ones through float32; over no elements it is NaN.",
+};
+
+constexpr python::Parameter std_op_parameters[] = {
+    {"x", "Tensor"},
+    {"axis", "int | Sequence[int]", "()"},
+    {"unbiased", "bool", "True"},
+    {"keepdim", "bool", "False"},
+};
+PyObject* std_op_body(python::Arguments& arguments) {
+  const Tensor& x = arguments.tensor(0);
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
+  const bool unbiased = python::value<bool>(arguments, 2, true);
+  const bool keepdim = python::value<bool>(arguments, 3, false);
+  return arguments.call([&]() -> decltype(auto) {
+    return shard::std_op(x, axis, unbiased, keepdim);
+  });
+}
+constexpr python::Function std_op_function = {
+    .name = "std", .parameters = std_op_parameters, .body = std_op_body,
+    .doc =
+    "The square root of var; its gradient where the variance is 0 is 0. In C++ it is\n"
+    "called std_op, because std is a namespace.",
+};
+
+constexpr python::Parameter median_parameters[] = {
+    {"x", "Tensor"},
+    {"axis", "int | Sequence[int]", "()"},
+    {"keepdim", "bool", "False"},
+    {"mode", "str", "'avg'"},
+};
+PyObject* median_body(python::Arguments& arguments) {
+  const Tensor& x = arguments.tensor(0);
+  const IntArray axis = python::value<IntArray>(arguments, 1, {});
+  const bool keepdim = python::value<bool>(arguments, 2, false);
+  const std::string mode = python::value<std::string>(arguments, 3, "avg");
+  return arguments.call([&]() -> decltype(auto) { return shard::median(x, axis, keepdim, mode); });
+}
+constexpr python::Function median_function = {
+    .name = "median", .parameters = median_parameters, .body = median_body,
+    .doc =
+    "The median over the axes (all when empty), which are dropped or, with keepdim, kept\n"
+    "as 1; NaN where an element is NaN, unlike nanmedian. Of an even number of elements\n"
+    "mode avg takes the mean of the two in the middle, and of integers any mean is\n"
+    "float32; mode min takes the smaller one. Every dtype but bool. Another mode, an axis\n"
+    "that is named twice, and the median of no elements are invalid_argument errors.",
+};
+
 constexpr python::Parameter reduce_as_parameters[] = {
     {"x", "Tensor"},
     {"target", "Tensor"},
@@ -588,6 +656,9 @@ const python::Binding table[] = {
     python::bind<norm_function, true>(),
     python::bind<l1_norm_function, true>(),
     python::bind<mean_all_function, true>(),
+    python::bind<var_function, true>(),
+    python::bind<std_op_function, true>(),
+    python::bind<median_function, true>(),
     python::bind<reduce_as_function, true>(),
 };
 

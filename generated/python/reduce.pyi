@@ -167,6 +167,30 @@ def mean_all(x: Tensor) -> Tensor:
     """The mean of all elements, without dims; float dtypes, and NaN over no elements."""
     ...
 
+def var(x: Tensor, axis: int | Sequence[int] | None = (), unbiased: bool | None = True,
+    keepdim: bool | None = False) -> Tensor:
+    """The mean of the squares of the distances from the mean over the axes (all when
+    empty), which are dropped or, with keepdim, kept as 1. With `unbiased` the sum of
+    the squares is divided by the number of elements less one, but by no less than 1, so
+    that the variance of one element is 0. Float dtypes (else dtype_mismatch), 16-bit
+    ones through float32; over no elements it is NaN."""
+    ...
+
+def std(x: Tensor, axis: int | Sequence[int] | None = (), unbiased: bool | None = True,
+    keepdim: bool | None = False) -> Tensor:
+    """The square root of var; its gradient where the variance is 0 is 0. In C++ it is
+    called std_op, because std is a namespace."""
+    ...
+
+def median(x: Tensor, axis: int | Sequence[int] | None = (), keepdim: bool | None = False,
+    mode: str | None = 'avg') -> Tensor:
+    """The median over the axes (all when empty), which are dropped or, with keepdim, kept
+    as 1; NaN where an element is NaN, unlike nanmedian. Of an even number of elements
+    mode avg takes the mean of the two in the middle, and of integers any mean is
+    float32; mode min takes the smaller one. Every dtype but bool. Another mode, an axis
+    that is named twice, and the median of no elements are invalid_argument errors."""
+    ...
+
 def reduce_as(x: Tensor, target: Tensor) -> Tensor:
     """x summed over the dims along which the shape of target broadcasts to it, so that it
     gets the shape of target, of which no element is read. The dtype is that of sum;
@@ -335,6 +359,30 @@ class ReduceMethods:
 
     def mean_all(self) -> Tensor:
         """The mean of all elements, without dims; float dtypes, and NaN over no elements."""
+        ...
+
+    def var(self, axis: int | Sequence[int] | None = (), unbiased: bool | None = True,
+        keepdim: bool | None = False) -> Tensor:
+        """The mean of the squares of the distances from the mean over the axes (all when
+        empty), which are dropped or, with keepdim, kept as 1. With `unbiased` the sum of
+        the squares is divided by the number of elements less one, but by no less than 1, so
+        that the variance of one element is 0. Float dtypes (else dtype_mismatch), 16-bit
+        ones through float32; over no elements it is NaN."""
+        ...
+
+    def std(self, axis: int | Sequence[int] | None = (), unbiased: bool | None = True,
+        keepdim: bool | None = False) -> Tensor:
+        """The square root of var; its gradient where the variance is 0 is 0. In C++ it is
+        called std_op, because std is a namespace."""
+        ...
+
+    def median(self, axis: int | Sequence[int] | None = (), keepdim: bool | None = False,
+        mode: str | None = 'avg') -> Tensor:
+        """The median over the axes (all when empty), which are dropped or, with keepdim, kept
+        as 1; NaN where an element is NaN, unlike nanmedian. Of an even number of elements
+        mode avg takes the mean of the two in the middle, and of integers any mean is
+        float32; mode min takes the smaller one. Every dtype but bool. Another mode, an axis
+        that is named twice, and the median of no elements are invalid_argument errors."""
         ...
 
     def reduce_as(self, target: Tensor) -> Tensor:

@@ -15,14 +15,10 @@ from typing import Any, Callable
 
 from . import _core
 from ._core import ArgumentError, AutogradError, CaptureError, Program, Scope, Tensor
+from ._errors import with_code
 from ._structure import TENSOR, flatten, statics, unflatten
 
 __all__ = ["CapturedFunction", "LoadedProgram", "capture", "load_program", "parse_program"]
-
-
-def _with_code(error: Any, code: str) -> Any:
-    error.code = code
-    return error
 
 
 def _name(value: Any) -> str:
@@ -60,7 +56,7 @@ def _checked(options: dict[str, Any]) -> dict[str, Any]:
         if not good:
             raise TypeError(f"[capture] argument '{name}' must be {text}, not {_name(value)}")
         if accepted is int and value < 0:
-            raise _with_code(ArgumentError(f"[capture] argument '{name}' must not be negative, but is {value}"), "invalid_argument")
+            raise with_code(ArgumentError(f"[capture] argument '{name}' must not be negative, but is {value}"), "invalid_argument")
     options["skip"] = list(options["skip"])
     options["parallel_ns"] = float(options["parallel_ns"])
     return options
@@ -77,7 +73,7 @@ class _Caller:
     def __call__(self, tensors: list[Tensor]) -> list[Tensor]:
         variant = self.variant()
         if variant is None:
-            raise _with_code(AutogradError("[captured] create_graph calls the captured function again, but that was freed, or it has "
+            raise with_code(AutogradError("[captured] create_graph calls the captured function again, but that was freed, or it has "
                                            "dropped what belongs to these arguments (structures); keep a reference to it"), "autograd")
         return variant.call(tensors)
 
@@ -108,7 +104,7 @@ class _Variant:
                 raise TypeError(f"[capture] '{self.name}' must return tensors, numbers, strings and None, in tuples, lists and dicts, but "
                                 f"its result{place} is {_name(value)}")
         if self.result is not None and self.result != result:
-            raise _with_code(CaptureError(f"[capture] '{self.name}' returns another structure, or other Python values, than it did for "
+            raise with_code(CaptureError(f"[capture] '{self.name}' returns another structure, or other Python values, than it did for "
                                           "tensors of other shapes, dtypes or gradients; return the same structure for all of them, or "
                                           "pass what decides about it as a Python value"), "capture")
         self.result = result

@@ -9,6 +9,7 @@ import sys
 import threading
 
 from . import _core
+from ._errors import with_code
 
 __all__ = ["init", "run", "save_trace", "policies", "seed", "manual_seed", "local_map"]
 
@@ -62,7 +63,7 @@ def init(*, devices=None, timeout=None, seed=0, debug=False):
     Raises ArgumentError in other threads, in ranks, and when it is called again.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise _argument_error("[init] call it in the main thread of the script")
+        raise with_code(_core.ArgumentError("[init] call it in the main thread of the script"), "invalid_argument")
     _core._begin_script(timeout, seed, devices, debug)
     print_exception = sys.excepthook
 
@@ -73,12 +74,6 @@ def init(*, devices=None, timeout=None, seed=0, debug=False):
 
     sys.excepthook = end
     atexit.register(_core._end_script, None)
-
-
-def _argument_error(text):
-    error = _core.ArgumentError(text)
-    error.code = "invalid_argument"
-    return error
 
 
 def save_trace(path):

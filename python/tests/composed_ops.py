@@ -16,6 +16,11 @@ def symmetric(s, x):
     return s.add(x, s.transpose(x, [0, 2, 1]))
 
 
+# Of all_axes() in op_cases_reduce.cc.
+AXES = [("axis {}", [], False), ("axis {}, keepdim", [], True), ("axis 0", 0, False), ("axis 1, keepdim", [1], True),
+        ("axis -1 and 0", (-1, 0), False)]
+
+
 CASES = {
     # indexing.yaml
     ("flip", "axis 0"): lambda s, t, d: s.flip(t[0], [0]),
@@ -93,6 +98,12 @@ CASES = {
         square_plus(s, symmetric(s, t[0]), 64), 0, True, True
     ),
     **{("dist", "of order %f" % p): lambda s, t, d, p=p: s.dist(t[0], t[1], p) for p in (0.0, 1.0, 2.0, 3.0, math.inf)},
+    # math.yaml
+    ("masked_fill", "mask [m, n]"): lambda s, t, d: s.masked_fill(t[0], t[1], 7),
+    ("masked_fill", "mask [n]"): lambda s, t, d: s.masked_fill(t[0], mask=t[1], value=7),
+    ("nan_to_num", "of NaN"): lambda s, t, d: s.nan_to_num(s.divide(s.full_like(t[0], 0), t[0]), 1, 2, -3),
+    ("nan_to_num", "of infinities"): lambda s, t, d: s.nan_to_num(s.divide(s.full_like(t[0], 1), t[0]), 1, 2, -3),
+    ("nan_to_num", "of numbers"): lambda s, t, d: s.nan_to_num(t[0], nan=1, posinf=2, neginf=-3),
     # reduce.yaml
     ("logsumexp", "axis {}"): lambda s, t, d: s.logsumexp(t[0], [], False, False),
     ("logsumexp", "axis {}, keepdim"): lambda s, t, d: s.logsumexp(t[0], axis=[], keepdim=True, reduce_all=False),
@@ -112,6 +123,19 @@ CASES = {
     ("norm", "axis -1"): lambda s, t, d: s.norm(t[0], -1, epsilon=0.5),
     ("l1_norm", "of two dims"): lambda s, t, d: s.l1_norm(t[0]),
     ("mean_all", "of two dims"): lambda s, t, d: s.mean_all(t[0]),
+    **{
+        (op, name + (", unbiased" if unbiased else "")): lambda s, t, d, op=op, axis=axis, unbiased=unbiased, keep=keep: getattr(
+            s, op
+        )(t[0], axis, unbiased, keep)
+        for op in ("var", "std")
+        for name, axis, keep in AXES
+        for unbiased in (False, True)
+    },
+    **{
+        ("median", f"{name}, {mode}"): lambda s, t, d, axis=axis, keep=keep, mode=mode: s.median(t[0], axis, keep, mode)
+        for name, axis, keep in AXES
+        for mode in ("avg", "min")
+    },
     ("reduce_as", "[m, n] as [n]"): lambda s, t, d: s.reduce_as(t[0], t[1]),
     ("reduce_as", "[m, n] as [1, n]"): lambda s, t, d: s.reduce_as(t[0], t[1]),
     ("reduce_as", "[m, n] as [m, n]"): lambda s, t, d: s.reduce_as(t[0], t[1]),

@@ -100,3 +100,60 @@ TEST_CASE("fused layers are those that they are made of") {
   check(fused_softmax_mask(of({0, 0, 0, std::log(3.0)}, {1, 2, 1, 2}), of({0, -inf}, {1, 1, 1, 2})), {1, 0, 1, 0});
   check(fused_softmax_mask_upper_triangle(of({0, 9, 0, std::log(3.0)}, {1, 1, 2, 2})), {1, 0, .25, .75});
 }
+
+TEST_CASE("variances and deviations of few elements, and of none") {
+  const Tensor x = of({1, 2, 4, 8, 8, 8}, {2, 3});
+  check(var(x, {1}), {7.0 / 3, 0});
+  check(var(x, {1}, false), {14.0 / 9, 0});
+  check(std_op(x, {-1}, true, true), {std::sqrt(7.0 / 3), 0});
+  CHECK(std_op(x, {-1}, true, true).dims() == Dims{2, 1});
+  check(var(of({3}, {1})), {0});  // one element has no n - 1
+  CHECK(std::isnan(var(zeros({0}, DType::float64)).to_vector<double>()[0]));
+  CHECK(var(zeros({0, 3}, DType::float64), {1}).dims() == Dims{0});
+  // Of large numbers that are near each other.
+  check(var(of({1e8 + 1, 1e8 + 2, 1e8 + 3}, {3})), {1});
+  const Tensor equal = of({5, 5, 5}, {3}).set_requires_grad(true);
+  std_op(equal).backward();
+  check(equal.grad(), {0, 0, 0});
+  CHECK(code_of([&] { var(cast(x, DType::int32)); }) == ErrorCode::dtype_mismatch);
+  CHECK(code_of([&] { std_op(x, {2}); }) == ErrorCode::out_of_range);
+  CHECK(code_of([&] { var(x, {0, 0}); }) == ErrorCode::invalid_argument);
+}
+
+TEST_CASE("medians of integers are halves, and NaN wins") {
+  check(cast(median(Tensor::from_data(std::vector<int32_t>{4, 1, 2, 8}, {4})), DType::float64), {3});
+  check(cast(median(Tensor::from_data(std::vector<int32_t>{4, 1, 3, 8}, {4})), DType::float64), {3.5});
+  CHECK(median(Tensor::from_data(std::vector<int32_t>{4, 1}, {2}), {}, false, "min").dtype() == DType::int32);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<double> got = median(of({1, nan, 3, 1, 2, 3}, {2, 3}), {1}).to_vector<double>();
+  CHECK(std::isnan(got[0]));
+  CHECK(got[1] == 2);
+  CHECK(code_of([&] { median(of({1, 2}, {2}), {}, false, "max"); }) == ErrorCode::invalid_argument);
+  CHECK(code_of([&] { median(of({1, 2}, {2}), {1}); }) == ErrorCode::out_of_range);
+}
+
+TEST_CASE("elements are filled by a mask, and numbers that are not finite by finite ones") {
+  const Tensor mask = greater_than(of({0, 1}, {2, 1}), of({0}, {1}));
+  check(masked_fill(of({1, 2, 3}, {3}), mask, 7), {1, 2, 3, 7, 7, 7});
+  CHECK(code_of([&] { masked_fill(of({1}, {1}), of({1}, {1}), 7); }) == ErrorCode::dtype_mismatch);
+  CHECK(code_of([&] {
+          masked_fill(of({1, 2, 3}, {3}), cast(of({1, 0}, {2}), DType::boolean), 7);
+        }) == ErrorCode::shape_mismatch);
+  CHECK(code_of([&] { masked_fill(cast(of({1}, {1}), DType::int32), cast(of({1}, {1}), DType::boolean), 0.5); }) ==
+        ErrorCode::dtype_mismatch);
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  const Tensor x = of({1, nan, infinity, -infinity}, {4});
+  const double largest = std::numeric_limits<double>::max();
+  CHECK(nan_to_num(x).to_vector<double>() == std::vector<double>{1, 0, largest, -largest});
+  CHECK(nan_to_num(x, 5, infinity, -2).to_vector<double>() == std::vector<double>{1, 5, infinity, -2});
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
+    const std::vector<double> filled = cast(nan_to_num(cast(x, dtype)), DType::float64).to_vector<double>();
+    INFO(to_string(dtype));
+    CHECK(std::isfinite(filled[2]));
+    CHECK(filled[3] == -filled[2]);
+    // The next number is infinite.
+    const Tensor more = multiply(cast(of({filled[2]}, {1}), dtype), cast(of({1.01}, {1}), dtype));
+    CHECK(std::isinf(cast(more, DType::float64).to_vector<double>()[0]));
+  }
+  CHECK(nan_to_num(Tensor::from_data(std::vector<int32_t>{3}, {1})).to_vector<int32_t>() == std::vector<int32_t>{3});
+}

@@ -207,3 +207,28 @@ def reduce_as(call):
         "[m, n] as [1, n]": lambda: np.sum(x, axis=0, keepdims=True, dtype=dtype),
         "[m, n] as [m, n]": lambda: x,
     }[call.case]()
+
+
+def spread_of(name, of_variance):
+    @op(name)
+    def spread(call):
+        case = call.case.removesuffix(", unbiased")
+        axis, keepdim = axes_of(case)
+        x = call.inputs[0]
+        count = x.size // np.mean(x, axis=axis).size
+        correction = 1 if case != call.case and count > 1 else 0
+        return of_variance(np.var(x, axis=axis, keepdims=keepdim, ddof=correction))
+
+
+spread_of("var", lambda variance: variance)
+spread_of("std", np.sqrt)
+
+
+@op("median")
+def median(call):
+    case, mode = call.case.rsplit(", ", 1)
+    axis, keepdim = axes_of(case)
+    how = {"axis": axis, "keepdims": keepdim}
+    if mode == "avg":
+        return np.median(call.inputs[0], **how).astype(np.float64)
+    return np.quantile(call.inputs[0], 0.5, method="lower", **how)

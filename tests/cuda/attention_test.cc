@@ -146,6 +146,25 @@ TEST_CASE("attention on the device over several tiles and slices of columns is t
   }
 }
 
+TEST_CASE("attention by the tensor cores of several blocks of aligned rows is that of the CPU") {
+  const auto device = cuda_device();
+  if (!device) return;
+  for (const DType dtype : {DType::bfloat16, DType::float16}) {
+    for (const Shape& s : {Shape{1, 145, 140, 2, 1, 64, 56}, Shape{2, 33, 70, 1, 1, 128, 128}}) {
+      for (const bool causal : {false, true}) {
+        INFO(to_string(dtype) << " width " << s.width << " causal " << causal);
+        Arguments a(s, dtype);
+        a.causal = causal;
+        require_near(run_flash(*device, a), run_flash(kCpu, a));
+        a.mask = random_tensor({s.batch, 1, s.queries, s.keys}, dtype, 5);
+        for (int64_t i = 0; i < a.mask.numel(); i += 3) set(a.mask, i, -kInfinity);
+        for (int64_t i = 0; i < s.keys; ++i) set(a.mask, i, -kInfinity);  // the first query sees nothing
+        require_near(run_flash(*device, a), run_flash(kCpu, a));
+      }
+    }
+  }
+}
+
 TEST_CASE("attention of no keys, no queries and to queries that see nothing") {
   const auto device = cuda_device();
   if (!device) return;

@@ -303,3 +303,98 @@ TEST_CASE("running values of sharded dims are those of the host on devices") {
     });
   }
 }
+
+TEST_CASE("margin_cross_entropy of sharded classes is that of the host on devices") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({3}, {}, {"p"});
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const Dims& dims : {Dims{4, 7}, Dims{5, 2}}) {  // also with a rank without classes
+      run_ranks(3, [&](Rank&) {
+        const Tensor cosines = cast(uniform(IntArray(dims), DType::float32, -1, 1, 7), dtype);
+        const Tensor label = randint(0, static_cast<int>(dims[1]), {dims[0], 1}, DType::int64, 7);
+        const auto results = [&](Device at) {
+          const Tensor logits = distribute(cosines.to(at), DistSpec::parse(mesh, "-, p")).set_requires_grad(true);
+          const Tensor of_rows = distribute(label.to(at), DistSpec::replicated(mesh, 2));
+          const auto [softmax, loss] = margin_cross_entropy(logits, of_rows, false, 0, 0, 1, 0.9f, 0.3f, 0.1f, 4.0f);
+          sum(loss).backward();
+          std::vector<Tensor> all{full_tensor(softmax), full_tensor(loss), full_tensor(logits.grad())};
+          for (Tensor& each : all) each = each.to(kCpu);
+          return all;
+        };
+        const std::vector<Tensor> actual = results(*device), expected = results(kCpu);
+        for (size_t i = 0; i < expected.size(); ++i) {
+          const std::string problem = testing::difference(actual[i].get().value, expected[i].get().value);
+          check(problem.empty(), std::to_string(i) + to_string(dims) + ": " + problem);
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("topk along a sharded dim is that of the host on devices") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({3}, {}, {"p"});
+  for (const DType dtype : {DType::float32, DType::bfloat16, DType::int64, DType::uint8}) {
+    for (const Dims& dims : {Dims{7, 5}, Dims{2, 4}, Dims{2000, 2}}) {  // also with shards without elements
+      run_ranks(3, [&](Rank&) {
+        // Few different numbers, so that places decide.
+        const Tensor x =
+            cast(remainder(Tensor(random_tensor(dims, DType::int64, 5)), full({1}, 3, DType::int64)), dtype);
+        for (const int axis : {0, 1}) {
+          for (const bool largest : {false, true}) {
+            const int k = static_cast<int>(std::min<int64_t>(dims[axis], 9));
+            const auto results = [&](Device at) {
+              const Tensor sharded = distribute(x.to(at), DistSpec::parse(mesh, axis == 0 ? "p, -" : "-, p"));
+              const auto [out, indices] = topk(sharded, k, axis, largest);
+              return std::pair(full_tensor(indices).to(kCpu).to_vector<int64_t>(),
+                               host_values(cast(full_tensor(out), DType::float32)));
+            };
+            check(results(*device) == results(kCpu), std::string(to_string(dtype)) + to_string(dims));
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("attention to keys of several ranks is that of the host on devices") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({3}, {}, {"p"});
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const int64_t keys : {7, 2}) {  // also a rank without keys
+      run_ranks(3, [&](Rank&) {
+        const auto drawn = [&](const IntArray& shape, int seed) {
+          return cast(uniform(shape, DType::float32, -1, 1, seed), dtype);
+        };
+        const Tensor q = drawn({2, 5, 4, 8}, 1), k = drawn({2, keys, 2, 8}, 2), v = drawn({2, keys, 2, 8}, 3);
+        for (const bool causal : {false, true}) {
+          const auto results = [&](Device at) {
+            const auto placed = [&](const Tensor& x, const char* layout) {
+              return distribute(x.to(at), DistSpec::parse(mesh, layout)).set_requires_grad(true);
+            };
+            const Tensor on_q = placed(q, "-, -, -, -"), on_k = placed(k, "-, p, -, -"), on_v = placed(v, "-, p, -, -");
+            const auto [out, softmax, lse, offset] = flash_attn(on_q, on_k, on_v, {}, {}, 0.0f, causal, true);
+            sum(multiply(out, out)).backward();
+            std::vector<Tensor> all;
+            for (const Tensor& each : {out, softmax, lse, on_q.grad(), on_k.grad(), on_v.grad()})
+              all.push_back(cast(full_tensor(each), DType::float32).to(kCpu));
+            return all;
+          };
+          const std::vector<Tensor> actual = results(*device), expected = results(kCpu);
+          for (size_t i = 0; i < expected.size(); ++i) {
+            const std::vector<float> a = actual[i].to_vector<float>(), e = expected[i].to_vector<float>();
+            check(a.size() == e.size(), "sizes");
+            for (size_t n = 0; n < e.size(); ++n) {
+              const float error = std::abs(a[n] - e[n]), unit = std::max(1.0f, std::abs(e[n]));
+              check(a[n] == e[n] || error <= (dtype == DType::float32 ? 1e-5f : 4e-2f) * unit,
+                    std::to_string(i) + ": " + std::to_string(a[n]) + " is not " + std::to_string(e[n]));
+            }
+          }
+        }
+      });
+    }
+  }
+}

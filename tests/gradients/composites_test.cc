@@ -68,6 +68,13 @@ TEST_CASE("gradients of composites are those of central differences") {
        [](const Tensors& t) {
          return affine_grid(t[0], {1, 1, 2, 1, 3}, false);
        }},
+      {"var", {{3, 4}}, [](const Tensors& t) { return var(t[0], {1}); }},
+      {"std", {{3, 4}}, [](const Tensors& t) { return std_op(t[0], {}, false, true); }},
+      {"median", {{3, 5}}, [](const Tensors& t) { return median(t[0], {1}); }},
+      {"masked_fill",
+       {{3, 4}},
+       [](const Tensors& t) { return masked_fill(t[0], greater_than(t[0], full_like(t[0], 0)), 2); }},
+      {"nan_to_num", {{3, 4}}, [](const Tensors& t) { return nan_to_num(t[0]); }},
       {"l1_norm", {{3, 4}}, [](const Tensors& t) { return l1_norm(t[0]); }},
       {"mean_all", {{3, 4}}, [](const Tensors& t) { return mean_all(t[0]); }},
       {"reduce_as", {{3, 4}}, [](const Tensors& t) { return reduce_as(t[0], zeros({4}, DType::float64)); }},

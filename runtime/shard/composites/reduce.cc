@@ -1,7 +1,9 @@
 // Ops of reduce.yaml that are composites of other ops.
 #include "shard/ops/reduce_ops.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "shard/gradients/common.h"
 #include "shard/ops/api.h"
@@ -17,6 +19,18 @@ IntArray all_axes(const Tensor& x) {
   IntArray axes;
   for (int d = 0; d < x.dims().rank(); ++d) axes.push_back(d);
   return axes;
+}
+
+/// The variance of x, which is wide.
+Tensor variance_of(const char* op, const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim) {
+  if (!is_floating(x.dtype())) {
+    fail(ErrorCode::dtype_mismatch, "[{}] x is {}, but must be of a float dtype; cast it", op, to_string(x.meta()));
+  }
+  const Tensor center = mean(x, axis, /*keepdim=*/true);
+  const int64_t results = center.dims().numel(), count = results == 0 ? 1 : x.dims().numel() / results;
+  const int64_t divisor = unbiased && count > 0 ? std::max<int64_t>(count - 1, 1) : count;
+  const Tensor distance = subtract(x, center);
+  return scale(sum(multiply(distance, distance), axis, keepdim), 1 / static_cast<double>(divisor));
 }
 
 }  // namespace
@@ -56,6 +70,26 @@ std::tuple<Tensor, Tensor> norm(const Tensor& given_x, int axis, float epsilon, 
 Tensor l1_norm(const Tensor& x) { return sum(abs(x), {}, false); }
 
 Tensor mean_all(const Tensor& x) { return mean(x, {}, false); }
+
+Tensor var(const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim) {
+  return narrowed(variance_of("var", widened(x), axis, unbiased, keepdim), x.dtype());
+}
+
+Tensor std(const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim) {
+  const Tensor variance = variance_of("std", widened(x), axis, unbiased, keepdim);
+  const Tensor zero = logical_not(variance);  // where the root has no derivative
+  const Tensor root = sqrt(where(zero, full_like(variance, 1), variance));
+  return narrowed(where(zero, full_like(variance, 0), root), x.dtype());
+}
+
+Tensor median(const Tensor& given_x, const IntArray& axis, bool keepdim, const std::string& mode) {
+  const bool floating = is_floating(given_x.dtype()), halves = !floating && mode == "avg";
+  const Tensor x = halves ? cast(given_x, DType::float64) : given_x;
+  const Tensor middle = std::get<0>(nanmedian(x, axis, keepdim, mode));
+  if (!floating) return halves ? cast(middle, DType::float32) : middle;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  return where(any(isnan(x), axis, keepdim), full_like(middle, nan), middle);
+}
 
 Tensor reduce_as(const Tensor& x, const Tensor& target) {
   const Dims &from = x.dims(), &to = target.dims();

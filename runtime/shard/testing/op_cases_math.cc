@@ -117,6 +117,29 @@ void add_wheres(OpCases& cases) {
   add("[m, n], [m, n] and [n]", true, false, false);
 }
 
+void add_filled(OpCases& cases) {
+  for (const bool row : {false, true}) {
+    cases.push_back({"masked_fill", row ? "mask [n]" : "mask [m, n]", kNumbers, [=](Draw& draw) {
+                       const Dims dims = draw.dims(2);
+                       return CaseCall{{draw.input(dims), draw.input(row ? Dims{dims[1]} : dims).of(DType::boolean)},
+                                       [](Tensors& t) { return Tensors{masked_fill(t[0], t[1], 7)}; }};
+                     }});
+  }
+  // Replacements are named: the defaults depend on the dtype. 1 / x is infinite where x is 0, and 0 / x is NaN.
+  for (const double numerator : {0.0, 1.0}) {
+    cases.push_back({"nan_to_num", numerator == 0 ? "of NaN" : "of infinities", kFloats, [=](Draw& draw) {
+                       return CaseCall{{draw.input(draw.dims(2)).between(-1, 1)}, [=](Tensors& t) {
+                                         const Tensor quotient = divide(full_like(t[0], numerator), t[0]);
+                                         return Tensors{nan_to_num(quotient, 1, 2, -3)};
+                                       }};
+                     }});
+  }
+  cases.push_back(
+      {"nan_to_num", "of numbers", kNumbers, [](Draw& draw) {
+         return CaseCall{{draw.input(draw.dims(2))}, [](Tensors& t) { return Tensors{nan_to_num(t[0], 1, 2, -3)}; }};
+       }});
+}
+
 /// Gradients with kernels: arguments are the input or output, from low to high, and the gradient of
 /// the output.
 void add_gradients(OpCases& cases) {
@@ -250,6 +273,7 @@ void add_math_cases(OpCases& cases) {
   add_casts(cases);
   add_scales(cases);
   add_wheres(cases);
+  add_filled(cases);
   add_matmuls(cases);
   add_cumsums(cases);
   add_gradients(cases);

@@ -95,6 +95,29 @@ void add_composites(OpCases& cases) {
          return CaseCall{{draw.input(draw.dims_above_0(2))}, [](Tensors& t) { return Tensors{mean_all(t[0])}; }};
        },
        16, "each rank divides its own sum, and quotients are rounded"});
+  for (const Axes& axes : all_axes()) {
+    for (const bool unbiased : {false, true}) {
+      const std::string name = std::string(axes.name) + (unbiased ? ", unbiased" : "");
+      const auto add_spread = [&](const char* op, auto f) {
+        cases.push_back({op, name, kFloats,
+                         [=](Draw& draw) {
+                           return CaseCall{{draw.input(draw.dims_above_0(3))}, [=](Tensors& t) {
+                                             return Tensors{f(t[0], axes.axis, unbiased, axes.keepdim)};
+                                           }};
+                         },
+                         64, "each rank divides its own sum, and quotients are rounded"});
+      };
+      add_spread("var", [](auto&&... arguments) { return var(arguments...); });
+      add_spread("std", [](auto&&... arguments) { return std_op(arguments...); });
+    }
+    for (const char* mode : {"avg", "min"}) {
+      cases.push_back({"median", std::string(axes.name) + ", " + mode, kNumbers, [=](Draw& draw) {
+                         return CaseCall{{draw.input(draw.dims_above_0(3))}, [=](Tensors& t) {
+                                           return Tensors{median(t[0], axes.axis, axes.keepdim, mode)};
+                                         }};
+                       }});
+    }
+  }
   const auto add_reduce_as = [&](const char* name, bool lead, bool rows) {
     cases.push_back({"reduce_as", name, kNumbers, [=](Draw& draw) {
                        const Dims dims = draw.dims(2);

@@ -53,7 +53,10 @@ struct AttentionResults {
 };
 void attend(const OpContext& ctx, const AttentionCall& call, const AttentionResults& results);
 
-/// The same where the tensor cores can; returns whether they did.
+/// The same where other ranks may hold other keys: what all have is combined. Parts of 16-bit floats are rounded before.
+void attend_to_all(const OpContext& ctx, const AttentionCall& call, const AttentionResults& results);
+
+/// As attend() where the tensor cores can; returns whether they did.
 bool attend_by_tensor_cores(const OpContext& ctx, const AttentionCall& call, const AttentionResults& results);
 
 /// The gradients, of which some may be absent; that of the bias has four dims.
@@ -164,6 +167,11 @@ class Head {
     const int64_t sees = i + s.diagonal + 1;
     return sees < 0 ? 0 : sees < s.keys ? sees : s.keys;
   }
+  /// How many of the `most` keys from `start` on query i sees; none if there is no such query.
+  __device__ int64_t visible_from(int64_t i, int64_t start, int64_t most) const {
+    const int64_t sees = i < s.queries ? visible(i) - start : 0;
+    return sees < 0 ? 0 : sees < most ? sees : most;
+  }
   /// The first query that may see the key.
   __device__ int64_t first_query(int64_t key) const {
     return a_.causal && key > s.diagonal ? key - s.diagonal : int64_t{0};
@@ -186,10 +194,14 @@ class Head {
     const C hidden = -INFINITY;
     if (i >= s.queries || j >= visible(i)) return hidden;
     product *= a_.scale;
-    if (a_.mask.data == nullptr) return product;
-    const C added = load(a_.mask.at(sequence, number, i)[j]);
-    return added == hidden ? hidden : product + added;
+    return a_.mask.data == nullptr ? product : masked(product, load(a_.mask.at(sequence, number, i)[j]));
   }
+  /// What the mask has for query i and the keys from `start` on, null without a mask.
+  __device__ const T* mask_of(int64_t i, int64_t start) const {
+    return a_.mask.data == nullptr || i >= s.queries ? nullptr : a_.mask.at(sequence, number, i) + start;
+  }
+  /// A score with a number of the mask, of which -infinity hides the key, whatever the score is.
+  static __device__ C masked(C score, C added) { return added == static_cast<C>(-INFINITY) ? added : score + added; }
   /// The first of the numbers of query i's weights.
   __device__ uint64_t weights_of(int64_t i) const { return static_cast<uint64_t>(first_weight_ + i * a_.all_keys); }
   /// What the weight with this number is multiplied by: 0 where it is dropped.

@@ -103,13 +103,9 @@ __global__ void __launch_bounds__(kTileThreads, 2) grads_kernel(AttentionGrad<T>
 }
 
 template <Of of, class T>
-void launch_grads(const OpContext& ctx, const AttentionCall& call, const AttentionGrad<T>& g, int64_t rows,
-                  const DenseTensor& grad) {
+void launch_grads(const OpContext& ctx, const AttentionGrad<T>& g, int64_t rows, const DenseTensor& grad) {
   using C = math_t<T>;
   if (!grad.defined() || grad.numel() == 0) return;
-  if constexpr (sizeof(T) == 2) {
-    if (grads_by_tensor_cores(ctx, call, g, of, rows, grad)) return;
-  }
   with_groups<C>(grad.dims()[3], [&]<int Groups>(std::integral_constant<int, Groups>, int64_t slices) {
     const TileJobs jobs{divided_up(rows, kTile<C>), slices, grad.dims()[2], g.a.sequences.count};
     if (jobs.count() > 0) {
@@ -197,9 +193,15 @@ void grads_of(const OpContext& ctx, const AttentionCall& call, const DenseTensor
   const AttentionGrad<T> g{Attention<T>(call), HeadRows<const T>(out), HeadRows<const T>(out_grad),
                            PerQuery<const C>(lse), static_cast<C*>(means.data())};
   if (rows > 0) launch(ctx, means_kernel<T>, grid_for(rows * kWarp, 4 * kWarp), dim3(kWarp, 4), g, rows);
-  launch_grads<Of::query>(ctx, call, g, call.sequences.longest, grads.q);
-  launch_grads<Of::key>(ctx, call, g, call.sequences.longest_keys, grads.k);
-  launch_grads<Of::value>(ctx, call, g, call.sequences.longest_keys, grads.v);
+  const auto by_tensor_cores = [&](Of of) {
+    if constexpr (sizeof(T) == 2) return grads_by_tensor_cores(ctx, call, g, of, grads);
+    else return false;
+  };
+  if (!by_tensor_cores(Of::query)) launch_grads<Of::query>(ctx, g, call.sequences.longest, grads.q);
+  if (!by_tensor_cores(Of::key)) {
+    launch_grads<Of::key>(ctx, g, call.sequences.longest_keys, grads.k);
+    if (!by_tensor_cores(Of::value)) launch_grads<Of::value>(ctx, g, call.sequences.longest_keys, grads.v);
+  }
   launch_bias_grads(ctx, g, grads.bias);
 }
 

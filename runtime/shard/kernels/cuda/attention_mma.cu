@@ -6,6 +6,8 @@ namespace shard::cuda {
 namespace {
 
 constexpr int kKeys = 64;  // that are in shared memory at once
+constexpr int kTiles = 2;  // of 16 rows of a warp
+constexpr int kBlockRows = kTiles * kMmaRows;
 
 template <int Width>
 struct KeyStage {
@@ -16,7 +18,7 @@ struct KeyStage {
 template <int Width>
 struct WarpRows {
   float largest[2] = {-INFINITY, -INFINITY}, total[2] = {};
-  LaneTile<Width> sums = {};
+  LaneTile<Width> sums[1] = {};
 
   __device__ WarpRows() {}
 };
@@ -64,7 +66,7 @@ __device__ void accumulate(WarpRows<Width>& rows, LaneTile<kKeys>& scores) {
     for (int n = 0; n < Width / 8; ++n) {
 #pragma unroll
       for (int c = 2 * half; c < 2 * half + 2; ++c)  // what weighs nothing adds nothing, be it infinite
-        rows.sums[n][c] = shrink == 0.0f ? 0.0f : rows.sums[n][c] * shrink;
+        rows.sums[0][n][c] = shrink == 0.0f ? 0.0f : rows.sums[0][n][c] * shrink;
     }
   }
 }
@@ -91,11 +93,11 @@ struct MmaResults {
   PerQuery<float> lse;
 };
 
+/// A tile of kMmaRows queries, whatever q, k and v are.
 template <class T, int Width>
-__device__ void attend_tile(const Attention<T>& a, const TileJob& job, const MmaResults<T>& results, bool is_aligned,
-                            KeyStage<Width>& stage) {
+__device__ SHARD_NO_INLINE void attend_tile(const Attention<T>& a, const TileJob& job, int64_t first,
+                                            const MmaResults<T>& results, bool is_aligned, KeyStage<Width>& stage) {
   const Head<T> head(a, job.sequence, job.head);
-  const int64_t first = job.tile * kMmaRows;
   if (first >= head.s.queries) return;
   const TileRows<const T> queries = head.of_queries(a.q, first, kMmaRows);
   const int row = static_cast<int>(threadIdx.x) / kWarp * 16;  // the first of the warp
@@ -109,15 +111,15 @@ __device__ void attend_tile(const Attention<T>& a, const TileJob& job, const Mma
     load_terms(stage.keys, head.of_keys(a.k, start, kKeys), is_aligned);
     const bool found = load_terms(stage.values, head.of_keys(a.v, start, kKeys), is_aligned);
     const bool any_found = __syncthreads_or(found);
-    LaneTile<kKeys> scores = {};
+    LaneTile<kKeys> scores[1] = {};
     multiply_terms<T>(factors, stage.keys, a.q.width, scores);
-    finish_products(head, first + row, start, scores);
-    accumulate(rows, scores);
-    if (a.drops) drop(head, key, first + row, start, scores);
-    if (any_found) add_terms_that_weigh<T>(rows.sums, scores, stage.values);
+    finish_products(head, first + row, start, scores[0]);
+    accumulate(rows, scores[0]);
+    if (a.drops) drop(head, key, first + row, start, scores[0]);
+    if (any_found) add_terms_that_weigh<T>(rows.sums[0], scores[0], stage.values);
     else add_terms<T>(rows.sums, scores, stage.values, a.v.width);
   }
-  store_tile<Width>(rows.sums, head.of_queries(results.out, first, kMmaRows), row,
+  store_tile<Width>(rows.sums[0], head.of_queries(results.out, first, kMmaRows), row,
                     [&](float sum, int half) { return rows.total[half] == 0.0f ? 0.0f : sum / rows.total[half]; });
   const LanePlace lane;
 #pragma unroll
@@ -128,22 +130,204 @@ __device__ void attend_tile(const Attention<T>& a, const TileJob& job, const Mma
   }
 }
 
+/// The rows of q of a block, and the keys and values that it is at.
+template <int Width>
+struct BlockStage {
+  TermStage<Width, kBlockRows> queries;
+  TermStage<Width, kKeys> keys, values;
+};
+template <int Width>
+union alignas(16) AnyStage {
+  BlockStage<Width> of_block;
+  KeyStage<Width> of_tile;
+};
+
+/// What is known of the rows of a lane: scores are those of powers of 2, and totals those of its own keys.
+template <int Width>
+struct BlockRows {
+  float largest[kTiles][2], total[kTiles][2];
+  LaneTile<Width> sums[kTiles] = {};
+
+  __device__ BlockRows() {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        largest[tile][half] = -INFINITY;
+        total[tile][half] = 0;
+      }
+    }
+  }
+};
+
+/// Makes products scores of powers of 2. `sees_all` where no row of the warp has a mask or keys that it does not see.
+template <class T>
+__device__ __forceinline__ void finish_scores(const Head<T>& head, bool sees_all, float scale, int64_t first,
+                                              int64_t start, LaneTile<kKeys> (&scores)[kTiles]) {
+  const LanePlace lane;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t query = first + tile * 16 + lane.g + half * 8;
+      const int seen = sees_all ? kKeys : static_cast<int>(head.visible_from(query, start, kKeys));
+      const T* const mask = sees_all ? nullptr : head.mask_of(query, start);
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const int key = n * 8 + lane.t * 2 + c;
+          float& score = scores[tile][n][2 * half + c];
+          score *= scale;
+          if (key >= seen) score = -INFINITY;
+          else if (mask != nullptr) score = Head<T>::masked(score, load(mask[key]) * kLog2OfE);
+        }
+      }
+    }
+  }
+}
+
+/// As accumulate(). What is not finite becomes NaN in the sums.
+template <int Width>
+__device__ __forceinline__ void accumulate_finite(BlockRows<Width>& rows, LaneTile<kKeys> (&scores)[kTiles]) {
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float largest = rows.largest[tile][half];
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n)
+        largest = fmaxf(largest, fmaxf(scores[tile][n][2 * half], scores[tile][n][2 * half + 1]));
+      largest = fmaxf(largest, shuffle_xor(largest, 1));
+      largest = fmaxf(largest, shuffle_xor(largest, 2));
+      const float center = largest == -INFINITY ? 0.0f : largest;
+      const float shrink = power_of_2(rows.largest[tile][half] - center);
+      float total = 0;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+        for (int c = 2 * half; c < 2 * half + 2; ++c) {
+          scores[tile][n][c] = power_of_2(scores[tile][n][c] - center);
+          total += scores[tile][n][c];
+        }
+      }
+      rows.total[tile][half] = rows.total[tile][half] * shrink + total;
+      rows.largest[tile][half] = largest;
+#pragma unroll
+      for (int n = 0; n < Width / 8; ++n) {
+#pragma unroll
+        for (int c = 2 * half; c < 2 * half + 2; ++c) rows.sums[tile][n][c] *= shrink;
+      }
+    }
+  }
+}
+
+/// Stores the results of the rows of a warp, unless one of a row of the block is not finite. Returns, in all threads, whether it did.
 template <class T, int Width>
-__global__ void __launch_bounds__(kMmaThreads, Width == 64 ? 3 : 2)
+__device__ __forceinline__ bool store_finite(const TileJob& job, const Head<T>& head, int64_t first, int row,
+                                             const MmaResults<T>& results, BlockRows<Width>& rows) {
+  const LanePlace lane;
+  float sum = 0;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float& total = rows.total[tile][half];
+      total += shuffle_xor(total, 1);
+      total += shuffle_xor(total, 2);
+      sum += total * 0.0f;
+    }
+#pragma unroll
+    for (int n = 0; n < Width / 8; ++n) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sum += rows.sums[tile][n][c] * 0.0f;  // NaN where it is not finite
+    }
+  }
+  if (__syncthreads_or(sum != 0.0f)) return false;  // NaN differs
+  const TileRows<T> out = head.of_queries(results.out, first, kBlockRows);
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    float inverse[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int at = row + tile * 16 + lane.g + half * 8;
+      const float total = rows.total[tile][half];
+      inverse[half] = total == 0.0f ? 0.0f : 1.0f / total;
+      if (lane.t == 0 && at < out.count)
+        *results.lse.at(job.sequence, job.head, first + at) = rows.largest[tile][half] * kLogOf2 + log(total);
+    }
+    store_tile<Width>(rows.sums[tile], out, row + tile * 16,
+                      [&](float value, int half) { return value * inverse[half]; });
+  }
+  return true;
+}
+
+/// A tile of kBlockRows queries, without dropout. The next keys are copied while values are added up, and values while scores are.
+/// Returns false, in all threads, where a result is not finite: then nothing was stored, and attend_tile() knows what is hidden from
+/// whom.
+template <class T, int Width>
+__device__ bool attend_block(const Attention<T>& a, const TileJob& job, int64_t first, const MmaResults<T>& results,
+                             BlockStage<Width>& stage) {
+  const Head<T> head(a, job.sequence, job.head);
+  if (first >= head.s.queries) return true;
+  const TileRows<const T> queries = head.of_queries(a.q, first, kBlockRows);
+  const int row = static_cast<int>(threadIdx.x) / kWarp * kTiles * 16;  // the first of the warp
+  const int64_t end = head.visible(first + queries.count - 1);
+  const int64_t seen_by_all = a.mask.data == nullptr && first + row < head.s.queries ? head.visible(first + row) : 0;
+  const auto factors_of = [&](int k, unsigned(&factors)[kTiles][4]) {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile)
+      read_matrices<false>(&stage.queries.lines[row + tile * 16][k * 16], stage.queries.kStep, factors[tile]);
+  };
+  __syncthreads();  // what was in the stage has been read
+  copy_terms(stage.queries, queries);
+  copy_terms(stage.keys, head.of_keys(a.k, 0, kKeys));
+  BlockRows<Width> rows;
+  for (int64_t start = 0; start < end; start += kKeys) {
+    wait_for_copies();
+    __syncthreads();  // keys are there, and the values before have been read
+    copy_terms(stage.values, head.of_keys(a.v, start, kKeys));
+    LaneTile<kKeys> scores[kTiles] = {};
+    multiply_terms<T, kTiles>(factors_of, stage.keys, a.q.width, scores);
+    finish_scores(head, start + kKeys <= seen_by_all, a.scale * kLog2OfE, first + row, start, scores);
+    accumulate_finite(rows, scores);
+    wait_for_copies();
+    __syncthreads();  // values are there, and the keys have been read
+    if (start + kKeys < end) copy_terms(stage.keys, head.of_keys(a.k, start + kKeys, kKeys));
+    add_terms<T, kTiles>(rows.sums, scores, stage.values, a.v.width);
+  }
+  wait_for_copies();
+  return store_finite(job, head, first, row, results, rows);
+}
+
+template <class T, int Width>
+__global__ void __launch_bounds__(kMmaThreads, 2)
     attend_mma_kernel(Attention<T> a, TileJobs jobs, MmaResults<T> results, bool is_aligned) {
-  SHARD_SHARED(stage, KeyStage<Width>);
-  for (int64_t number = blockIdx.x; number < jobs.count(); number += gridDim.x)
-    attend_tile<T, Width>(a, TileJob(jobs, number, a.causal), results, is_aligned, stage);
+  SHARD_DYNAMIC_SHARED(stage, AnyStage<Width>);
+  for (int64_t number = blockIdx.x; number < jobs.count(); number += gridDim.x) {
+    const TileJob job(jobs, number, a.causal);
+    const int64_t first = job.tile * kBlockRows;
+    if (is_aligned && !a.drops && attend_block<T, Width>(a, job, first, results, stage.of_block)) continue;
+    for (int64_t part = first; part < first + kBlockRows; part += kMmaRows)
+      attend_tile<T, Width>(a, job, part, results, is_aligned, stage.of_tile);
+  }
+}
+
+template <int Width, class T>
+void launch_attend(const OpContext& ctx, const TileJobs& jobs, const AttentionCall& call, const MmaResults<T>& to) {
+  const bool is_aligned = rows_are_aligned(call.q) && rows_are_aligned(call.k) && rows_are_aligned(call.v);
+  launch_with_shared<AnyStage<Width>>(ctx, attend_mma_kernel<T, Width>, grid_of(jobs), kMmaThreads, Attention<T>(call),
+                                      jobs, to, is_aligned);
 }
 
 template <class T>
 void attend_of(const OpContext& ctx, const AttentionCall& call, const AttentionResults& to) {
-  const TileJobs jobs{divided_up(call.sequences.longest, kMmaRows), 1, call.q.dims()[2], call.sequences.count};
+  const TileJobs jobs{divided_up(call.sequences.longest, kBlockRows), 1, call.q.dims()[2], call.sequences.count};
   if (jobs.count() == 0) return;
   const MmaResults<T> results{HeadRows<T>(to.out), PerQuery<float>(to.lse)};
   const bool is_narrow = std::max(call.q.dims()[3], call.v.dims()[3]) <= 64;
-  launch(ctx, is_narrow ? attend_mma_kernel<T, 64> : attend_mma_kernel<T, 128>, grid_of(jobs), kMmaThreads,
-         Attention<T>(call), jobs, results, rows_are_aligned(call.k) && rows_are_aligned(call.v));
+  if (is_narrow) launch_attend<64>(ctx, jobs, call, results);
+  else launch_attend<128>(ctx, jobs, call, results);
 }
 
 }  // namespace

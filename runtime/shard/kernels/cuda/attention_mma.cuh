@@ -6,11 +6,19 @@
 #include "shard/kernels/cuda/attention.cuh"
 #include "shard/kernels/cuda/mma.cuh"
 
+/// For what is rarely called, so that its registers are not those of its caller.
+#ifdef __CUDACC__
+#define SHARD_NO_INLINE __noinline__
+#else
+#define SHARD_NO_INLINE __attribute__((noinline))
+#endif
+
 namespace shard::cuda {
 
 inline constexpr int kMmaWarps = 4, kMmaThreads = kMmaWarps * kWarp;
 inline constexpr int kMmaRows = 16 * kMmaWarps;  // of a block
 inline constexpr int64_t kMmaWidth = 128;        // at most
+inline constexpr float kLog2OfE = 1.44269504f, kLogOf2 = 0.693147181f;
 
 /// Rows as bits of 16-bit floats. Lines are padded, so that lanes read different banks.
 template <int Width, int Terms>
@@ -45,10 +53,19 @@ __device__ void load_eight(const TileRows<T>& from, int row, int column, bool is
   for (int i = 0; i < 8; ++i) bits[i] = row < from.count && column + i < from.width ? line[column + i] : uint16_t{0};
 }
 
-/// One access of a device, of which the model sees each word.
-struct alignas(16) Words {
-  unsigned values[4];
-};
+/// Begins to fill the stage with rows that are aligned, and zeros around them; wait_for_copies() ends it.
+template <int Width, int Terms, class T>
+__device__ __forceinline__ void copy_terms(TermStage<Width, Terms>& stage, const TileRows<const T>& from) {
+  constexpr int kChunks = Width / 8,
+                kStep = kMmaThreads / kChunks;  // chunks of a row, and rows that are copied at once
+  const int column = static_cast<int>(threadIdx.x) % kChunks * 8;
+  int row = static_cast<int>(threadIdx.x) / kChunks;
+  const T* line = from.data + row * from.step + column;
+  const int rows = column < from.width ? from.count : 0;
+#pragma unroll
+  for (int i = 0; i < Terms / kStep; ++i, row += kStep, line += kStep * from.step)
+    copy_16_bytes(&stage.lines[row][column], row < rows ? line : from.data, row < rows);
+}
 
 /// Fills the stage. Returns whether an element that this thread copied is not finite.
 template <int Width, int Terms, class T>
@@ -68,6 +85,15 @@ __device__ bool load_terms(TermStage<Width, Terms>& stage, const TileRows<const 
     for (int d = 0; d < 8; ++d) found = found || !is_finite<T>(bits[d]);
   }
   return found;
+}
+
+/// Whether products are made of this column. Those beyond the width are zeros, and only the model, which takes time, leaves them out.
+__device__ inline bool is_multiplied(int column, int64_t width) {
+#ifdef __CUDA_ARCH__
+  return true;
+#else
+  return column < width;
+#endif
 }
 
 /// A warp's 16 rows as factors a of multiply_add.
@@ -96,20 +122,35 @@ __device__ void load_factors(RowFactors<Width>& factors, const TileRows<const T>
 template <int Columns>
 using LaneTile = float[Columns / 8][4];
 
-/// products += the products of rows and terms, of `width` columns.
-template <class T, int Width, int Terms>
-__device__ void multiply_terms(const RowFactors<Width>& rows, const TermStage<Width, Terms>& terms, int64_t width,
-                               LaneTile<Terms>& products) {
-  const LanePlace lane;
+/// products += the products of rows and terms, of `width` columns. `factors_of(k)` has the factors of 16 columns for each tile of rows.
+template <class T, int Tiles, int Width, int Terms, class F>
+__device__ __forceinline__ void multiply_terms(const F& factors_of, const TermStage<Width, Terms>& terms, int64_t width,
+                                               LaneTile<Terms> (&products)[Tiles]) {
 #pragma unroll
-  for (int n = 0; n < Terms / 8; ++n) {
+  for (int k = 0; k < Width / 16; ++k) {
+    if (!is_multiplied(k * 16, width)) continue;
+    unsigned rows[Tiles][4];
+    factors_of(k, rows);
 #pragma unroll
-    for (int k = 0; k < Width / 16; ++k) {
-      if (k * 16 >= width) continue;
-      const uint16_t* const line = &terms.lines[n * 8 + lane.g][k * 16 + lane.t * 2];
-      multiply_add<T>(products[n], rows[k], {read_pair(line), read_pair(line + 8)});
+    for (int n = 0; n < Terms / 8; n += 2) {
+      unsigned matrices[4];
+      read_matrices<false>(&terms.lines[n * 8][k * 16], terms.kStep, matrices);
+#pragma unroll
+      for (int tile = 0; tile < Tiles; ++tile) {
+        multiply_add<T>(products[tile][n], rows[tile], {matrices[0], matrices[2]});
+        multiply_add<T>(products[tile][n + 1], rows[tile], {matrices[1], matrices[3]});
+      }
     }
   }
+}
+template <class T, int Width, int Terms>
+__device__ __forceinline__ void multiply_terms(const RowFactors<Width>& rows, const TermStage<Width, Terms>& terms,
+                                               int64_t width, LaneTile<Terms> (&products)[1]) {
+  const auto factors_of = [&](int k, unsigned(&factors)[1][4]) {
+#pragma unroll
+    for (int part = 0; part < 4; ++part) factors[0][part] = rows[k][part];
+  };
+  multiply_terms<T, 1>(factors_of, terms, width, products);
 }
 
 /// How many factors of T a weight is the sum of: those of float16 are as precise as floats, those of bfloat16 are rounded, as on the
@@ -117,29 +158,36 @@ __device__ void multiply_terms(const RowFactors<Width>& rows, const TermStage<Wi
 template <class T>
 inline constexpr int kWeightParts = std::is_same_v<T, __half> ? 2 : 1;
 
-/// sums += weights * terms, of `width` columns.
-template <class T, int Width, int Terms>
-__device__ void add_terms(LaneTile<Width>& sums, const LaneTile<Terms>& weights, const TermStage<Width, Terms>& terms,
-                          int64_t width) {
+/// sums += weights * terms, of `width` columns, for each tile of rows.
+template <class T, int Tiles, int Width, int Terms>
+__device__ __forceinline__ void add_terms(LaneTile<Width> (&sums)[Tiles], const LaneTile<Terms> (&weights)[Tiles],
+                                          const TermStage<Width, Terms>& terms, int64_t width) {
 #pragma unroll
   for (int k = 0; k < Terms / 16; ++k) {
-    float rest[4][2];
-    unsigned factors[kWeightParts<T>][4];
+    unsigned factors[Tiles][kWeightParts<T>][4];
 #pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      rest[pair][0] = weights[2 * k + pair / 2][pair % 2 * 2];
-      rest[pair][1] = weights[2 * k + pair / 2][pair % 2 * 2 + 1];
+    for (int tile = 0; tile < Tiles; ++tile) {
 #pragma unroll
-      for (int part = 0; part < kWeightParts<T>; ++part)
-        factors[part][pair] = take_pair<T>(rest[pair][0], rest[pair][1]);
+      for (int pair = 0; pair < 4; ++pair) {
+        float low = weights[tile][2 * k + pair / 2][pair % 2 * 2],
+              high = weights[tile][2 * k + pair / 2][pair % 2 * 2 + 1];
+#pragma unroll
+        for (int part = 0; part < kWeightParts<T>; ++part) factors[tile][part][pair] = take_pair<T>(low, high);
+      }
     }
 #pragma unroll
-    for (int n = 0; n < Width / 8; ++n) {
-      if (n * 8 >= width) continue;
-      unsigned lines[2];
-      read_lines(&terms.lines[k * 16][n * 8], terms.kStep, lines);
+    for (int n = 0; n < Width / 8; n += 2) {
+      if (!is_multiplied(n * 8, width)) continue;
+      unsigned matrices[4];
+      read_matrices<true>(&terms.lines[k * 16][n * 8], terms.kStep, matrices);
 #pragma unroll
-      for (int part = 0; part < kWeightParts<T>; ++part) multiply_add<T>(sums[n], factors[part], lines);
+      for (int tile = 0; tile < Tiles; ++tile) {
+#pragma unroll
+        for (int part = 0; part < kWeightParts<T>; ++part) {
+          multiply_add<T>(sums[tile][n], factors[tile][part], {matrices[0], matrices[1]});
+          multiply_add<T>(sums[tile][n + 1], factors[tile][part], {matrices[2], matrices[3]});
+        }
+      }
     }
   }
 }

@@ -6,19 +6,27 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kTerms = 32;  // keys or queries that are in shared memory at once
+/// Keys or queries that are in shared memory at once.
+template <int Width>
+inline constexpr int kTerms = Width <= 64 ? 64 : 32;
+template <int Width>
+using TermTile = LaneTile<kTerms<Width>>;
 
-/// The rows of a tile of k, or of q, and those of v, or of the gradients of the results, which they are multiplied by.
+/// The rows of a tile of k and v, or of q and the gradients of the results; what belongs to these queries, for powers of 2.
 template <int Width>
 struct GradStage {
-  TermStage<Width, kTerms> first, second;
+  TermStage<Width, kTerms<Width>> first, second;
+  RowTerms<float> of_terms[kTerms<Width>];
 };
+/// One is filled while the other is read.
+template <int Width>
+using GradStages = GradStage<Width>[2];
 
-/// A warp's rows of q, or of k, those of the gradients of the results, or of v, and the sums of their gradients.
+/// A warp's rows of q and the gradients of the results, or of k and v, and the sums of the gradients of q, or of k and v.
 template <int Width>
 struct GradRows {
   RowFactors<Width> first, second;
-  LaneTile<Width> sums = {};
+  LaneTile<Width> of_first[1] = {}, of_second[1] = {};
 
   __device__ GradRows() {}
 };
@@ -30,16 +38,16 @@ struct TilePlace {
 
 /// Makes products scores and their gradients the weights and the gradients of the scores. Rows are queries and terms keys, or the
 /// other way round where the gradients are those of keys or values.
-template <Of of, class T>
+template <Of of, class T, int Terms>
 __device__ void weigh_products(const AttentionGrad<T>& g, const Head<T>& head, const TilePlace& at,
-                               LaneTile<kTerms>& weights, LaneTile<kTerms>& slopes) {
+                               LaneTile<Terms>& weights, LaneTile<Terms>& slopes) {
   const LanePlace lane;
   PhiloxWords words(g.a.drops ? g.a.key.get() : RandomKey{});
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int64_t row = at.row + lane.g + half * 8;
 #pragma unroll
-    for (int n = 0; n < kTerms / 8; ++n) {
+    for (int n = 0; n < Terms / 8; ++n) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         const int64_t term = at.term + n * 8 + lane.t * 2 + c;
@@ -53,116 +61,214 @@ __device__ void weigh_products(const AttentionGrad<T>& g, const Head<T>& head, c
   }
 }
 
-/// Adds what the terms of the stage give the gradients of the rows.
-template <Of of, class T, int Width>
-__device__ void add_tile(const AttentionGrad<T>& g, const Head<T>& head, const TilePlace& at, bool finds,
-                         const GradStage<Width>& stage, GradRows<Width>& rows) {
-  LaneTile<kTerms> weights = {}, slopes = {};
-  multiply_terms<T>(rows.first, stage.first, g.a.q.width, weights);
-  if constexpr (of != Of::value) multiply_terms<T>(rows.second, stage.second, g.a.v.width, slopes);
-  weigh_products<of>(g, head, at, weights, slopes);
-  const LaneTile<kTerms>& factors = of == Of::value ? weights : slopes;
-  const TermStage<Width, kTerms>& terms = of == Of::value ? stage.second : stage.first;
-  if (finds) add_terms_that_weigh<T>(rows.sums, factors, terms);
-  else add_terms<T>(rows.sums, factors, terms, of == Of::value ? g.a.v.width : g.a.q.width);
+/// What belongs to query i, for powers of 2.
+template <class T>
+__device__ RowTerms<float> terms_of_power(const AttentionGrad<T>& g, const Head<T>& head, int64_t i) {
+  RowTerms<float> terms = row_terms<float>(g, head, i);
+  terms.lse *= kLog2OfE;
+  return terms;
 }
 
-/// Fills the stage. Returns, in all threads, whether a row that will be added up has an element that is not finite.
+/// The same where each query sees each key, and no weight is dropped.
 template <Of of, class T, int Width>
-__device__ bool load_stage(GradStage<Width>& stage, const TileRows<const T>& first, const TileRows<const T>& second,
-                           bool is_aligned) {
-  __syncthreads();  // what was in the stage has been read
-  const bool finds_first = load_terms(stage.first, first, is_aligned),
-             finds_second = load_terms(stage.second, second, is_aligned);
-  return __syncthreads_or(of == Of::value ? finds_second : finds_first);
-}
-
-template <class T, int Width>
-__device__ void query_grads(const AttentionGrad<T>& g, const TileJob& job, const HeadRows<T>& to, bool is_aligned,
-                            GradStage<Width>& stage) {
-  const Attention<T>& a = g.a;
-  const Head<T> head(a, job.sequence, job.head);
-  const int64_t first = job.tile * kMmaRows;
-  if (first >= head.s.queries) return;
-  const int row = static_cast<int>(threadIdx.x) / kWarp * 16;  // the first of the warp
-  const TileRows<T> out = head.of_queries(to, first, kMmaRows);
-  GradRows<Width> rows;
-  load_factors<Width>(rows.first, head.of_queries(a.q, first, kMmaRows), row);
-  load_factors<Width>(rows.second, head.of_queries(g.out_grad, first, kMmaRows), row);
-  const int64_t end = head.visible(first + out.count - 1);
-  for (int64_t start = 0; start < end; start += kTerms) {
-    const bool finds =
-        load_stage<Of::query>(stage, head.of_keys(a.k, start, kTerms), head.of_keys(a.v, start, kTerms), is_aligned);
-    add_tile<Of::query>(g, head, {first + row, start}, finds, stage, rows);
-  }
-  store_tile<Width>(rows.sums, out, row, [&](float sum, int) { return sum * a.scale; });
-}
-
-/// Those of keys or values: sums over the heads of q that read their head, and over the queries of these.
-template <Of of, class T, int Width>
-__device__ void key_grads(const AttentionGrad<T>& g, const TileJob& job, const HeadRows<T>& to, bool is_aligned,
-                          GradStage<Width>& stage) {
-  const Attention<T>& a = g.a;
-  const Sequence s = a.sequences[job.sequence];
-  const int64_t start = job.tile * kMmaRows;
-  if (start >= s.keys) return;
-  const int row = static_cast<int>(threadIdx.x) / kWarp * 16;  // the first of the warp
-  GradRows<Width> rows;
-  load_factors<Width>(rows.first, key_rows(a.k, s, start, job.head, kMmaRows), row);
-  if constexpr (of == Of::key) load_factors<Width>(rows.second, key_rows(a.v, s, start, job.head, kMmaRows), row);
-  const HeadGroup heads(a, job.head);
-  for (int64_t h = heads.first; h < heads.last; ++h) {
-    const Head<T> head(a, job.sequence, h);
-    for (int64_t first = head.first_query(start) / kTerms * kTerms; first < s.queries; first += kTerms) {
-      const bool finds = load_stage<of>(stage, head.of_queries(a.q, first, kTerms),
-                                        head.of_queries(g.out_grad, first, kTerms), is_aligned);
-      add_tile<of>(g, head, {start + row, first}, finds, stage, rows);
+__device__ __forceinline__ void weigh_all(const AttentionGrad<T>& g, const GradStage<Width>& stage,
+                                          const RowTerms<float> (&of_rows)[2], LaneTile<kTerms<Width>>& weights,
+                                          LaneTile<kTerms<Width>>& slopes) {
+  const LanePlace lane;
+  const float scale = g.a.scale * kLog2OfE;
+#pragma unroll
+  for (int n = 0; n < kTerms<Width> / 8; ++n) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const RowTerms<float> terms = of == Of::query ? of_rows[half] : stage.of_terms[n * 8 + lane.t * 2 + c];
+        float& weight = weights[n][2 * half + c];
+        weight = power_of_2(weight * scale - terms.lse);
+        slopes[n][2 * half + c] = weight * (slopes[n][2 * half + c] - terms.mean);
+      }
     }
   }
-  store_tile<Width>(rows.sums, key_rows(to, s, start, job.head, kMmaRows), row,
-                    [&](float sum, int) { return of == Of::value ? sum : sum * a.scale; });
+}
+
+/// Whether each query of a tile sees each key, and what weigh_all() needs is there.
+template <Of of, int Terms, class T>
+__device__ bool sees_all(const AttentionGrad<T>& g, const Head<T>& head, const TilePlace& at) {
+  if (g.a.drops || g.a.mask.data != nullptr) return false;
+  const int64_t first_query = of == Of::query ? at.row : at.term, queries = of == Of::query ? 16 : Terms;
+  const int64_t first_key = of == Of::query ? at.term : at.row, keys = of == Of::query ? Terms : 16;
+  return first_query + queries <= head.s.queries && first_key + keys <= head.visible(first_query);
+}
+
+/// Adds the tiles of one head, with the terms from `begin` to `end`. Unless `Careful`, the next tile is copied meanwhile, and what is
+/// not finite makes sums NaN.
+template <Of of, bool Careful, class T, int Width>
+__device__ void add_head(const AttentionGrad<T>& g, const Head<T>& head, int64_t row, int64_t begin, int64_t end,
+                         bool is_aligned, GradStages<Width>& stages, GradRows<Width>& rows) {
+  constexpr int kCount = kTerms<Width>;
+  const auto first_terms = [&](int64_t at) {
+    if constexpr (of == Of::query) return head.of_keys(g.a.k, at, kCount);
+    else return head.of_queries(g.a.q, at, kCount);
+  };
+  const auto second_terms = [&](int64_t at) {
+    if constexpr (of == Of::query) return head.of_keys(g.a.v, at, kCount);
+    else return head.of_queries(g.out_grad, at, kCount);
+  };
+  const auto copy = [&](GradStage<Width>& stage, int64_t at) {
+    copy_terms(stage.first, first_terms(at));
+    copy_terms(stage.second, second_terms(at));
+    if (of != Of::query && threadIdx.x < kCount)
+      stage.of_terms[threadIdx.x] = terms_of_power(g, head, at + static_cast<int64_t>(threadIdx.x));
+  };
+  const LanePlace lane;
+  RowTerms<float> of_rows[2] = {};
+  if constexpr (of == Of::query && !Careful) {
+    of_rows[0] = terms_of_power(g, head, row + lane.g);
+    of_rows[1] = terms_of_power(g, head, row + lane.g + 8);
+  }
+  __syncthreads();  // what was in the stages has been read
+  if (!Careful && begin < end) copy(stages[0], begin);
+  int number = 0;
+  for (int64_t at = begin; at < end; at += kCount, number ^= 1) {
+    GradStage<Width>& stage = stages[number];
+    bool finds_first = false, finds_second = false;
+    if constexpr (Careful) {
+      __syncthreads();
+      finds_first = load_terms(stage.first, first_terms(at), is_aligned);
+      finds_second = load_terms(stage.second, second_terms(at), is_aligned);
+      finds_first = __syncthreads_or(finds_first);
+      finds_second = __syncthreads_or(finds_second);
+    } else {
+      wait_for_copies();
+      __syncthreads();
+      if (at + kCount < end) copy(stages[number ^ 1], at + kCount);
+    }
+    TermTile<Width> weights[1] = {}, slopes[1] = {};
+    multiply_terms<T>(rows.first, stage.first, g.a.q.width, weights);
+    if constexpr (of != Of::value) multiply_terms<T>(rows.second, stage.second, g.a.v.width, slopes);
+    if (!Careful && sees_all<of, kCount>(g, head, {row, at}))
+      weigh_all<of, T, Width>(g, stage, of_rows, weights[0], slopes[0]);
+    else weigh_products<of, T, kCount>(g, head, {row, at}, weights[0], slopes[0]);
+    const auto add = [&](LaneTile<Width>(&sums)[1], const TermTile<Width>(&factors)[1], const auto& terms, bool finds,
+                         int64_t width) {
+      if (Careful && finds) add_terms_that_weigh<T>(sums[0], factors[0], terms);
+      else add_terms<T, 1>(sums, factors, terms, width);
+    };
+    if constexpr (of != Of::query) add(rows.of_second, weights, stage.second, finds_second, g.a.v.width);
+    if constexpr (of != Of::value) add(rows.of_first, slopes, stage.first, finds_first, g.a.q.width);
+  }
+}
+
+template <class T>
+struct GradResults {
+  HeadRows<T> first, second;  // of q, or of k and v, without data where one is absent
+};
+
+/// Adds up and stores the gradients of a tile of rows. Returns false, in all threads, where one is not finite and Careful is false: then
+/// nothing was stored.
+template <Of of, bool Careful, class T, int Width>
+__device__ SHARD_NO_INLINE bool tile_grads(const AttentionGrad<T>& g, const TileJob& job, const GradResults<T>& to,
+                                           bool is_aligned, GradStages<Width>& stages) {
+  const Attention<T>& a = g.a;
+  const Sequence s = a.sequences[job.sequence];
+  const int64_t first = job.tile * kMmaRows;
+  if (first >= (of == Of::query ? s.queries : s.keys)) return true;
+  const int row = static_cast<int>(threadIdx.x) / kWarp * 16;  // the first of the warp
+  GradRows<Width> rows;
+  if constexpr (of == Of::query) {
+    const Head<T> head(a, job.sequence, job.head);
+    load_factors<Width>(rows.first, head.of_queries(a.q, first, kMmaRows), row);
+    load_factors<Width>(rows.second, head.of_queries(g.out_grad, first, kMmaRows), row);
+    const int64_t last = first + kMmaRows < s.queries ? first + kMmaRows : s.queries;
+    add_head<of, Careful>(g, head, first + row, 0, head.visible(last - 1), is_aligned, stages, rows);
+  } else {
+    load_factors<Width>(rows.first, key_rows(a.k, s, first, job.head, kMmaRows), row);
+    if constexpr (of == Of::key) load_factors<Width>(rows.second, key_rows(a.v, s, first, job.head, kMmaRows), row);
+    const HeadGroup heads(a, job.head);
+    for (int64_t h = heads.first; h < heads.last; ++h) {  // those of q that read this head
+      const Head<T> head(a, job.sequence, h);
+      const int64_t begin = head.first_query(first) / kTerms<Width> * kTerms<Width>;
+      add_head<of, Careful>(g, head, first + row, begin, s.queries, is_aligned, stages, rows);
+    }
+  }
+  if constexpr (!Careful) {
+    float sum = 0;  // NaN where one is not finite
+#pragma unroll
+    for (int n = 0; n < Width / 8; ++n) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sum += rows.of_first[0][n][c] * 0.0f + rows.of_second[0][n][c] * 0.0f;
+    }
+    if (__syncthreads_or(sum != 0.0f)) return false;  // NaN differs
+  }
+  const auto scaled = [&](float value, int) { return value * a.scale; };
+  const auto same = [](float value, int) { return value; };
+  if constexpr (of == Of::query) {
+    store_tile<Width>(rows.of_first[0], Head<T>(a, job.sequence, job.head).of_queries(to.first, first, kMmaRows), row,
+                      scaled);
+  } else {
+    if (of == Of::key && to.first.data != nullptr)
+      store_tile<Width>(rows.of_first[0], key_rows(to.first, s, first, job.head, kMmaRows), row, scaled);
+    if (to.second.data != nullptr)
+      store_tile<Width>(rows.of_second[0], key_rows(to.second, s, first, job.head, kMmaRows), row, same);
+  }
+  return true;
 }
 
 template <Of of, class T, int Width>
 __global__ void __launch_bounds__(kMmaThreads, 2)
-    mma_grads_kernel(AttentionGrad<T> g, TileJobs jobs, HeadRows<T> to, bool is_aligned) {
-  SHARD_SHARED(stage, GradStage<Width>);
+    mma_grads_kernel(AttentionGrad<T> g, TileJobs jobs, GradResults<T> to, bool is_aligned) {
+  SHARD_SHARED(stages, GradStages<Width>);
   for (int64_t number = blockIdx.x; number < jobs.count(); number += gridDim.x) {
     const TileJob job(jobs, number, of == Of::query && g.a.causal);
-    if constexpr (of == Of::query) query_grads<T, Width>(g, job, to, is_aligned, stage);
-    else key_grads<of, T, Width>(g, job, to, is_aligned, stage);
+    if (is_aligned && tile_grads<of, false>(g, job, to, is_aligned, stages)) continue;
+    tile_grads<of, true>(g, job, to, is_aligned, stages);
   }
 }
 
+/// `of` is Of::key for the gradients of keys and values.
 template <Of of, class T>
-void launch_mma_grads(const OpContext& ctx, const AttentionGrad<T>& g, int64_t rows, const DenseTensor& grad,
-                      bool is_aligned) {
-  const TileJobs jobs{divided_up(rows, kMmaRows), 1, grad.dims()[2], g.a.sequences.count};
+void launch_mma_grads(const OpContext& ctx, const AttentionCall& call, const AttentionGrad<T>& g,
+                      const AttentionGrads& grads) {
+  const bool is_query = of == Of::query;
+  const auto results_of = [](const DenseTensor& grad) {
+    return grad.defined() && grad.numel() != 0 ? HeadRows<T>(grad) : HeadRows<T>();
+  };
+  const DenseTensor none;
+  const GradResults<T> to{results_of(is_query        ? grads.q
+                                     : of == Of::key ? grads.k
+                                                     : none),
+                          results_of(is_query ? none : grads.v)};
+  if (to.first.data == nullptr && to.second.data == nullptr) return;
+  const int64_t rows = is_query ? g.a.sequences.longest : g.a.sequences.longest_keys;
+  const TileJobs jobs{divided_up(rows, kMmaRows), 1, (is_query ? call.q : call.k).dims()[2], g.a.sequences.count};
   if (jobs.count() == 0) return;
+  const bool is_aligned = rows_are_aligned(call.q) && rows_are_aligned(call.k) && rows_are_aligned(call.v) &&
+                          reinterpret_cast<uintptr_t>(g.out_grad.data) % 16 == 0;
   const bool is_narrow = std::max(g.a.q.width, g.a.v.width) <= 64;
   launch(ctx, is_narrow ? mma_grads_kernel<of, T, 64> : mma_grads_kernel<of, T, 128>, grid_of(jobs), kMmaThreads, g,
-         jobs, HeadRows<T>(grad), is_aligned);
+         jobs, to, is_aligned);
 }
 
 }  // namespace
 
 template <class T>
 bool grads_by_tensor_cores(const OpContext& ctx, const AttentionCall& call, const AttentionGrad<T>& g, Of of,
-                           int64_t rows, const DenseTensor& grad) {
+                           const AttentionGrads& grads) {
   if (std::max(g.a.q.width, g.a.v.width) > kMmaWidth) return false;
-  // Gradients of scores may be outside of the range of float16.
-  if (std::is_same_v<T, __half> && of != Of::value) return false;
-  const bool is_aligned = rows_are_aligned(call.q) && rows_are_aligned(call.k) && rows_are_aligned(call.v) &&
-                          reinterpret_cast<uintptr_t>(g.out_grad.data) % 16 == 0;
-  if (of == Of::query) launch_mma_grads<Of::query>(ctx, g, rows, grad, is_aligned);
-  else if (of == Of::key) launch_mma_grads<Of::key>(ctx, g, rows, grad, is_aligned);
-  else launch_mma_grads<Of::value>(ctx, g, rows, grad, is_aligned);
+  if constexpr (std::is_same_v<T, __half>) {
+    // Gradients of scores may be outside of the range of float16.
+    if (of != Of::value) return false;
+    launch_mma_grads<Of::value>(ctx, call, g, grads);
+  } else {
+    if (of == Of::query) launch_mma_grads<Of::query>(ctx, call, g, grads);
+    else launch_mma_grads<Of::key>(ctx, call, g, grads);
+  }
   return true;
 }
 
 template bool grads_by_tensor_cores(const OpContext&, const AttentionCall&, const AttentionGrad<__nv_bfloat16>&, Of,
-                                    int64_t, const DenseTensor&);
-template bool grads_by_tensor_cores(const OpContext&, const AttentionCall&, const AttentionGrad<__half>&, Of, int64_t,
-                                    const DenseTensor&);
+                                    const AttentionGrads&);
+template bool grads_by_tensor_cores(const OpContext&, const AttentionCall&, const AttentionGrad<__half>&, Of,
+                                    const AttentionGrads&);
 
 }  // namespace shard::cuda

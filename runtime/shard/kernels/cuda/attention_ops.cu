@@ -205,15 +205,14 @@ void flash_attn(const OpContext& ctx, const DenseTensor& q, const DenseTensor& k
                 const DenseTensor& fixed_seed_offset, const DenseTensor& attn_mask, float dropout, bool causal, bool,
                 bool is_test, const std::string&, RandomKey drawn, DenseTensor& out, DenseTensor& softmax,
                 DenseTensor& softmax_lse, DenseTensor& seed_offset) {
-  refuse_reducer(ctx, "k");
   const DeviceScope scope(out.device().index);
   const bool drops = dropout > 0 && !is_test;
   const DropoutKey key = fixed_seed_offset.defined() ? key_in(fixed_seed_offset) : DropoutKey{nullptr, drawn};
   store_key(ctx, key, drops, seed_offset);
-  attend(ctx,
-         {q, k, v, attn_mask, ctx.input_box(0, q), ctx.input_box(1, k), causal, scale_of(q, -1),
-          drops ? static_cast<double>(dropout) : 0, key, batches(ctx, q, k)},
-         {out, softmax, softmax_lse});
+  attend_to_all(ctx,
+                {q, k, v, attn_mask, ctx.input_box(0, q), ctx.input_box(1, k), causal, scale_of(q, -1),
+                 drops ? static_cast<double>(dropout) : 0, key, batches(ctx, q, k)},
+                {out, softmax, softmax_lse});
 }
 
 void flash_attn_grad(const OpContext& ctx, const DenseTensor& q, const DenseTensor& k, const DenseTensor& v,
@@ -312,7 +311,6 @@ void memory_efficient_attention(const OpContext& ctx, const DenseTensor& query, 
                                 const DenseTensor& seqlen_k, const Scalar& max_seqlen_q, const Scalar& max_seqlen_k,
                                 bool causal, double dropout_p, float scale, bool is_test, RandomKey drawn,
                                 DenseTensor& output, DenseTensor& logsumexp, DenseTensor& seed_and_offset) {
-  refuse_reducer(ctx, "key");
   const DeviceScope scope(output.device().index);
   const CallSequences sequences = visible_sequences(
       ctx, query, key, {cu_seqlens_q, cu_seqlens_k, causal_diagonal, seqlen_k, max_seqlen_q, max_seqlen_k});
@@ -324,10 +322,10 @@ void memory_efficient_attention(const OpContext& ctx, const DenseTensor& query, 
     clear_sums(ctx, logsumexp);
   }
   DenseTensor none = DenseTensor::allocate(output.device(), {Dims{0}, query.dtype()});
-  attend(ctx,
-         {query, key, value, wide_bias(bias), ctx.input_box(0, query), ctx.input_box(1, key), causal,
-          scale_of(query, scale), drops ? dropout_p : 0, from, sequences.get()},
-         {output, none, logsumexp});
+  attend_to_all(ctx,
+                {query, key, value, wide_bias(bias), ctx.input_box(0, query), ctx.input_box(1, key), causal,
+                 scale_of(query, scale), drops ? dropout_p : 0, from, sequences.get()},
+                {output, none, logsumexp});
 }
 
 void memory_efficient_attention_grad(const OpContext& ctx, const DenseTensor& query, const DenseTensor& key,

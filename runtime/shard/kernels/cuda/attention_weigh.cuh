@@ -66,10 +66,9 @@ __device__ TileRows<T> key_rows(const HeadRows<T>& x, const Sequence& s, int64_t
   return {x.at(s.batch, s.first_key + first, head), x.step(), left < most ? static_cast<int>(left) : most, x.width};
 }
 
-/// The gradient that `of` names, into `grad`, where the tensor cores can; returns whether they did. `rows` are the most of a
-/// sequence.
+/// The gradients of queries, or of keys and values (Of::key), or of values alone, where the tensor cores can; returns whether they did.
 template <class T>
 bool grads_by_tensor_cores(const OpContext& ctx, const AttentionCall& call, const AttentionGrad<T>& g, Of of,
-                           int64_t rows, const DenseTensor& grad);
+                           const AttentionGrads& grads);
 
 }  // namespace shard::cuda

@@ -293,20 +293,79 @@ struct MarginCrossEntropy {
   }
 };
 
+/// Writes lines of scores: what multiplies the cosines, with margins at the label where this rank has its class.
+template <class T>
+struct MarginScores {
+  using Element = T;
+  static constexpr int kInputs = 1;
+  const T* in[1];
+  T* out;  // null
+  math_t<T>* scores;
+  Margins margins;
+  math_t<T> factor;
+  Indices label;
+  int64_t first_class;  // of those that this rank has
+  IndexCheck check;
+
+  template <class Line>
+  __device__ void operator()(const Line& line) const {
+    using M = math_t<T>;
+    const int64_t value = label[line.index], mine = value - first_class;
+    if (line.leads()) check.admits(line.index, value);
+    M* const to = scores + line.index * line.size;
+    line.each([&](int64_t i, const auto& x) {
+      to[i] = factor * (i == mine ? static_cast<M>(margins.with(static_cast<double>(x[0]))) : x[0]);
+    });
+  }
+};
+
+/// Where other ranks have classes: the cross entropy of scores in the type of arithmetic.
+template <class T>
+void sharded_margin_cross_entropy(const OpContext& ctx, const DenseTensor& logits, const DenseTensor& label,
+                                  const Margins& margins, float scale, DenseTensor& softmax_out, DenseTensor& loss) {
+  using D = device_t<T>;
+  using C = math_t<D>;
+  const Box box = ctx.input_box(0, logits);
+  const LineShape shape{logits.dims()[0], logits.dims()[1], 1};
+  const auto like = [&](const DenseTensor& x) { return DenseTensor::allocate(x.device(), {x.dims(), dtype_of<C>}); };
+  const DenseTensor scores = like(logits);
+  launch_lines(ctx,
+               MarginScores<D>{{elements<const D>(logits)},
+                               nullptr,
+                               elements<C>(scores),
+                               margins,
+                               static_cast<C>(scale),
+                               Indices(label),
+                               box.begin[1],
+                               IndexCheck(ctx, 1, "label", label, 0, box.global[1])},
+               shape);
+  if constexpr (std::is_same_v<T, C>) {
+    cross_entropy<C>(ctx, scores, label, false, true, true, -1, 1, softmax_out, loss);
+  } else {
+    DenseTensor wide_softmax = like(softmax_out), wide_loss = like(loss);
+    cross_entropy<C>(ctx, scores, label, false, true, true, -1, 1, wide_softmax, wide_loss);
+    const DeviceWork* const work = device_work(loss.device());
+    for (const auto& [wide, out] : {std::pair(&wide_softmax, &softmax_out), std::pair(&wide_loss, &loss)})
+      work->convert_floats(out->device().index, out->raw(), out->dtype(), wide->raw(), dtype_of<C>, out->numel());
+  }
+}
+
 template <class T>
 void margin_cross_entropy(const OpContext& ctx, const DenseTensor& logits, const DenseTensor& label, bool, int, int,
                           int, float margin1, float margin2, float margin3, float scale, DenseTensor& softmax_out,
                           DenseTensor& loss) {
   using D = device_t<T>;
-  refuse_reducer(ctx, "logits");
-  if (loss.numel() == 0) return;
   const DeviceScope scope(loss.device().index);
+  const Margins margins{margin1, margin2, margin3};
+  if (ctx.reducer() != nullptr)
+    return sharded_margin_cross_entropy<T>(ctx, logits, label, margins, scale, softmax_out, loss);
+  if (loss.numel() == 0) return;
   const int64_t rows = logits.dims()[0], classes = logits.dims()[1];
   launch_lines(ctx,
                MarginCrossEntropy<D>{{elements<const D>(logits)},
                                      elements<D>(softmax_out),
                                      elements<D>(loss),
-                                     {margin1, margin2, margin3},
+                                     margins,
                                      scale,
                                      Indices(label),
                                      IndexCheck(ctx, 1, "label", label, 0, classes)},

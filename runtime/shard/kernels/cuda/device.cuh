@@ -21,6 +21,15 @@
       &name##_key, sizeof(std::type_identity_t<__VA_ARGS__>), alignof(std::type_identity_t<__VA_ARGS__>), #name))
 #endif
 
+/// The struct in shared memory of a kernel that launch_with_shared() starts, which may be larger than what others declare.
+#ifdef __CUDACC__
+#define SHARD_DYNAMIC_SHARED(name, ...)   \
+  extern __shared__ uint4 shared_words[]; \
+  auto& name = *reinterpret_cast<__VA_ARGS__*>(shared_words)
+#else
+#define SHARD_DYNAMIC_SHARED(name, ...) auto& name = *static_cast<__VA_ARGS__*>(::cuda_host::dynamic_shared())
+#endif
+
 namespace shard::cuda {
 
 /// Whether an argument of a kernel is a DataCheck, or has one (data_check.cuh).
@@ -29,17 +38,35 @@ concept checks_data = requires {
   typename P::IsDataCheck;
 };
 
+namespace detail {
+
+template <class... P>
+void launch(const OpContext& ctx, void (*kernel)(P...), dim3 blocks, dim3 threads, size_t shared_bytes,
+            std::type_identity_t<P>... arguments) {
+#ifdef __CUDACC__
+  kernel<<<blocks, threads, shared_bytes, stream()>>>(arguments...);
+#else
+  ::cuda_host::launch(ctx.op, kernel, blocks, threads, shared_bytes, stream(), arguments...);
+#endif
+  check_launch(ctx.op);
+  if constexpr ((checks_data<P> || ...)) checked_launch();
+}
+
+}  // namespace detail
+
 /// Issues a kernel of the op to the stream of this thread. Throws Error(device) where the launch fails.
 template <class... P>
 void launch(const OpContext& ctx, void (*kernel)(P...), dim3 blocks, dim3 threads,
             std::type_identity_t<P>... arguments) {
-#ifdef __CUDACC__
-  kernel<<<blocks, threads, 0, stream()>>>(arguments...);
-#else
-  ::cuda_host::launch(ctx.op, kernel, blocks, threads, 0, stream(), arguments...);
-#endif
-  check_launch(ctx.op);
-  if constexpr ((checks_data<P> || ...)) checked_launch();
+  detail::launch(ctx, kernel, blocks, threads, 0, arguments...);
+}
+/// The same for a kernel with SHARD_DYNAMIC_SHARED(name, Shared).
+template <class Shared, class... P>
+void launch_with_shared(const OpContext& ctx, void (*kernel)(P...), dim3 blocks, dim3 threads,
+                        std::type_identity_t<P>... arguments) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(sizeof(Shared))),
+        "cudaFuncSetAttribute");
+  detail::launch(ctx, kernel, blocks, threads, sizeof(Shared), arguments...);
 }
 
 /// Throws no_kernel in a call for which the CPU kernel combines values over ranks.

@@ -63,22 +63,72 @@ __device__ __forceinline__ void multiply_add(float (&d)[4], const unsigned (&a)[
 /// Two neighbouring elements of a line in shared memory, as bits.
 __device__ __forceinline__ unsigned read_pair(const uint16_t* at) { return *reinterpret_cast<const unsigned*>(at); }
 
-/// Factor b of multiply_add whose rows are 16 lines in shared memory, `step` apart, and whose columns are 8 elements of them from
-/// `at` on, at a multiple of 16 bytes. All lanes call it.
-__device__ __forceinline__ void read_lines(const uint16_t* at, int step, unsigned (&b)[2]) {
+/// The four matrices of 8 lines and 8 columns in 16 lines of shared memory, `step` apart, from `at` on, at a multiple of 16 bytes: the
+/// upper left, lower left, upper right and lower right one. A lane gets the columns 2t and 2t + 1 of line g of each, or, transposed, the
+/// lines 2t and 2t + 1 of column g, so that together they are factor a of multiply_add for these lines, or, transposed, two factors b
+/// for these columns. All lanes call it.
+template <bool Transposed>
+__device__ __forceinline__ void read_matrices(const uint16_t* at, int step, unsigned (&matrices)[4]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750
-  const unsigned line = static_cast<unsigned>(__cvta_generic_to_shared(at + lane % 16 * step));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
-               : "=r"(b[0]), "=r"(b[1])
-               : "r"(line)
+  const unsigned line = static_cast<unsigned>(__cvta_generic_to_shared(at + lane % 16 * step + lane / 16 * 8));
+  if constexpr (Transposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+                 : "r"(line)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
+                 : "r"(line)
+                 : "memory");
+  }
+#else
+  for (int i = 0; i < 4; ++i) {
+    const uint16_t* const matrix = at + i % 2 * 8 * step + i / 2 * 8;
+    if constexpr (Transposed) {
+      const uint16_t* const from = matrix + lane % 4 * 2 * step + lane / 4;
+      matrices[i] = unsigned{from[0]} | unsigned{from[step]} << 16;
+    } else {
+      matrices[i] = read_pair(matrix + lane / 4 * step + lane % 4 * 2);
+    }
+  }
+#endif
+}
+
+/// One access of a device, of which the model sees each word.
+struct alignas(16) Words {
+  unsigned values[4];
+};
+
+/// Begins to copy 16 bytes, or zeros, to shared memory; both addresses are multiples of 16.
+__device__ __forceinline__ void copy_16_bytes(void* to, const void* from, bool is_there) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(is_there ? 16 : 0)
                : "memory");
 #else
-  const int row = lane % 4 * 2, column = lane / 4;
-  for (int half = 0; half < 2; ++half) {
-    const uint16_t* const from = at + (row + half * 8) * step + column;
-    b[half] = unsigned{from[0]} | unsigned{from[step]} << 16;
-  }
+  const Words zeros = {}, &words = is_there ? *static_cast<const Words*>(from) : zeros;
+  for (int i = 0; i < 4; ++i) static_cast<Words*>(to)->values[i] = words.values[i];
+#endif
+}
+
+/// Waits for the copies that this thread began; a barrier then shows them to the others.
+__device__ __forceinline__ void wait_for_copies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+/// Two raised to x; within 2^-22 of it on a device.
+__device__ __forceinline__ float power_of_2(float x) {
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#else
+  return std::exp2(x);
 #endif
 }
 

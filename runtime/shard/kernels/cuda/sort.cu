@@ -104,11 +104,95 @@ void argsort(const OpContext& ctx, const DenseTensor& x, int axis, bool descendi
   sort_first<T>(ctx, x, lines, lines.size, descending, out, indices);
 }
 
+/// The first elements of a rank's part of each line [lines, most], in order, and their places in the whole line; a place is -1 where the
+/// part has fewer.
+template <class D>
+struct Candidates {
+  const D* values;
+  const int64_t* places;
+};
+
+/// Writes those of lines of `kept` elements, whose places are counted from `first` on.
+template <class D>
+__global__ void spread_candidates(Candidates<D> from, int64_t lines, int64_t kept, int64_t most, int64_t first,
+                                  D* values, int64_t* places) {
+  for (int64_t i = grid_first<int64_t>(); i < lines * most; i += grid_step<int64_t>()) {
+    const int64_t line = i / most, rank = i - line * most;
+    const bool is_there = rank < kept;
+    values[i] = is_there ? from.values[line * kept + rank] : D();
+    places[i] = is_there ? first + from.places[line * kept + rank] : -1;
+  }
+}
+
+/// How many of a part's `most` candidates come before one with this key, of which equal ones do if the part is an earlier one.
+template <class D>
+__device__ int64_t count_before(const Candidates<D>& part, int64_t most, bool descending, Key<D> key, bool is_earlier) {
+  int64_t low = 0, high = most;
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    const Key<D> other = key_of(part.values[middle], descending);
+    const bool is_before = part.places[middle] >= 0 && (other < key || (is_earlier && other == key));
+    if (is_before) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/// Writes the first candidates of all parts. The rank of one is its rank in its part and the number of those in others before it.
+template <class D>
+__global__ void merge_candidates(Candidates<D> all, int64_t parts, int64_t lines, bool descending,
+                                 FirstInOrder<D> finish) {
+  const int64_t most = finish.kept, of_part = lines * most;
+  for (int64_t i = grid_first<int64_t>(); i < parts * of_part; i += grid_step<int64_t>()) {
+    if (all.places[i] < 0) continue;
+    const int64_t part = i / of_part, line = i % of_part / most;
+    const Key<D> key = key_of(all.values[i], descending);
+    int64_t rank = i % most;
+    for (int64_t other = 0; other < parts && rank < most; ++other) {
+      const int64_t begin = other * of_part + line * most;
+      if (other != part)
+        rank +=
+            count_before(Candidates<D>{all.values + begin, all.places + begin}, most, descending, key, other < part);
+    }
+    if (rank < most) finish.write({1, parts * of_part, 1}, 0, i, line, rank);
+  }
+}
+
+/// The first elements of lines of which other ranks have parts: those of all parts, merged. Of equal ones the lower index is first, in
+/// each part and among them.
+template <class T>
+void first_of_parts(const OpContext& ctx, const DenseTensor& x, const Lines& lines, int64_t first, bool descending,
+                    FirstInOrder<sortable_t<T>> finish) {
+  using D = sortable_t<T>;
+  const int64_t most = finish.kept, kept = std::min(most, lines.size), count = lines.count();
+  if (count * most == 0) return;
+  const auto bytes = static_cast<size_t>(std::max<int64_t>(count * kept, 1));
+  const Scratch mine(bytes * sizeof(D)), of_mine(bytes * sizeof(int64_t));
+  FirstInOrder<D> local{
+      finish.x, nullptr, kept, 1, static_cast<D*>(mine.data()), static_cast<int64_t*>(of_mine.data())};
+  first_in_order(ctx, lines, descending, local);
+  const DenseTensor values = DenseTensor::allocate(x.device(), {Dims{count * most}, x.dtype()}),
+                    places = DenseTensor::allocate(x.device(), {Dims{count * most}, DType::int64});
+  launch(ctx, spread_candidates<D>, grid_for(count * most, kThreads), kThreads, {local.out, local.indices}, count, kept,
+         most, first, elements<D>(values), elements<int64_t>(places));
+  const Gathered all = ctx.reducer()->all_gather(values), names = ctx.reducer()->all_gather(places);
+  const int64_t parts = all.all.dims()[0];
+  finish.x = elements<const D>(all.all);
+  finish.names = elements<const int64_t>(names.all);
+  launch(ctx, merge_candidates<D>, grid_for(parts * count * most, kThreads), kThreads, {finish.x, finish.names}, parts,
+         count, descending, finish);
+}
+
 template <class T>
 void topk(const OpContext& ctx, const DenseTensor& x, int axis, bool largest, DenseTensor& out, DenseTensor& indices) {
-  refuse_reducer(ctx, "x");
-  sort_first<T>(ctx, x, lines_along(ctx, x.dims(), axis), lines_along(ctx, out.dims(), axis).size, largest, out,
-                indices);
+  const Lines lines = lines_along(ctx, x.dims(), axis);
+  const int64_t kept = lines_along(ctx, out.dims(), axis).size;
+  if (ctx.reducer() == nullptr) return sort_first<T>(ctx, x, lines, kept, largest, out, indices);
+  using D = sortable_t<T>;
+  const DeviceScope scope(out.device().index);
+  const int64_t first = ctx.input_box(0, x).begin[normalize_axis(ctx.op, "axis", axis, x.dims().rank())];
+  first_of_parts<T>(ctx, x, lines, first, largest,
+                    {elements<const D>(x), nullptr, kept, lines.inner, elements<D>(out), elements<int64_t>(indices)});
 }
 
 /// Writes one element of each line.
