@@ -130,6 +130,8 @@ TEST_CASE("medians of integers are halves, and NaN wins") {
   CHECK(got[1] == 2);
   CHECK(code_of([&] { median(of({1, 2}, {2}), {}, false, "max"); }) == ErrorCode::invalid_argument);
   CHECK(code_of([&] { median(of({1, 2}, {2}), {1}); }) == ErrorCode::out_of_range);
+  for (const char* mode : {"avg", "min"})
+    CHECK(code_of([&] { median(isnan(of({1, nan}, {2})), {}, false, mode); }) == ErrorCode::dtype_mismatch);
 }
 
 TEST_CASE("elements are filled by a mask, and numbers that are not finite by finite ones") {

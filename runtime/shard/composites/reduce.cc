@@ -83,6 +83,9 @@ Tensor std(const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim) {
 }
 
 Tensor median(const Tensor& given_x, const IntArray& axis, bool keepdim, const std::string& mode) {
+  if (given_x.dtype() == DType::boolean) {
+    fail(ErrorCode::dtype_mismatch, "[median] x is {}, but must be of numbers; cast it", to_string(given_x.meta()));
+  }
   const bool floating = is_floating(given_x.dtype()), halves = !floating && mode == "avg";
   const Tensor x = halves ? cast(given_x, DType::float64) : given_x;
   const Tensor middle = std::get<0>(nanmedian(x, axis, keepdim, mode));
