@@ -273,7 +273,8 @@ __device__ bool attend_block(const Attention<T>& a, const TileJob& job, int64_t 
   const TileRows<const T> queries = head.of_queries(a.q, first, kBlockRows);
   const int row = static_cast<int>(threadIdx.x) / kWarp * kTiles * 16;  // the first of the warp
   const int64_t end = head.visible(first + queries.count - 1);
-  const int64_t seen_by_all = a.mask.data == nullptr && first + row < head.s.queries ? head.visible(first + row) : 0;
+  const bool is_used = row < queries.count;  // whether the warp has rows
+  const int64_t seen_by_all = a.mask.data == nullptr && is_used ? head.visible(first + row) : 0;
   const auto factors_of = [&](int k, unsigned(&factors)[kTiles][4]) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile)
@@ -288,13 +289,15 @@ __device__ bool attend_block(const Attention<T>& a, const TileJob& job, int64_t 
     __syncthreads();  // keys are there, and the values before have been read
     copy_terms(stage.values, head.of_keys(a.v, start, kKeys));
     LaneTile<kKeys> scores[kTiles] = {};
-    multiply_terms<T, kTiles>(factors_of, stage.keys, a.q.width, scores);
-    finish_scores(head, start + kKeys <= seen_by_all, a.scale * kLog2OfE, first + row, start, scores);
-    accumulate_finite(rows, scores);
+    if (is_used) {
+      multiply_terms<T, kTiles>(factors_of, stage.keys, a.q.width, scores);
+      finish_scores(head, start + kKeys <= seen_by_all, a.scale * kLog2OfE, first + row, start, scores);
+      accumulate_finite(rows, scores);
+    }
     wait_for_copies();
     __syncthreads();  // values are there, and the keys have been read
     if (start + kKeys < end) copy_terms(stage.keys, head.of_keys(a.k, start + kKeys, kKeys));
-    add_terms<T, kTiles>(rows.sums, scores, stage.values, a.v.width);
+    if (is_used) add_terms<T, kTiles>(rows.sums, scores, stage.values, a.v.width);
   }
   wait_for_copies();
   return store_finite(job, head, first, row, results, rows);
