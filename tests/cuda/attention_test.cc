@@ -150,18 +150,16 @@ TEST_CASE("attention by the tensor cores of several blocks of aligned rows is th
   const auto device = cuda_device();
   if (!device) return;
   for (const DType dtype : {DType::bfloat16, DType::float16}) {
-    for (const Shape& s : {Shape{1, 133, 140, 1, 1, 64, 56}, Shape{1, 33, 70, 2, 1, 128, 128}}) {
-      for (const bool causal : {false, true}) {
-        if (dtype == DType::float16 && causal != (s.width == 64)) continue;  // the model takes time
-        INFO(to_string(dtype) << " width " << s.width << " causal " << causal);
-        Arguments a(s, dtype);
-        a.causal = causal;
-        require_near(run_flash(*device, a), run_flash(kCpu, a));
-        a.mask = random_tensor({s.batch, 1, s.queries, s.keys}, dtype, 5);
-        for (int64_t i = 0; i < a.mask.numel(); i += 3) set(a.mask, i, -kInfinity);
-        for (int64_t i = 0; i < s.keys; ++i) set(a.mask, i, -kInfinity);  // the first query sees nothing
-        require_near(run_flash(*device, a), run_flash(kCpu, a));
-      }
+    for (const Shape& s : {Shape{1, 133, 70, 1, 1, 16, 16}, Shape{1, 20, 70, 1, 1, 128, 120}}) {
+      if (dtype == DType::float16 && s.width == 128) continue;  // the model takes time
+      INFO(to_string(dtype) << " width " << s.width);
+      Arguments a(s, dtype);
+      a.causal = s.width == 16;
+      require_near(run_flash(*device, a), run_flash(kCpu, a));
+      a.mask = random_tensor({s.batch, 1, s.queries, s.keys}, dtype, 5);
+      for (int64_t i = 0; i < a.mask.numel(); i += 3) set(a.mask, i, -kInfinity);
+      for (int64_t i = 0; i < s.keys; ++i) set(a.mask, i, -kInfinity);  // the first query sees nothing
+      require_near(run_flash(*device, a), run_flash(kCpu, a));
     }
   }
 }

@@ -26,6 +26,8 @@ __device__ inline float multiply_pairs(unsigned x, unsigned y) {
   return load(a[0]) * load(b[0]) + load(a[1]) * load(b[1]);
 }
 
+__device__ inline uint64_t two_words(unsigned low, unsigned high) { return uint64_t{low} | uint64_t{high} << 32; }
+
 /// d [16, 8] += a [16, 16] * b [16, 8], which a warp shares. With g = lane / 4 and t = lane % 4, a lane has of a the columns 2t and
 /// 2t + 1 of the rows g and g + 8, then 2t + 8 and 2t + 9 of them; of b the rows 2t and 2t + 1 of column g, then 2t + 8 and 2t + 9;
 /// and of d the columns 2t and 2t + 1 of row g, then of row g + 8. All lanes call it.
@@ -45,12 +47,18 @@ __device__ __forceinline__ void multiply_add(float (&d)[4], const unsigned (&a)[
   }
 #else  // older devices, and the model
   const int lane = static_cast<int>(threadIdx.x) % kWarp, row = lane / 4 * 4, column = lane % 4 * 8;
+  uint64_t of_row[4][2], of_columns[4][2];  // pairs of rows g and g + 8, and of columns 2t and 2t + 1
+  for (int t = 0; t < 4; ++t) {
+    for (int half = 0; half < 2; ++half)
+      of_row[t][half] = __shfl_sync(kAllLanes, two_words(a[2 * half], a[2 * half + 1]), row + t);
+    for (int next = 0; next < 2; ++next)
+      of_columns[t][next] = __shfl_sync(kAllLanes, two_words(b[0], b[1]), column + 4 * next + t);
+  }
   for (int half = 0; half < 2; ++half) {
     for (int t = 0; t < 4; ++t) {
-      const unsigned x = __shfl_sync(kAllLanes, a[2 * half], row + t);
-      const unsigned y = __shfl_sync(kAllLanes, a[2 * half + 1], row + t);
-      const unsigned left = __shfl_sync(kAllLanes, b[half], column + t);
-      const unsigned right = __shfl_sync(kAllLanes, b[half], column + 4 + t);
+      const auto x = static_cast<unsigned>(of_row[t][half]), y = static_cast<unsigned>(of_row[t][half] >> 32);
+      const auto left = static_cast<unsigned>(of_columns[t][0] >> 32 * half),
+                 right = static_cast<unsigned>(of_columns[t][1] >> 32 * half);
       d[0] += multiply_pairs<T>(x, left);
       d[1] += multiply_pairs<T>(x, right);
       d[2] += multiply_pairs<T>(y, left);
