@@ -101,8 +101,8 @@ CASES = {
     # math.yaml
     ("masked_fill", "mask [m, n]"): lambda s, t, d: s.masked_fill(t[0], t[1], 7),
     ("masked_fill", "mask [n]"): lambda s, t, d: s.masked_fill(t[0], mask=t[1], value=7),
-    ("nan_to_num", "of NaN"): lambda s, t, d: s.nan_to_num(s.divide(s.full_like(t[0], 0), t[0]), 1, 2, -3),
-    ("nan_to_num", "of infinities"): lambda s, t, d: s.nan_to_num(s.divide(s.full_like(t[0], 1), t[0]), 1, 2, -3),
+    ("nan_to_num", "of NaN"): lambda s, t, d: s.nan_to_num(s.scale(s.reciprocal(t[0]), 0), 1, 2, -3),
+    ("nan_to_num", "of infinities"): lambda s, t, d: s.nan_to_num(s.reciprocal(t[0]), 1, 2, -3),
     ("nan_to_num", "of numbers"): lambda s, t, d: s.nan_to_num(t[0], nan=1, posinf=2, neginf=-3),
     # reduce.yaml
     ("logsumexp", "axis {}"): lambda s, t, d: s.logsumexp(t[0], [], False, False),
