@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -73,8 +72,8 @@ namespace {
 
 thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
-thread_local std::array<char, 512>
-    last_failure{};  // no string: streams report when the thread ends, after its destructors
+/// One of the texts of failures, which stay. It is no string of the thread: streams report when that ends, after its destructors.
+thread_local const std::string* last_failure = nullptr;
 thread_local uint64_t waits = 0, host_copies = 0, updates = 0, instantiations = 0;
 
 cudaError_t fail(cudaError_t error) {
@@ -122,8 +121,9 @@ CUstream_st* resolve(cudaStream_t stream) {
 
 cudaError_t report(CUstream_st* stream) {
   if (stream->failure.empty()) return cudaSuccess;
-  const std::string failure = std::exchange(stream->failure, {});
-  *fmt::format_to_n(last_failure.data(), last_failure.size() - 1, "{}", failure).out = '\0';
+  const std::lock_guard lock(mutex());
+  static auto* texts = new std::set<std::string>;
+  last_failure = &*texts->insert(std::exchange(stream->failure, {})).first;
   return fail(cudaErrorLaunchFailure);
 }
 
@@ -216,7 +216,7 @@ const char* cudaGetErrorName(cudaError_t error) {
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
-  if (error == cudaErrorLaunchFailure && last_failure[0] != '\0') return last_failure.data();
+  if (error == cudaErrorLaunchFailure && last_failure != nullptr) return last_failure->c_str();
   if (error == cudaErrorMemoryAllocation) return "out of memory";
   return cudaGetErrorName(error);
 }
