@@ -101,8 +101,9 @@ CASES = {
     # math.yaml
     ("masked_fill", "mask [m, n]"): lambda s, t, d: s.masked_fill(t[0], t[1], 7),
     ("masked_fill", "mask [n]"): lambda s, t, d: s.masked_fill(t[0], mask=t[1], value=7),
-    ("nan_to_num", "of NaN"): lambda s, t, d: s.nan_to_num(s.scale(s.reciprocal(t[0]), 0), 1, 2, -3),
-    ("nan_to_num", "of infinities"): lambda s, t, d: s.nan_to_num(s.reciprocal(t[0]), 1, 2, -3),
+    ("nan_to_num", "of NaN"): lambda s, t, d: s.nan_to_num(s.scale(s.reciprocal(s.square(t[0])), 0), 1, 2, -3),
+    ("nan_to_num", "of infinities"): lambda s, t, d: s.nan_to_num(s.reciprocal(s.square(t[0])), 1, 2, -3),
+    ("nan_to_num", "of minus infinities"): lambda s, t, d: s.nan_to_num(s.scale(s.reciprocal(s.square(t[0])), -1), 1, 2, -3),
     ("nan_to_num", "of numbers"): lambda s, t, d: s.nan_to_num(t[0], nan=1, posinf=2, neginf=-3),
     # reduce.yaml
     ("logsumexp", "axis {}"): lambda s, t, d: s.logsumexp(t[0], [], False, False),
@@ -126,7 +127,7 @@ CASES = {
     **{
         (op, name + (", unbiased" if unbiased else "")): lambda s, t, d, op=op, axis=axis, unbiased=unbiased, keep=keep: getattr(
             s, op
-        )(t[0], axis, unbiased, keep)
+        )(s.scale(t[0], t[0].size // max(s.sum(t[0], axis).size, 1)), axis, unbiased, keep)
         for op in ("var", "std")
         for name, axis, keep in AXES
         for unbiased in (False, True)

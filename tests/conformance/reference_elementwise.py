@@ -169,7 +169,7 @@ def nan_to_num(call):
     if call.kind != "float":
         return x
     with np.errstate(divide="ignore", invalid="ignore"):
-        values = {"of NaN": 1 / x * 0, "of infinities": 1 / x, "of numbers": x}[call.case]
+        values = {"of NaN": 1 / x**2 * 0, "of infinities": 1 / x**2, "of minus infinities": -1 / x**2, "of numbers": x}[call.case]
     return np.nan_to_num(values, nan=1, posinf=2, neginf=-3)
 
 

@@ -214,8 +214,8 @@ def spread_of(name, of_variance):
     def spread(call):
         case = call.case.removesuffix(", unbiased")
         axis, keepdim = axes_of(case)
-        x = call.inputs[0]
-        count = x.size // np.mean(x, axis=axis).size
+        count = call.inputs[0].size // np.mean(call.inputs[0], axis=axis).size
+        x = call.inputs[0] * count
         correction = 1 if case != call.case and count > 1 else 0
         return of_variance(np.var(x, axis=axis, keepdims=keepdim, ddof=correction))
 

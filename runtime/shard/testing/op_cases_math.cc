@@ -126,11 +126,15 @@ void add_filled(OpCases& cases) {
                                        [](Tensors& t) { return Tensors{masked_fill(t[0], t[1], 7)}; }};
                      }});
   }
-  // Replacements are named: the defaults depend on the dtype. 1 / x is infinite where x is 0, and 0 times that is NaN.
-  for (const double factor : {0.0, 1.0}) {
-    cases.push_back({"nan_to_num", factor == 0 ? "of NaN" : "of infinities", kFloats, [=](Draw& draw) {
+  // Replacements are named: the defaults depend on the dtype. 1 / x^2 is infinite where x is 0, and 0 times that is NaN.
+  for (const double factor : {0.0, 1.0, -1.0}) {
+    cases.push_back({"nan_to_num",
+                     factor == 0  ? "of NaN"
+                     : factor > 0 ? "of infinities"
+                                  : "of minus infinities",
+                     kFloats, [=](Draw& draw) {
                        return CaseCall{{draw.input(draw.dims(2)).between(-1, 1)}, [=](Tensors& t) {
-                                         return Tensors{nan_to_num(scale(reciprocal(t[0]), factor), 1, 2, -3)};
+                                         return Tensors{nan_to_num(scale(reciprocal(square(t[0])), factor), 1, 2, -3)};
                                        }};
                      }});
   }

@@ -55,6 +55,13 @@ void add_argmaxes(OpCases& cases, const std::string& op, ArgMax f) {
   add("flatten, keepdims", 0, true, true, DType::int64);
 }
 
+/// x times the number of elements that are reduced together: integers whose mean is one, so that sums in any order are equal.
+Tensor with_whole_mean(const Tensor& x, const IntArray& axis) {
+  int64_t count = axis.empty() ? x.dims().numel() : 1;
+  for (const int64_t d : axis) count *= x.dims()[static_cast<int>(d < 0 ? d + x.dims().rank() : d)];
+  return scale(x, count);
+}
+
 /// Ops that are composites of others. Their numbers are such that sums over shards are exact.
 void add_composites(OpCases& cases) {
   for (const Axes& axes : all_axes()) {
@@ -101,9 +108,10 @@ void add_composites(OpCases& cases) {
       const auto add_spread = [&](const char* op, auto f) {
         cases.push_back({op, name, kFloats,
                          [=](Draw& draw) {
-                           return CaseCall{{draw.input(draw.dims_above_0(3))}, [=](Tensors& t) {
-                                             return Tensors{f(t[0], axes.axis, unbiased, axes.keepdim)};
-                                           }};
+                           return CaseCall{
+                               {draw.input(draw.dims_above_0(3))}, [=](Tensors& t) {
+                                 return Tensors{f(with_whole_mean(t[0], axes.axis), axes.axis, unbiased, axes.keepdim)};
+                               }};
                          },
                          64, "each rank divides its own sum, and quotients are rounded"});
       };
