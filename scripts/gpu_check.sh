@@ -88,7 +88,7 @@ check() {
   echo "== $name took $((SECONDS - start)) s"
 }
 
-check "device tests" ctest --test-dir "$build" -j4 -R '^cuda: | on a device| on devices|CUDA' --output-on-failure --no-tests=error
+check "device tests" ctest --test-dir "$build" -j4 -R '^cuda:| on a device| on devices|CUDA' --output-on-failure --no-tests=error
 sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)
 if [[ -n $sanitizer ]]; then
   # Files of tests whose kernels share memory or find their places by data.
