@@ -113,7 +113,7 @@ void add_composites(OpCases& cases) {
                                  return Tensors{f(with_whole_mean(t[0], axes.axis), axes.axis, unbiased, axes.keepdim)};
                                }};
                          },
-                         64, "each rank divides its own sum, and quotients are rounded"});
+                         16, "each rank divides its own sum, and quotients are rounded"});
       };
       add_spread("var", [](auto&&... arguments) { return var(arguments...); });
       add_spread("std", [](auto&&... arguments) { return std_op(arguments...); });
