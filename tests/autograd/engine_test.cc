@@ -173,7 +173,7 @@ TEST_CASE("autograd: hooks see gradients and may replace them") {
   CHECK(values(x.grad()) == Values{2, 4});
 }
 
-TEST_CASE("autograd: a graph of 100000 steps is built, run and freed without recursion") {
+TEST_CASE("autograd: a graph of 100000 steps is built, run and freed without recursion", "[slow_in_tsan]") {
   const Tensor x = leaf({1});
   for (const bool run : {false, true}) {
     Tensor y = x;

@@ -281,8 +281,8 @@ TEST_CASE("24: an alias of a buffer that is replaced again and again keeps one b
   });
 }
 
-TEST_CASE(
-    "24: after 150,000 replaced buffers an alias has its old value, and the chain is freed without a deep stack") {
+TEST_CASE("24: after 150,000 replaced buffers an alias has its old value, and the chain is freed without a deep stack",
+          "[slow_in_asan][slow_in_tsan]") {
   Tensor x = iota<float>({2, 3});
   const Tensor alias = x.detach();
   for (int i = 0; i < 150'001; ++i) transpose_(x, {1, 0});

@@ -10,7 +10,8 @@
 using namespace shard;
 using namespace shard::test;
 
-TEST_CASE("out of memory: the error names the op, its result, what was asked for and what is held") {
+TEST_CASE("out of memory: the error names the op, its result, what was asked for and what is held",
+          "[slow_in_asan][slow_in_tsan]") {
   constexpr int64_t kMany = int64_t{1} << 46;
   const std::string text = error_of([] { full({kMany, 2}, 1.0); }, ErrorCode::device);
   CHECK_THAT(text, Catch::StartsWith("[full] no memory for f32[70368744177664, 2] on cpu: 562949953421312 bytes were "
@@ -26,7 +27,7 @@ TEST_CASE("out of memory: the error names the op, its result, what was asked for
   CHECK(full({2}, 1.0).to_vector<float>() == std::vector<float>{1, 1});
 }
 
-TEST_CASE("out of memory: the error of a plain call has the shapes of its arguments") {
+TEST_CASE("out of memory: the error of a plain call has the shapes of its arguments", "[slow_in_asan][slow_in_tsan]") {
   constexpr int64_t kMany = int64_t{1} << 46;
   const Tensor row = full({2}, 1.0), tall = full({1 << 23, 1}, 1.0), wide = full({1, 1 << 23}, 1.0);
   CHECK_THAT(error_of(
@@ -44,7 +45,7 @@ TEST_CASE("out of memory: the error of a plain call has the shapes of its argume
         "concat(x: {f32[2], f32[8388608, 1]})");
 }
 
-TEST_CASE("out of memory: on a mesh the error names the op and the call") {
+TEST_CASE("out of memory: on a mesh the error names the op and the call", "[slow_in_asan][slow_in_tsan]") {
   run_ranks(2, [](Rank&) {
     const auto* mesh = ProcessMesh::make({2});
     const std::string text = error_of(

@@ -37,7 +37,7 @@ std::set<std::string> ops_with_tensors() {
 
 }  // namespace
 
-TEST_CASE("every op of ops_yaml that takes tensors has a case, its in-place form too") {
+TEST_CASE("every op of ops_yaml that takes tensors has a case, its in-place form too", "[slow_in_tsan]") {
   std::set<std::string> cases;
   for (const OpCase& one : op_cases()) cases.insert(one.op);
   std::string missing;

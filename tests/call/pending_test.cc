@@ -295,7 +295,7 @@ TEST_CASE("14: an op keeps the reductions that ops_yaml declares pending, and do
 }
 
 // Gradients that declare it are verified by shard_verify_rules, like every rule.
-TEST_CASE("14: the test above has every op that ops_yaml declares to commute") {
+TEST_CASE("14: the test above has every op that ops_yaml declares to commute", "[slow_in_tsan]") {
   std::set<std::string> declared;
   for (const auto& family : std::filesystem::directory_iterator(source_dir() + "/ops_yaml")) {
     std::ifstream file(family.path());

@@ -167,7 +167,7 @@ TEST_CASE("the report counts per op, as text and as JSON") {
   CHECK_THAT(to_json(report), Catch::Contains("\"wrong\": 2, \"missing\": 0"));
 }
 
-TEST_CASE("no rule of this library is wrong or missing on a sample of all layouts") {
+TEST_CASE("no rule of this library is wrong or missing on a sample of all layouts", "[slow_in_asan][slow_in_tsan]") {
   const RuleReport report =
       check_rules(op_cases(), accepted_by_rules(), {.ranks = {3}, .trials = 2, .most_layouts = 5});
   INFO(to_text(report));

@@ -241,7 +241,8 @@ TEST_CASE("23: what a kernel has written in a resharded view of a view is in ste
   });
 }
 
-TEST_CASE("22: 100000 views of each other are freed one after the other, and the last of them alone holds the first") {
+TEST_CASE("22: 100000 views of each other are freed one after the other, and the last of them alone holds the first",
+          "[slow_in_asan][slow_in_tsan]") {
   const auto world = World::dry(2, 1);
   world->run([](Rank& rank) {
     const PolicyScope scope(rank, kSync);

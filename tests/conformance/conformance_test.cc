@@ -331,7 +331,7 @@ std::optional<Tensors> run_on(Device device, const CaseCall& call, const std::ve
 
 }  // namespace
 
-TEST_CASE("every op has the values of its reference on a device, in every dtype") {
+TEST_CASE("every op has the values of its reference on a device, in every dtype", "[slow_in_asan]") {
   const auto device = test::cuda_device();
   if (!device) return;
   Findings findings;

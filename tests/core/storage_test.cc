@@ -413,7 +413,8 @@ TEST_CASE("work under way is waited for when its bytes are first needed, and bef
     CHECK_THAT(error_of([&] { failed->check_read(); }, ErrorCode::timeout), Catch::Contains("rank 3"));
 }
 
-TEST_CASE("out of memory: the error names the op, the tensor, what was asked for and what is held, and what to do") {
+TEST_CASE("out of memory: the error names the op, the tensor, what was asked for and what is held, and what to do",
+          "[slow_in_asan][slow_in_tsan]") {
   const DenseTensor large = DenseTensor::allocate(kCpu, {{1 << 20}, DType::float32});
   const Meta too_large{{int64_t{1} << 44, 8}, DType::float32};  // 2^49 bytes: more than addresses reach
   const std::string text =
@@ -436,7 +437,8 @@ TEST_CASE("out of memory: the error names the op, the tensor, what was asked for
   CHECK(held_now() == held);
 }
 
-TEST_CASE("out of memory: to_vector of a tensor whose elements do not fit a vector is an error of the library") {
+TEST_CASE("out of memory: to_vector of a tensor whose elements do not fit a vector is an error of the library",
+          "[slow_in_asan][slow_in_tsan]") {
   // Too large to be copied; its own bytes are never accessed.
   const Tensor tensor(DenseTensor(Storage::allocate(kCpu, 4), {{int64_t{1} << 44}, DType::float32}));
   CHECK_THAT(error_of([&] { tensor.to_vector<float>(); }, ErrorCode::device),

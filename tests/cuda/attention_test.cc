@@ -125,7 +125,7 @@ constexpr DType kFloats[] = {DType::float32, DType::bfloat16, DType::float16, DT
 
 }  // namespace
 
-TEST_CASE("attention on the device over several tiles and slices of columns is that of the CPU") {
+TEST_CASE("attention on the device over several tiles and slices of columns is that of the CPU", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   const Shape shapes[] = {
@@ -174,7 +174,7 @@ TEST_CASE("attention of no keys, no queries and to queries that see nothing") {
   }
 }
 
-TEST_CASE("equal calls of attention on the device have equal bits, in gradients too") {
+TEST_CASE("equal calls of attention on the device have equal bits, in gradients too", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const DType dtype : kFloats) {
@@ -289,7 +289,7 @@ void compare_errors(Device device, const Arguments& a, const Selection& s) {
 
 }  // namespace
 
-TEST_CASE("biases of all shapes on the device have their gradients, over several tiles") {
+TEST_CASE("biases of all shapes on the device have their gradients, over several tiles", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const DType dtype : {DType::float32, DType::bfloat16, DType::float64}) {
@@ -310,7 +310,7 @@ TEST_CASE("biases of all shapes on the device have their gradients, over several
   }
 }
 
-TEST_CASE("packed sequences on the device: empty ones, ones of several tiles, diagonals, lengths") {
+TEST_CASE("packed sequences on the device: empty ones, ones of several tiles, diagonals, lengths", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const DType dtype : kFloats) {

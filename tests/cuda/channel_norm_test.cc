@@ -106,7 +106,7 @@ TEST_CASE("batch_norm and its gradient take images of every size on the device")
   compare_batch_norm(*device, {2, 4, 33}, DType::float32, "NCHW");
 }
 
-TEST_CASE("group_norm, instance_norm and their gradients take images of every size on the device") {
+TEST_CASE("group_norm, instance_norm and their gradients take images of every size on the device", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const DType dtype : {DType::float64, DType::bfloat16}) {

@@ -109,7 +109,7 @@ TEST_CASE("draws by the elements of tensors have the same bits on a device") {
   }
 }
 
-TEST_CASE("draws from rows of weights are those of the CPU on a device") {
+TEST_CASE("draws from rows of weights are those of the CPU on a device", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {

@@ -80,7 +80,7 @@ void compare_cross_entropies(Device device, const Dims& dims, DType dtype, int a
 
 }  // namespace
 
-TEST_CASE("cross entropies and their gradients take lines of every size on the device") {
+TEST_CASE("cross entropies and their gradients take lines of every size on the device", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const int64_t size : {3, 64, 1023, 5000, 8200, 33000, 70001}) {
@@ -92,7 +92,7 @@ TEST_CASE("cross entropies and their gradients take lines of every size on the d
   compare_cross_entropies(*device, {1500, 24}, DType::float16, 1);
 }
 
-TEST_CASE("margin cross entropies take rows of every size on the device") {
+TEST_CASE("margin cross entropies take rows of every size on the device", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const int64_t classes : {3, 500, 5000, 70000}) {

@@ -54,7 +54,7 @@ class HostTransport final : public Communicator {
 
 }  // namespace
 
-TEST_CASE("every transition keeps values on a device") {
+TEST_CASE("every transition keeps values on a device", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   const auto same = [&](int) { return *device; };
@@ -72,7 +72,7 @@ TEST_CASE("ranks on several devices, and on the host, exchange values") {
   });
 }
 
-TEST_CASE("every transition keeps values between ranks with a device each") {
+TEST_CASE("every transition keeps values between ranks with a device each", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   const int count = backend_of(*device).device_count();

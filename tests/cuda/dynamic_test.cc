@@ -125,7 +125,8 @@ TEST_CASE("runs of equal rows are found in many short rows and in long ones") {
   }
 }
 
-TEST_CASE("counts and sums of weights of few and many bins are those of the CPU, bit by bit in every run") {
+TEST_CASE("counts and sums of weights of few and many bins are those of the CPU, bit by bit in every run",
+          "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const int64_t bins : {5, 3000, 70000}) {

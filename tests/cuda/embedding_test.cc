@@ -27,7 +27,7 @@ DenseTensor ids_of(int64_t count, int64_t rows, int64_t frequent, DType dtype = 
 
 }  // namespace
 
-TEST_CASE("embeddings and their gradients take tables and ids of every size on the device") {
+TEST_CASE("embeddings and their gradients take tables and ids of every size on the device", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const DType dtype : {DType::float64, DType::bfloat16}) {

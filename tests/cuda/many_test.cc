@@ -82,7 +82,7 @@ struct Adam {
 
 }  // namespace
 
-TEST_CASE("a step of many parameters on the device is that of the CPU") {
+TEST_CASE("a step of many parameters on the device is that of the CPU", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
@@ -118,7 +118,7 @@ TEST_CASE("parameters with their own weight decay take steps of their own") {
   require_all_close(step(*device), step(kCpu));
 }
 
-TEST_CASE("numbers that are not finite are found in any tensor of a long list") {
+TEST_CASE("numbers that are not finite are found in any tensor of a long list", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   const std::vector<int64_t> sizes = many_sizes(200);

@@ -26,7 +26,7 @@ DenseTensor labels(const Dims& dims, int64_t classes) {
 
 }  // namespace
 
-TEST_CASE("nll_loss and its gradient take many labels and places on the device") {
+TEST_CASE("nll_loss and its gradient take many labels and places on the device", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const DType dtype : {DType::float64, DType::float32, DType::bfloat16}) {

@@ -67,7 +67,7 @@ void compare_norms(Device device, const Sizes& s) {
 
 }  // namespace
 
-TEST_CASE("normalisations and their gradients take rows of every size on the device") {
+TEST_CASE("normalisations and their gradients take rows of every size on the device", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const int64_t size : kSizes) {
@@ -94,7 +94,7 @@ TEST_CASE("normalisations take many rows, none, empty ones, and weights at odd a
   });
 }
 
-TEST_CASE("gradients of layer_norm that nobody wants are left out on the device") {
+TEST_CASE("gradients of layer_norm that nobody wants are left out on the device", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const int64_t width : {72, 70000}) {

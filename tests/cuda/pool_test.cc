@@ -75,7 +75,7 @@ DenseTensor ties(const Dims& dims, DType dtype) {
 
 }  // namespace
 
-TEST_CASE("pooling and its gradients are those of the host, for each of their kernels") {
+TEST_CASE("pooling and its gradients are those of the host, for each of their kernels", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const Case& one : cases()) {

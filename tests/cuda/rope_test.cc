@@ -34,7 +34,7 @@ DenseTensor positions(int64_t batch, int64_t sequence, int64_t most) {
 
 }  // namespace
 
-TEST_CASE("rotary embeddings take heads of every width, tables and positions, on the device") {
+TEST_CASE("rotary embeddings take heads of every width, tables and positions, on the device", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const int64_t width : {2, 6, 16, 64, 128, 1040}) {

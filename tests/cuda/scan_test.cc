@@ -19,7 +19,8 @@ const std::vector<Case> kCases = {{{3, 2500}, 1}, {{40001}, 0}, {{700, 33}, 1}, 
 
 }  // namespace
 
-TEST_CASE("running sums of long lines are those of the CPU, in either direction and without the element itself") {
+TEST_CASE("running sums of long lines are those of the CPU, in either direction and without the element itself",
+          "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const Case& one : kCases) {
@@ -47,7 +48,7 @@ TEST_CASE("running products do not become NaN where a 0 comes before factors who
   CumProd{"cumprod"}.compare(*device, {x}, x.meta(), 1);
 }
 
-TEST_CASE("the running maximum is the last of equal ones, and stays NaN") {
+TEST_CASE("the running maximum is the last of equal ones, and stays NaN", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const Case& one : kCases) {

@@ -71,7 +71,7 @@ const std::vector<Case> kCases = {{5, 40, 3},     {700, 300, 8},   {3, 500, 1}, 
 
 }  // namespace
 
-TEST_CASE("rows are added in any order of their positions as on the CPU") {
+TEST_CASE("rows are added in any order of their positions as on the CPU", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const auto& [rows, count, width] : kCases) {
@@ -92,7 +92,7 @@ TEST_CASE("rows are added in any order of their positions as on the CPU") {
   }
 }
 
-TEST_CASE("slices along an inner dim are added as on the CPU") {
+TEST_CASE("slices along an inner dim are added as on the CPU", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const int axis : {1, 2}) {
@@ -141,7 +141,7 @@ TEST_CASE("gradients of scatter are those of the updates that were written") {
   }
 }
 
-TEST_CASE("every way to put values along an axis takes many values for an element") {
+TEST_CASE("every way to put values along an axis takes many values for an element", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const char* reduce : {"assign", "add", "multiply", "mean", "amax", "amin"}) {
@@ -183,7 +183,7 @@ TEST_CASE("index_put takes masks, positions of several dims and values that are 
           [](Tensors& t) { return Tensors{index_put(t[0], {t[1]}, t[2])}; });
 }
 
-TEST_CASE("messages of many edges are reduced as on the CPU") {
+TEST_CASE("messages of many edges are reduced as on the CPU", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const auto& [rows, count, width] : kCases) {

@@ -20,7 +20,7 @@ void compare_along(Device device, const DenseTensor& x, const DenseTensor& y, in
 
 }  // namespace
 
-TEST_CASE("softmax and its gradients take rows of every size on the device") {
+TEST_CASE("softmax and its gradients take rows of every size on the device", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const int64_t size : kSizes) {

@@ -59,7 +59,8 @@ constexpr DType kDTypes[] = {DType::float32, DType::float64, DType::bfloat16,
 }  // namespace
 
 TEST_CASE(
-    "argsort of lines that a block sorts, several in a block or one, and that the device sorts, is that of the CPU") {
+    "argsort of lines that a block sorts, several in a block or one, and that the device sorts, is that of the CPU",
+    "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   const std::vector<Case> cases = {{{700, 3}, 1},  {{3, 1024}, 1},    {{5, 200, 7}, 1}, {{2000, 2}, 0},
@@ -75,7 +76,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("topk of long lines, also of lines in parts and of more elements than a block sorts, is that of the CPU") {
+TEST_CASE("topk of long lines, also of lines in parts and of more elements than a block sorts, is that of the CPU",
+          "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   const std::vector<std::pair<Case, int64_t>> cases = {
@@ -97,7 +99,7 @@ TEST_CASE("topk of long lines, also of lines in parts and of more elements than 
   compare_pair("topk", *device, equal, {{2, 300}, DType::int32}, 1, true);
 }
 
-TEST_CASE("the element of a rank and the most frequent one of long lines are those of the CPU") {
+TEST_CASE("the element of a rank and the most frequent one of long lines are those of the CPU", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const Case& one : {Case{{3, 700}, 1}, Case{{40, 6}, 1}, Case{{2, 2500}, 1}, Case{{1100, 3}, 0}}) {
@@ -159,7 +161,7 @@ TEST_CASE("the median of numbers in long lines is that of the CPU, in either mod
   }
 }
 
-TEST_CASE("the index of the best element of long lines and columns is the first, and NaN is best") {
+TEST_CASE("the index of the best element of long lines and columns is the first, and NaN is best", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   const std::vector<Case> cases = {{{3, 200}, 1}, {{2, 9000}, 1}, {{1, 40000}, 1}, {{900, 70}, 0}, {{3, 20, 5}, 1}};

@@ -121,11 +121,13 @@ void compare_all(const Differentiate& differentiate, double ulps, double narrow_
   CHECK(tried.size() > 150);
 }
 
-TEST_CASE("the gradients of every op with kernels for CUDA are on a device those of the CPU, in every dtype") {
+TEST_CASE("the gradients of every op with kernels for CUDA are on a device those of the CPU, in every dtype",
+          "[slow_in_asan]") {
   compare_all(first_on, 200, 8);
 }
 
-TEST_CASE("the gradients of gradients of every op with kernels for CUDA are on a device those of the CPU") {
+TEST_CASE("the gradients of gradients of every op with kernels for CUDA are on a device those of the CPU",
+          "[slow_in_asan]") {
   compare_all(second_on, 2000, 16);
 }
 

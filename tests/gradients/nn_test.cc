@@ -312,7 +312,7 @@ TEST_CASE("gradients flow through the softmax that a cross entropy returns") {
   }
 }
 
-TEST_CASE("third derivatives of layers are those of central differences") {
+TEST_CASE("third derivatives of layers are those of central differences", "[slow_in_asan]") {
   for (const Case& each : all_cases()) {
     int64_t count = 0;
     for (const Tensor& input : each.inputs) count += input.numel();

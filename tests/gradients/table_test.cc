@@ -81,7 +81,7 @@ TEST_CASE("every gradient can be differentiated again, to any order") {
   CHECK(missing.empty());
 }
 
-TEST_CASE("the gradients of gradients by the engine are those of central differences, for every op") {
+TEST_CASE("the gradients of gradients by the engine are those of central differences, for every op", "[slow_in_asan]") {
   int tried = 0;
   for (const TableCase& one : table()) {
     INFO(one.text());
@@ -371,7 +371,8 @@ TEST_CASE("every op and its gradients on a device give in one-axis layouts what 
   });
 }
 
-TEST_CASE("the gradients of gradients of every op are those of one rank in one-axis layouts of its arguments") {
+TEST_CASE("the gradients of gradients of every op are those of one rank in one-axis layouts of its arguments",
+          "[slow_in_asan]") {
   check_layouts({{3, 4}, {1, 2}, {0, 1, 7}}, std::max<uint64_t>(1, from_environment("SHARD_TABLE_CHOICES", 40) / 10),
                 [](const TableCase& first, const Trial& one_rank) {
                   const auto itself = [](const Tensor& x) { return x; };

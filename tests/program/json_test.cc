@@ -405,7 +405,7 @@ TEST_CASE("34: foreign, newer and broken texts are errors that say where and wha
   CHECK_THAT(load_error(std::string(100000, '['), scope), Catch::Contains("nested deeper"));
 }
 
-TEST_CASE("34: no bytes crash the loader") {
+TEST_CASE("34: no bytes crash the loader", "[slow_in_tsan]") {
   Scope scope;
   const Trace trace = sample(scope);
   const int loaded = mutate(to_json(trace), scope, to_text(trace.program), 1500);
@@ -413,7 +413,7 @@ TEST_CASE("34: no bytes crash the loader") {
   CHECK(loaded > 0);
 }
 
-TEST_CASE("34: no bytes of a program on a mesh crash the loader") {
+TEST_CASE("34: no bytes of a program on a mesh crash the loader", "[slow_in_tsan]") {
   run_ranks(4, [](Rank& rank) {
     Scope scope;
     scope.set("w", put("-, b", {4, 6}).set_requires_grad(true));

@@ -67,7 +67,7 @@ struct Pair {
 
 }  // namespace
 
-TEST_CASE("NCCL: collectives of ranks with a device each give what they give on the host") {
+TEST_CASE("NCCL: collectives of ranks with a device each give what they give on the host", "[slow_in_asan]") {
   for (const int n : {2, 3, 4})
     run_ranks(
         n, [](Rank& rank) { check_collectives_between_devices(rank); }, own_devices(n));
