@@ -53,7 +53,28 @@ if(SHARD_NCCL_INCLUDE AND SHARD_NCCL)
 endif()
 list(FILTER SHARD_CUDA_HOST_SOURCES EXCLUDE REGEX "/nccl(_stub)?[.]cc$")
 list(APPEND SHARD_CUDA_HOST_SOURCES ${SHARD_CUDA_KERNELS_DIR}/${SHARD_NCCL_SOURCE})
+# NVRTC and cuDNN are opened at run time. The toolkit has the header of the first, and not always that of the second.
+if(NOT SHARD_NO_CUDA_REASON)
+  find_path(SHARD_CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+endif()
+if(SHARD_CUDNN_INCLUDE)
+  list(FILTER SHARD_CUDA_HOST_SOURCES EXCLUDE REGEX "/conv_cudnn_stub[.]cc$")
+else()
+  list(FILTER SHARD_CUDA_HOST_SOURCES EXCLUDE REGEX "/(conv_cudnn|cudnn_library)[.]cc$")
+endif()
 file(GLOB SHARD_CUDA_SOURCES CONFIGURE_DEPENDS ${SHARD_CUDA_KERNELS_DIR}/*.cu)
+# What the sources of fused loops include (kernels/cuda/fused_loop.cc) is part of the library as text.
+set(names shard/kernels/cuda/numbers.cuh shard/kernels/cuda/formula.cuh shard/kernels/cuda/convert.cuh shard/kernels/cuda/loop_kernel.cuh)
+foreach(folder shard/kernels/formulas shard/kernels/cuda/formulas)
+  file(GLOB found CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.inc)
+  list(APPEND names ${found})
+endforeach()
+list(TRANSFORM names PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE paths)
+set(SHARD_CUDA_TEXTS ${CMAKE_CURRENT_BINARY_DIR}/cuda_texts.cc CACHE INTERNAL "Sources of kernels as text")
+add_custom_command(OUTPUT ${SHARD_CUDA_TEXTS}
+  COMMAND ${CMAKE_COMMAND} -DOUT=${SHARD_CUDA_TEXTS} -DROOT=${CMAKE_CURRENT_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/EmbedText.cmake -- ${names}
+  DEPENDS ${paths} ${CMAKE_CURRENT_LIST_DIR}/EmbedText.cmake VERBATIM)
+add_custom_target(shard_cuda_texts DEPENDS ${SHARD_CUDA_TEXTS})
 set(SHARD_CUDA_OBJECTS shard_cuda CACHE INTERNAL "The libraries of objects that make the CUDA backend")
 if(SHARD_NO_CUDA_REASON)
   message(STATUS "shard: built without CUDA: ${SHARD_NO_CUDA_REASON}")
@@ -69,7 +90,8 @@ message(STATUS "shard: CUDA ${CMAKE_CUDA_COMPILER_VERSION} for architectures ${C
 if(CCACHE_PROGRAM AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
-add_library(shard_cuda OBJECT ${SHARD_CUDA_HOST_SOURCES})
+add_library(shard_cuda OBJECT ${SHARD_CUDA_HOST_SOURCES} ${SHARD_CUDA_TEXTS})
+add_dependencies(shard_cuda shard_cuda_texts)
 target_link_libraries(shard_cuda PRIVATE shard_core shard_options PUBLIC CUDA::cudart CUDA::cublasLt CUDA::cublas CUDA::cusolver)
 if(SHARD_NCCL_INCLUDE AND SHARD_NCCL)
   message(STATUS "shard: NCCL ${SHARD_NCCL}")
@@ -79,11 +101,22 @@ else()
   message(STATUS "shard: built without NCCL, which was not found; devices exchange data by copies")
 endif()
 
+if(SHARD_CUDNN_INCLUDE)
+  target_include_directories(shard_cuda SYSTEM PRIVATE ${SHARD_CUDNN_INCLUDE})
+else()
+  message(STATUS "shard: built without cuDNN, whose header was not found")
+endif()
+
 # A library of its own, because nvcc does not know the warning options of shard_options.
 add_library(shard_cuda_kernels OBJECT ${SHARD_CUDA_SOURCES})
 # What these make has the bits, and the truth, that it has on the CPU.
-set_source_files_properties(${SHARD_CUDA_KERNELS_DIR}/creation.cu ${SHARD_CUDA_KERNELS_DIR}/distributions.cu ${SHARD_CUDA_KERNELS_DIR}/mixed.cu ${SHARD_CUDA_KERNELS_DIR}/nms.cu
-                            ${SHARD_CUDA_KERNELS_DIR}/random.cu PROPERTIES COMPILE_OPTIONS --fmad=false)
+foreach(name creation distributions mixed nms random)
+  set_source_files_properties(${SHARD_CUDA_KERNELS_DIR}/${name}.cu PROPERTIES COMPILE_OPTIONS --fmad=false)
+endforeach()
+# What these make has the bits that it has in a fused loop, where a product and the sum of the next op must not become one.
+foreach(name activation cast divide elementwise gates logic scalar transcendental unary_grad)
+  set_source_files_properties(${SHARD_CUDA_KERNELS_DIR}/${name}.cu PROPERTIES COMPILE_OPTIONS --fmad=false)
+endforeach()
 set(SHARD_CUDA_OBJECTS shard_cuda shard_cuda_kernels CACHE INTERNAL "The libraries of objects that make the CUDA backend")
 set_target_properties(shard_cuda_kernels PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF
                       CUDA_RUNTIME_LIBRARY Shared)

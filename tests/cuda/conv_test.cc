@@ -1,4 +1,6 @@
 // Convolutions whose shapes take each of the kernels of CUDA: tiles of two sizes, an element for each thread, long sums in chunks.
+#include <cstdlib>
+
 #include "image_case.h"
 #include "shard/shard.h"
 #include "support/mesh_run.h"
@@ -85,7 +87,7 @@ void check_case(Device device, const Case& one, DType dtype, bool last) {
 
 }  // namespace
 
-TEST_CASE("convolutions and their gradients are those of the host, for each of their kernels") {
+TEST_CASE("convolutions and their gradients are those of the host, for each of their kernels", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const Case& one : cases()) {
@@ -100,6 +102,18 @@ TEST_CASE("convolutions of halves are added up in float, and of doubles in doubl
     check_case(*device, cases()[1], dtype, false);
     check_case(*device, cases()[3], dtype, true);
   }
+}
+
+TEST_CASE("convolutions by cuDNN, where it is found, and their gradients are those of the host") {
+  const auto device = cuda_device();
+  if (!device) return;
+  setenv("CUDA_HOST_CUDNN", "1", 1);  // for the model
+  for (const Case& one : cases()) {
+    if (one.input.numel() < 4000) check_case(*device, one, DType::float32, false);
+  }
+  for (const DType dtype : {DType::float16, DType::bfloat16, DType::float64})
+    check_case(*device, cases()[1], dtype, false);
+  unsetenv("CUDA_HOST_CUDNN");
 }
 
 TEST_CASE("each gradient of a convolution is computed alone") {

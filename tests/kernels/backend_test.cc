@@ -81,6 +81,12 @@ TEST_CASE("A backend that is not whole is refused by the name of what it lacks",
   backend.graph_launch = nullptr;
   CHECK(error_of([&] { register_backend(backend); }) ==
         "backend 'partial' has graph functions, but no function graph_launch; set all of them or none");
+  backend = backend_of(kCpu);
+  backend.name = "partial";
+  backend.loops.begin = [](int) {};
+  backend.loops.end = [](int) {};
+  CHECK(error_of([&] { register_backend(backend); }) ==
+        "backend 'partial' has 2 of the 5 loop functions; set all of them or none");
   backend.name = "";
   CHECK(error_of([&] { register_backend(backend); }) == "a backend needs a name; set Backend::name");
   CHECK(find_backend("partial") == -1);

@@ -100,6 +100,13 @@ int register_backend(const Backend& backend) {
     fail(ErrorCode::invalid_argument, "backend '{}' has graph functions, but no function {}; set all of them or none",
          backend.name, missing);
   }
+  const LoopFunctions& loops = backend.loops;
+  const bool functions[] = {loops.possible != nullptr, loops.begin != nullptr, loops.drop != nullptr,
+                            loops.end != nullptr, loops.abandon != nullptr};
+  if (const auto count = std::count(std::begin(functions), std::end(functions), true); count != 0 && count != 5) {
+    fail(ErrorCode::invalid_argument, "backend '{}' has {} of the 5 loop functions; set all of them or none",
+         backend.name, count);
+  }
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   if (all.find(backend.name) >= 0) {
@@ -115,6 +122,10 @@ int find_backend(std::string_view name) {
 }
 
 const Backend& backend_of(Device device) { return registry().backends[device.backend]; }
+
+void set_loop_functions(int backend, const LoopFunctions& functions) {
+  registry().backends[static_cast<size_t>(backend)].loops = functions;
+}
 
 std::string to_string(Device device) {
   const std::string& name = backend_of(device).name;

@@ -26,6 +26,21 @@ inline constexpr Device kCpu{};
 /// Every allocation starts at a multiple of this many bytes.
 inline constexpr size_t kAllocationAlignment = 64;
 
+/// How a backend runs several elementwise kernels as one, in which what one makes for the next stays in registers.
+struct LoopFunctions {
+  /// Whether the device can do so.
+  bool (*possible)(int index) = nullptr;
+  /// Until the end, kernels that this thread issues to the device may be kept instead of issued. Other work is issued behind all that
+  /// was kept before.
+  void (*begin)(int index) = nullptr;
+  /// Nothing that comes later reads the result at this address: it need not be written.
+  void (*drop)(int index, const void* result) = nullptr;
+  /// Issues what was kept.
+  void (*end)(int index) = nullptr;
+  /// Drops what was kept, after an exception. Does not throw.
+  void (*abandon)(int index) = nullptr;
+};
+
 /// The functions of a kind of device; testing/backend_conformance.h checks them. All functions
 /// except those that free throw Error(device) when the device runtime reports an error. Copies of 0
 /// bytes do nothing and may get null pointers.
@@ -64,6 +79,9 @@ struct Backend {
   /// Any thread may free a graph, even one whose work has been issued and has not run yet. Does not
   /// throw.
   void (*graph_free)(int index, void* graph) = nullptr;
+
+  /// Optional, all of them or none. Captured programs use them.
+  LoopFunctions loops = {};
 };
 
 /// Adds a backend and returns its id, which Device::backend and register_kernel take. Throws
@@ -76,6 +94,8 @@ SHARD_API int find_backend(std::string_view name);
 /// device. Called once, when a backend is first looked up, so it must not look one up itself.
 SHARD_API std::vector<Backend> builtin_backends();
 SHARD_API const Backend& backend_of(Device device);
+/// Sets Backend::loops, for kernels that come after their backend. No program may be captured meanwhile.
+void set_loop_functions(int backend, const LoopFunctions& functions);
 
 /// "cpu", "cuda:1"
 SHARD_API std::string to_string(Device device);

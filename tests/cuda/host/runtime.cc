@@ -248,7 +248,13 @@ cudaError_t cudaSetDevice(int device) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   // Few processors, so that grids are small enough to be run here, and loops over the grid take several steps.
-  *value = attribute == cudaDevAttrMultiProcessorCount ? 2 : attribute == cudaDevAttrL2CacheSize ? 1 << 20 : 227 << 10;
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount: *value = 2; break;
+    case cudaDevAttrL2CacheSize: *value = 1 << 20; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+  }
   return cudaSuccess;
 }
 

@@ -42,7 +42,7 @@ std::vector<Formula> formulas_of(const std::string& file) {
   std::stringstream text;
   text << stream.rdbuf();
   const std::string all = text.str();
-  const std::regex call("add_(\\w+)<(\\w+)((?:, float)*)>\\(\"(\\w+)\"");
+  const std::regex call("add_(\\w+)<([\\w:]+)((?:, float)*)>\\(\"(\\w+)\"");
   std::vector<Formula> found;
   for (std::sregex_iterator it(all.begin(), all.end(), call), end; it != end; ++it) {
     const auto kind = inputs.find((*it)[1]);
@@ -193,7 +193,7 @@ TEST_CASE("steps of optimisers read and write each byte once, many parameters in
   }
 }
 
-TEST_CASE("normalisations and cross entropies of rows read and write each byte once") {
+TEST_CASE("normalisations and cross entropies of rows read and write each byte once", "[slow_in_asan]") {
   if (!is_logged()) return;
   const Device device = *cuda_device();
   for (const DType t : {DType::float32, DType::bfloat16}) {

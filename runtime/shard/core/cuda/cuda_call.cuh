@@ -23,8 +23,14 @@ inline thread_local bool communicates = false;
 /// The stream for communication of this thread on the current device. It waits for no other stream by itself.
 cudaStream_t communication_stream();
 
-/// The stream of this thread on the current device.
-inline cudaStream_t stream() { return communicates ? communication_stream() : cudaStreamPerThread; }
+/// Called before this thread issues work to a stream, if not null: by a loop of kernels that are not issued yet (kernels/cuda/fused_loop.h).
+inline thread_local void (*before_work)() = nullptr;
+
+/// The stream of this thread on the current device, to issue work to.
+inline cudaStream_t stream() {
+  if (before_work != nullptr) before_work();
+  return communicates ? communication_stream() : cudaStreamPerThread;
+}
 
 /// Makes a device current for a scope, and restores the previous one.
 class DeviceScope {

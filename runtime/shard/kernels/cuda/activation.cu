@@ -5,10 +5,12 @@
 namespace shard::cuda {
 namespace {
 
+namespace activation {
 #include "shard/kernels/formulas/activation.inc"
+}  // namespace activation
 
 }  // namespace
 
-void register_activation(int) { register_activation_formulas(); }
+void register_activation(int) { activation::register_activation_formulas(); }
 
 }  // namespace shard::cuda

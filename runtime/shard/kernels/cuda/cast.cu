@@ -2,8 +2,7 @@
 // NaN becomes 0.
 #include "shard/kernels/cuda/convert.cuh"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
-#include "shard/kernels/cuda/cuda_types.cuh"
-#include "shard/kernels/cuda/device.cuh"
+#include "shard/kernels/cuda/elementwise.cuh"
 #include "shard/kernels/registry.h"
 
 namespace shard::cuda {
@@ -15,13 +14,15 @@ template <class To, class From>
 __global__ void cast_kernel(int64_t count, To* out, const From* x) {
   const int64_t step = gridDim.x * int64_t{blockDim.x};
   for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += step)
-    out[i] = convert<To>(load(x[i]));
+    out[i] = convert_element<To>(x[i]);
 }
 
 template <class T>
 void cast(const OpContext& ctx, const DenseTensor& x, DType, DenseTensor& out) {
   const int64_t count = out.numel();
   if (count == 0) return;
+  const DenseTensor* const input = &x;
+  if (loop_is_open() && join_loop({.name = "convert_element", .inputs = {&input, 1}, .out = &out})) return;
   const DeviceScope scope(out.device().index);
   visit_dtype(out.dtype(), [&]<class To>(TypeTag<To>) {
     using D = device_t<To>;

@@ -1,10 +1,11 @@
-// Convolutions, transposed convolutions and their gradients on CUDA: how each is a sum of products (conv_sums.cuh), and which kernel
-// computes it.
+// Convolutions, transposed convolutions and their gradients on CUDA, for which cuDNN is not there or has nothing: how each is a sum of
+// products (conv_sums.cuh), and which kernel computes it.
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
 #include "shard/kernels/cpu/conv_ops.h"
+#include "shard/kernels/cuda/conv_cudnn.h"
 #include "shard/kernels/cuda/conv_sums.cuh"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 
@@ -355,6 +356,10 @@ struct Work {
 
   static void convolve(const OpContext& ctx, ConvPass pass, const Convolution& conv, const DenseTensor& input,
                        const DenseTensor& filter, const DenseTensor& output) {
+    if (input.numel() != 0 && filter.numel() != 0 && output.numel() != 0) {
+      const DeviceScope scope(output.device().index);
+      if (convolve_by_cudnn(pass, conv, input, filter, output)) return;
+    }
     switch (pass) {
       case ConvPass::output: return run(ctx, conv, pass, output, filter, input);
       case ConvPass::input: return run(ctx, conv, pass, input, filter, output);

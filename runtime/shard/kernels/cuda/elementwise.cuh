@@ -3,133 +3,15 @@
 // add_binary or add_ternary.
 #pragma once
 
+#include <utility>
+
 #include "shard/kernels/cuda/cuda_types.cuh"
 #include "shard/kernels/cuda/device.cuh"
+#include "shard/kernels/cuda/formula.cuh"
+#include "shard/kernels/cuda/fused_loop.h"
 #include "shard/kernels/registry.h"
 
-#define SHARD_FORMULA_INLINE __device__ inline
-
 namespace shard::cuda {
-
-/// A float or double that formulas treat as they treat a vector. Literals of formulas convert to it, so that they do not make
-/// float arithmetic double.
-template <class C>
-struct Number {
-  using Element = C;
-  C value;
-
-  __host__ __device__ Number(C number) : value(number) {}  // NOLINT: converts
-  template <class Literal, class = std::enable_if_t<std::is_arithmetic_v<Literal> && !std::is_same_v<Literal, C>>>
-  __host__ __device__ Number(Literal number) : value(static_cast<C>(number)) {}  // NOLINT: converts
-
-  friend __device__ Number operator+(Number a, Number b) { return a.value + b.value; }
-  friend __device__ Number operator-(Number a, Number b) { return a.value - b.value; }
-  friend __device__ Number operator*(Number a, Number b) { return a.value * b.value; }
-  friend __device__ Number operator/(Number a, Number b) { return a.value / b.value; }
-  friend __device__ Number operator-(Number a) { return -a.value; }
-  friend __device__ bool operator<(Number a, Number b) { return a.value < b.value; }
-  friend __device__ bool operator>(Number a, Number b) { return a.value > b.value; }
-  friend __device__ bool operator<=(Number a, Number b) { return a.value <= b.value; }
-  friend __device__ bool operator>=(Number a, Number b) { return a.value >= b.value; }
-  friend __device__ bool operator==(Number a, Number b) { return a.value == b.value; }
-  friend __device__ Number select(bool condition, Number a, Number b) { return condition ? a : b; }
-  friend __device__ Number copysign(Number size, Number sign) { return ::copysign(size.value, sign.value); }
-};
-
-__device__ inline bool both(bool a, bool b) { return a && b; }
-
-// The functions of CUDA, whose errors are at most a few units of the last place.
-#define SHARD_NUMBER_FUNCTION(name)               \
-  template <class C>                              \
-  __device__ inline Number<C> name(Number<C> x) { \
-    return ::name(x.value);                       \
-  }
-SHARD_NUMBER_FUNCTION(sqrt)
-SHARD_NUMBER_FUNCTION(floor)
-SHARD_NUMBER_FUNCTION(ceil)
-SHARD_NUMBER_FUNCTION(trunc)
-SHARD_NUMBER_FUNCTION(exp)
-SHARD_NUMBER_FUNCTION(expm1)
-SHARD_NUMBER_FUNCTION(log)
-SHARD_NUMBER_FUNCTION(log1p)
-SHARD_NUMBER_FUNCTION(log2)
-SHARD_NUMBER_FUNCTION(log10)
-SHARD_NUMBER_FUNCTION(sin)
-SHARD_NUMBER_FUNCTION(cos)
-SHARD_NUMBER_FUNCTION(tan)
-SHARD_NUMBER_FUNCTION(asin)
-SHARD_NUMBER_FUNCTION(acos)
-SHARD_NUMBER_FUNCTION(atan)
-SHARD_NUMBER_FUNCTION(sinh)
-SHARD_NUMBER_FUNCTION(cosh)
-SHARD_NUMBER_FUNCTION(tanh)
-SHARD_NUMBER_FUNCTION(asinh)
-SHARD_NUMBER_FUNCTION(acosh)
-SHARD_NUMBER_FUNCTION(atanh)
-SHARD_NUMBER_FUNCTION(erf)
-SHARD_NUMBER_FUNCTION(lgamma)
-#undef SHARD_NUMBER_FUNCTION
-
-template <class C>
-__device__ inline Number<C> abs(Number<C> x) {
-  return ::fabs(x.value);
-}
-/// To even numbers where two are nearest.
-template <class C>
-__device__ inline Number<C> round(Number<C> x) {
-  return ::rint(x.value);
-}
-template <class C>
-__device__ inline Number<C> pow(Number<C> x, Number<C> y) {
-  return ::pow(x.value, y.value);
-}
-template <class C>
-__device__ inline Number<C> atan2(Number<C> x, Number<C> y) {
-  return ::atan2(x.value, y.value);
-}
-
-// Arithmetic of single numbers; that of integers is modulo 2^bits.
-template <class C, bool = std::is_integral_v<C> && !std::is_same_v<C, bool>>
-struct Wrap {
-  using type = C;
-};
-template <class C>
-struct Wrap<C, true> {
-  using type = decltype(std::make_unsigned_t<C>() + 0u);
-};
-template <class C>
-__device__ inline C wrap_add(C a, C b) {
-  using W = typename Wrap<C>::type;
-  return static_cast<C>(static_cast<W>(a) + static_cast<W>(b));
-}
-template <class C>
-__device__ inline C wrap_sub(C a, C b) {
-  using W = typename Wrap<C>::type;
-  return static_cast<C>(static_cast<W>(a) - static_cast<W>(b));
-}
-template <class C>
-__device__ inline C wrap_mul(C a, C b) {
-  using W = typename Wrap<C>::type;
-  return static_cast<C>(static_cast<W>(a) * static_cast<W>(b));
-}
-
-/// The numbers of an op, such as a slope and an offset.
-template <class V>
-struct Numbers {
-  V first = V(0);
-  V second = V(0);
-};
-
-template <class Formula, class V, class... In>
-concept TakesNumbers = requires(const Numbers<V>& numbers, In... in) {
-  Formula::apply(in..., numbers);
-};
-
-template <class Formula, class V, class... In>
-__device__ auto evaluate(const Numbers<V>& numbers, In... in) {
-  if constexpr (TakesNumbers<Formula, V, In...>) return Formula::apply(in..., numbers);
-  else return Formula::apply(in...);
-}
 
 /// The inputs and the output of a kernel, and the numbers of the op in the type of arithmetic.
 template <class V, class T, class Out, int Inputs>
@@ -139,28 +21,12 @@ struct Operands {
   Numbers<V> numbers;
 };
 
-/// The type in which formulas of vectors compute on a device, or that in which formulas of single numbers do.
-template <class T>
-using number_t = Number<math_t<T>>;
-
-template <class V>
-struct NumberValue {
-  static __device__ V of(V number) { return number; }
-};
-template <class C>
-struct NumberValue<Number<C>> {
-  static __device__ C of(Number<C> number) { return number.value; }
-};
-
 template <class Formula, class V, class T, class Out, int Inputs, class F>
-__device__ Out apply_formula(const Operands<V, T, Out, Inputs>& operands, F element) {
-  const auto in = [&](int n) { return V(load(element(n))); };
-  const auto result = [&] {
-    if constexpr (Inputs == 1) return evaluate<Formula>(operands.numbers, in(0));
-    else if constexpr (Inputs == 2) return evaluate<Formula>(operands.numbers, in(0), in(1));
-    else return evaluate<Formula>(operands.numbers, in(0), in(1), in(2));
-  }();
-  return store<Out>(NumberValue<std::remove_const_t<decltype(result)>>::of(result));
+__device__ Out apply_to(const Operands<V, T, Out, Inputs>& operands, F element) {
+  const Numbers<V>& numbers = operands.numbers;
+  if constexpr (Inputs == 1) return apply_formula<Formula, V, Out>(numbers, element(0));
+  else if constexpr (Inputs == 2) return apply_formula<Formula, V, Out>(numbers, element(0), element(1));
+  else return apply_formula<Formula, V, Out>(numbers, element(0), element(1), element(2));
 }
 
 /// Tensors of one shape: `packs` packs of 16 bytes, and the elements behind them one by one. `out` may be one of the inputs.
@@ -176,12 +42,12 @@ __global__ void map_elements(int64_t packs, int64_t count, Operands<V, T, Out, I
     Out results[kSize];
 #pragma unroll
     for (int k = 0; k < kSize; ++k) {
-      results[k] = apply_formula<Formula>(operands, [&](int n) { return in[n].values[k]; });
+      results[k] = apply_to<Formula>(operands, [&](int n) { return in[n].values[k]; });
     }
     store_elements<kSize>(operands.out, i, results);
   }
   for (int64_t i = packs * kSize + thread; i < count; i += step) {
-    operands.out[i] = apply_formula<Formula>(operands, [&](int n) { return operands.in[n][i]; });
+    operands.out[i] = apply_to<Formula>(operands, [&](int n) { return operands.in[n][i]; });
   }
 }
 
@@ -191,7 +57,7 @@ __global__ void map_broadcast(Index count, Strided<Inputs> shape, Operands<V, T,
   for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
     int64_t at[Inputs];
     shape.locate(i, at);
-    operands.out[i] = apply_formula<Formula>(operands, [&](int n) { return operands.in[n][at[n]]; });
+    operands.out[i] = apply_to<Formula>(operands, [&](int n) { return operands.in[n][at[n]]; });
   }
 }
 
@@ -211,12 +77,43 @@ Strided<Inputs> broadcast_shape(const Dims& out, const DenseTensor* const (&inpu
 
 inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
+/// The name of a device type in the sources of loops.
+template <class T>
+constexpr const char* type_text() {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return "__nv_bfloat16";
+  else if constexpr (std::is_same_v<T, __half>) return "__half";
+  else if constexpr (std::is_same_v<T, float>) return "float";
+  else if constexpr (std::is_same_v<T, double>) return "double";
+  else if constexpr (std::is_same_v<T, bool>) return "bool";
+  else if constexpr (std::is_same_v<T, uint8_t>) return "uint8_t";
+  else if constexpr (std::is_same_v<T, int32_t>) return "int32_t";
+  else return static_cast<const char*>(std::is_same_v<T, int64_t> ? "int64_t" : nullptr);
+}
+
+/// Whether the open loop of the thread takes the call of a formula.
+template <class Formula, class V, int Inputs>
+bool join_loop(const DenseTensor* const (&inputs)[Inputs], const DenseTensor& out, const Numbers<V>& numbers) {
+  using C = decltype(NumberValue<V>::of(numbers.first));
+  const auto [space, name] = formula_name(__PRETTY_FUNCTION__);
+  LoopCall call{.formulas = space, .name = name, .number = type_text<C>(), .is_vector = !std::is_same_v<V, C>};
+  call.takes_numbers = []<int... n>(std::integer_sequence<int, n...>) {
+    return TakesNumbers<Formula, V, std::conditional_t<n >= 0, V, V>...>;
+  }
+  (std::make_integer_sequence<int, Inputs>());
+  const C values[2] = {NumberValue<V>::of(numbers.first), NumberValue<V>::of(numbers.second)};
+  for (size_t i = 0; i < 2; ++i) memcpy(&call.numbers[i], &values[i], sizeof(C));
+  call.inputs = inputs;
+  call.out = &out;
+  return join_loop(call);
+}
+
 /// out = Formula of the inputs, which are broadcast to its shape.
 template <class Formula, class V, class T, class Out, int Inputs>
 void run_elementwise(const OpContext& ctx, const DenseTensor* const (&inputs)[Inputs], DenseTensor& out,
                      Numbers<V> numbers) {
   const int64_t count = out.numel();
   if (count == 0) return;
+  if (loop_is_open() && join_loop<Formula>(inputs, out, numbers)) return;
   const DeviceScope scope(out.device().index);
   Operands<V, T, Out, Inputs> operands{{}, elements<Out>(out), numbers};
   bool same = true, aligned = is_aligned(out.raw());

@@ -6,132 +6,20 @@
 namespace shard::cuda {
 namespace {
 
-/// exp(-|x|) as the square of its root, which does not become subnormal.
-template <class V>
-struct Decay {
-  V root, value;
-  __device__ explicit Decay(V x) : root(exp(-0.5 * abs(x))), value(root * root) {}
-};
-
-/// 1 / (1 + exp(-x)) and 1 / (1 + exp(x)), each without cancellation.
-template <class V>
-struct Sigmoids {
-  V at, rest;
-  __device__ explicit Sigmoids(V x) : at(0), rest(0) {
-    const V e = Decay<V>(x).value, large = 1.0 / (1.0 + e), small = e * large;
-    at = select(x < V(0), small, large);
-    rest = select(x < V(0), large, small);
-  }
-};
-
-/// factor / (1 + exp(-x)), even where the sigmoid alone is too small for a number.
-template <class V>
-__device__ V times_sigmoid(V factor, V x) {
-  const Decay<V> e(x);
-  return select(x < V(0), (factor * e.root) * e.root, factor) / (1.0 + e.value);
-}
-
-/// x where it is above `bound`, below which a function is 0; NaN is kept.
-template <class V>
-__device__ V at_least(double bound, V x) {
-  return select(x < V(bound), V(bound), x);
-}
-template <class V>
-__device__ V within(double size, V x) {
-  const V raised = at_least(-size, x);
-  return select(raised > V(size), V(size), raised);
-}
-
-struct Sigmoid {
-  template <class V>
-  static __device__ V apply(V x) {
-    const V e = Decay<V>(x).value;
-    return select(x < V(0), e, V(1)) / (1.0 + e);
-  }
-};
-
-template <class V>
-__device__ V silu_of(V x) {
-  return times_sigmoid(at_least(-1600.0, x), x);
-}
-struct Silu {
-  template <class V>
-  static __device__ V apply(V x) {
-    return silu_of(x);
-  }
-};
-struct SiluGrad {
-  template <class V>
-  static __device__ V apply(V x, V out, V g) {
-    const Sigmoids<V> s(x);
-    return g * (s.at + out * s.rest);
-  }
-};
-
-template <class C>
-__device__ Number<C> normal_below(Number<C> x) {
-  return ::normcdf(x.value);
-}
-__device__ inline Number<float> normal_below(Number<float> x) { return ::normcdff(x.value); }
-
-/// x P(N(0, 1) <= x).
-struct Gelu {
-  template <class V>
-  static __device__ V apply(V x) {
-    const V near = at_least(-40.0, x);  // it is 0 below, where x may be infinite
-    return near * normal_below(near);
-  }
-};
-/// P(N(0, 1) <= x) + x * the density of N(0, 1) at x.
-struct GeluGrad {
-  template <class V>
-  static __device__ V apply(V x, V g) {
-    const V near = within(40.0, x);
-    return g * (normal_below(near) + near * (0.39894228040143268 * exp(-0.5 * (near * near))));
-  }
-};
-
-/// The function x / (1 + exp(-2 u)) with u = sqrt(2 / pi) (x + 0.044715 x^3) is x (1 + tanh u) / 2 without its
-/// cancellation.
-template <class V>
-struct GeluTanhAt {
-  V x, twice_u, slope;  // the slope is that of 2 u
-  __device__ explicit GeluTanhAt(V from) : x(within(24.0, from)), twice_u(0), slope(0) {
-    const V square = x * x;
-    twice_u = x * (1.5957691216057308 + 0.071354816272600250 * square);
-    slope = 1.5957691216057308 + 0.21406444881780075 * square;
-  }
-};
-struct GeluTanh {
-  template <class V>
-  static __device__ V apply(V x) {
-    return times_sigmoid(at_least(-24.0, x), GeluTanhAt<V>(x).twice_u);
-  }
-};
-struct GeluTanhGrad {
-  template <class V>
-  static __device__ V apply(V x, V g) {
-    const GeluTanhAt<V> at(x);
-    return g * times_sigmoid(1.0 + at.x * at.slope * Sigmoids<V>(at.twice_u).rest, at.twice_u);
-  }
-};
+namespace gates {
+#include "shard/kernels/cuda/formulas/gates.inc"
+}  // namespace gates
 
 template <class T>
 void gelu(const OpContext& ctx, const DenseTensor& x, bool approximate, DenseTensor& out) {
-  (approximate ? &VectorKernel<GeluTanh, T>::unary : &VectorKernel<Gelu, T>::unary)(ctx, x, out);
+  (approximate ? &VectorKernel<gates::GeluTanh, T>::unary : &VectorKernel<gates::Gelu, T>::unary)(ctx, x, out);
 }
 template <class T>
 void gelu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& out_grad, bool approximate,
                DenseTensor& x_grad) {
-  (approximate ? &VectorKernel<GeluTanhGrad, T>::binary : &VectorKernel<GeluGrad, T>::binary)(ctx, x, out_grad, x_grad);
+  (approximate ? &VectorKernel<gates::GeluTanhGrad, T>::binary : &VectorKernel<gates::GeluGrad, T>::binary)(
+      ctx, x, out_grad, x_grad);
 }
-
-struct Swiglu {
-  template <class V>
-  static __device__ V apply(V x, V y) {
-    return silu_of(x) * y;
-  }
-};
 
 /// Where the gates and the values are: apart, or the halves of each row of `width` elements.
 struct Halves {
@@ -163,7 +51,7 @@ struct SwigluBody {
     load_numbers<N>(x, at, gate);
     load_numbers<N>(y, at, value);
 #pragma unroll
-    for (int k = 0; k < N; ++k) result[k] = Swiglu::apply(V(gate[k]), V(value[k])).value;
+    for (int k = 0; k < N; ++k) result[k] = gates::Swiglu::apply(V(gate[k]), V(value[k])).value;
     store_numbers<N>(out, i, result);
   }
 };
@@ -184,8 +72,8 @@ struct SwigluGradBody {
     load_numbers<N>(out_grad, i, grad);
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      const V g = grad[k], own = silu_of(V(gate[k]));
-      const Sigmoids<V> s{V(gate[k])};
+      const V g = grad[k], own = gates::silu_of(V(gate[k]));
+      const gates::Sigmoids<V> s{V(gate[k])};
       to_gate[k] = (g * V(value[k]) * (s.at + own * s.rest)).value;
       to_value[k] = (g * own).value;
     }
@@ -205,7 +93,7 @@ void run_halves(const OpContext& ctx, int64_t count, const Body& body, const D*.
 template <class T>
 void swiglu(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {
   using D = device_t<T>;
-  if (y.defined()) return VectorKernel<Swiglu, T>::binary(ctx, x, y, out);
+  if (y.defined()) return VectorKernel<gates::Swiglu, T>::binary(ctx, x, y, out);
   if (out.numel() == 0) return;
   const DeviceScope scope(out.device().index);
   const int64_t width = out.dims()[out.dims().rank() - 1];
@@ -234,10 +122,10 @@ void swiglu_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& 
 }  // namespace
 
 void register_gates(int backend) {
-  add_unary<Sigmoid>("sigmoid");
-  add_unary<Silu>("silu");
-  add_unary<Silu>("swish");
-  add_ternary<SiluGrad>("silu_grad");
+  add_unary<gates::Sigmoid>("sigmoid");
+  add_unary<gates::Silu>("silu");
+  add_unary<gates::Silu>("swish");
+  add_ternary<gates::SiluGrad>("silu_grad");
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
     register_kernel("gelu", backend, dtype_of<T>, &gelu<T>);
     register_kernel("gelu_grad", backend, dtype_of<T>, &gelu_grad<T>);

@@ -28,7 +28,9 @@ void add_bits(const char* name) {
   register_kernel(name, backend_id(), DType::boolean, &SingleKernel<Op, uint8_t, uint8_t>::binary);
 }
 
+namespace logic {
 #include "shard/kernels/formulas/logic.inc"
+}  // namespace logic
 
 template <class Arithmetic, class Logical, class T>
 void shift(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bool is_arithmetic, DenseTensor& out) {
@@ -38,13 +40,14 @@ void shift(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, boo
 }  // namespace
 
 void register_logic(int backend) {
-  register_logic_formulas();
+  logic::register_logic_formulas();
   for_types(IntTypes{}, [&]<class T>(TypeTag<T>) {
-    register_kernel("bitwise_left_shift", backend, dtype_of<T>, &shift<LeftShift, LeftShift, T>);
-    register_kernel("bitwise_right_shift", backend, dtype_of<T>, &shift<RightShift, UnsignedRightShift, T>);
-    register_kernel("bitwise_not", backend, dtype_of<T>, &SingleKernel<BitNot, T, T>::unary);
+    register_kernel("bitwise_left_shift", backend, dtype_of<T>, &shift<logic::LeftShift, logic::LeftShift, T>);
+    register_kernel("bitwise_right_shift", backend, dtype_of<T>,
+                    &shift<logic::RightShift, logic::UnsignedRightShift, T>);
+    register_kernel("bitwise_not", backend, dtype_of<T>, &SingleKernel<logic::BitNot, T, T>::unary);
   });
-  register_kernel("bitwise_not", backend, DType::boolean, &SingleKernel<Not, bool, bool>::unary);
+  register_kernel("bitwise_not", backend, DType::boolean, &SingleKernel<logic::Not, bool, bool>::unary);
 }
 
 }  // namespace shard::cuda

@@ -2,12 +2,14 @@
 
 #include "shard/core/device.h"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
+#include "shard/kernels/cuda/fused_loop.h"
 
 namespace shard {
 
 void register_cuda_kernels() {
   const int backend = find_backend("cuda");
   if (backend < 0) return;
+  cuda::register_loops(backend);
   cuda::register_elementwise(backend);
   cuda::register_embedding(backend);
   cuda::register_transcendental(backend);

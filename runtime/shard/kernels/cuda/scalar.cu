@@ -7,8 +7,10 @@
 namespace shard::cuda {
 namespace {
 
+namespace scalar {
 #include "shard/kernels/formulas/power.inc"
 #include "shard/kernels/formulas/scalar.inc"
+}  // namespace scalar
 
 template <class Formula, class V, class T>
 void run(const OpContext& ctx, const DenseTensor& x, DenseTensor& out, const Numbers<V>& numbers) {
@@ -21,8 +23,8 @@ void scale(const OpContext& ctx, const DenseTensor& x, const Scalar& scale, cons
            DenseTensor& out) {
   using C = math_t<device_t<T>>;
   const Numbers<C> numbers{scale.to<C>(), bias.to<C>()};
-  if (bias_after_scale) run<ScaleThenBias, C, T>(ctx, x, out, numbers);
-  else run<BiasThenScale, C, T>(ctx, x, out, numbers);
+  if (bias_after_scale) run<scalar::ScaleThenBias, C, T>(ctx, x, out, numbers);
+  else run<scalar::BiasThenScale, C, T>(ctx, x, out, numbers);
 }
 
 template <class T>
@@ -31,13 +33,13 @@ void increment(const OpContext& ctx, const DenseTensor& x, float value, DenseTen
   Numbers<C> numbers{C(1), C(0)};
   if constexpr (std::is_integral_v<C>) numbers.second = static_cast<C>(convert<int64_t>(value));  // modulo 2^bits
   else numbers.second = static_cast<C>(value);
-  run<ScaleThenBias, C, T>(ctx, x, out, numbers);
+  run<scalar::ScaleThenBias, C, T>(ctx, x, out, numbers);
 }
 
 template <class T>
 void clip(const OpContext& ctx, const DenseTensor& x, const Scalar& min, const Scalar& max, DenseTensor& out) {
   using C = math_t<device_t<T>>;
-  run<Clip, C, T>(ctx, x, out, Numbers<C>{bound<C>(min, true), bound<C>(max, false)});
+  run<scalar::Clip, C, T>(ctx, x, out, Numbers<C>{bound<C>(min, true), bound<C>(max, false)});
 }
 
 /// Integers are computed as int64, modulo whose range the results are those modulo 2^bits.
@@ -46,11 +48,11 @@ void power(const OpContext& ctx, const DenseTensor& x, const Scalar& y, DenseTen
   using C = math_t<device_t<T>>;
   if constexpr (std::is_floating_point_v<C>) {
     const C exponent = y.to<C>();
-    if (exponent == C(2)) return run<Square, C, T>(ctx, x, out, {});
-    if (exponent == C(3)) return run<Cube, C, T>(ctx, x, out, {});
-    run<Pow, Number<C>, T>(ctx, x, out, Numbers<Number<C>>{exponent, C(0)});
+    if (exponent == C(2)) return run<scalar::Square, C, T>(ctx, x, out, {});
+    if (exponent == C(3)) return run<scalar::Cube, C, T>(ctx, x, out, {});
+    run<scalar::Pow, Number<C>, T>(ctx, x, out, Numbers<Number<C>>{exponent, C(0)});
   } else {
-    run<IntegerPow, int64_t, T>(ctx, x, out, Numbers<int64_t>{y.to<int64_t>(), 0});
+    run<scalar::IntegerPow, int64_t, T>(ctx, x, out, Numbers<int64_t>{y.to<int64_t>(), 0});
   }
 }
 
@@ -64,7 +66,7 @@ void register_scalar(int backend) {
     register_kernel("pow", backend, dtype_of<T>, &power<T>);
   });
   for_types(IntTypes{}, [&]<class T>(TypeTag<T>) {
-    register_kernel("elementwise_pow", backend, dtype_of<T>, &SingleKernel<IntegerPower, T, T>::binary);
+    register_kernel("elementwise_pow", backend, dtype_of<T>, &SingleKernel<scalar::IntegerPower, T, T>::binary);
   });
 }
 

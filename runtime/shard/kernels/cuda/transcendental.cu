@@ -5,15 +5,12 @@
 namespace shard::cuda {
 namespace {
 
-template <class V>
-__device__ V erf_of(V x) {
-  return erf(x);
-}
-
+namespace transcendental {
 #include "shard/kernels/formulas/transcendental.inc"
+}  // namespace transcendental
 
 }  // namespace
 
-void register_transcendental(int) { register_transcendental_formulas(); }
+void register_transcendental(int) { transcendental::register_transcendental_formulas(); }
 
 }  // namespace shard::cuda

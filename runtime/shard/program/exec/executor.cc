@@ -149,7 +149,7 @@ void Executor::let_go() {
 }
 
 size_t Executor::fused_ops() const {
-  size_t fused = 0;
+  size_t fused = device_fused_;
   for (const Step& step : steps_) {
     fused += step.parts.size();
     for (const Step& member : step.members) fused += member.parts.size();

@@ -42,7 +42,7 @@ struct GraphReport {
 struct ExecutorOptions {
   /// Loop fusion: consecutive elementwise ops of the same size run as one loop over blocks of this
   /// many elements, which stay in the cache from op to op. Smaller tensors are not fused. 0 turns
-  /// fusion off.
+  /// fusion off. On a device such ops are few kernels, whatever their size, where the backend can make them (Backend::loops).
   int64_t fuse_block = 8192;
   /// Consecutive kernels that are independent of each other run in parallel if the shorter ones
   /// take at least this many nanoseconds, as estimated. 0: one after the other.
@@ -111,6 +111,7 @@ class SHARD_API Executor {
   std::vector<Place> places_;  // by value
   std::vector<std::unique_ptr<OpState>> states_;
   std::vector<Step> steps_;
+  size_t device_fused_ = 0;  // ops in loops of devices
   std::vector<size_t> random_ops_;
   std::vector<bool> read_;            // by root of a tree
   std::vector<Ref<Storage>> blocks_;  // by device

@@ -3,6 +3,7 @@
 
 #include "shard/call/fused_loop.h"
 #include "shard/kernels/cpu/parallel.h"
+#include "shard/program/exec/device_loop_step.h"
 #include "shard/program/exec/executor_parts.h"
 #include "shard/program/ir/cost.h"
 #include "shard/program/ir/loops.h"
@@ -29,6 +30,9 @@ class ReleaseStep final : public BoundStep {
 /// Running more lines in parallel would keep more buffers in use without being faster.
 constexpr size_t kLinesPerThread = 4;
 
+/// Buffers of a loop on a device are in use until it ends: it ends behind so many bytes of them.
+constexpr size_t kMostKept = size_t{1} << 30;
+
 /// After this many nanoseconds an op has enough work for all threads by itself.
 constexpr double kBusy = 1e6;
 
@@ -43,7 +47,10 @@ class Executor::Schedule {
 
   void run() {
     release_resharded();
-    if (executor_.options_.fuse_block > 0) fuse();
+    if (executor_.options_.fuse_block > 0) {
+      fuse();
+      fuse_on_devices();
+    }
     if (executor_.options_.parallel_ns > 0 && cpu::threads() > 1) run_parallel();
     if (executor_.options_.device_graphs) join_recorded();
     place();
@@ -114,6 +121,64 @@ class Executor::Schedule {
         if (!(leads ? loop->follow(*step.step, tensors_of(step)) : loop->add(*step.step, tensors))) loop.reset();
       }
       (loop ? group : steps).push_back(std::move(step));
+    }
+    close();
+    executor_.steps_ = std::move(steps);
+  }
+
+  /// The device that all tensors of a step are on, if its op may be part of a loop there.
+  std::optional<Device> looped_on(const Step& step) {
+    if (step.step == nullptr || !step.computes || !step.parts.empty() || !is_looped(program_.ops[step.op])) return {};
+    const std::vector<const DenseTensor*> tensors = step.step->replayable_tensors();
+    if (tensors.empty() || tensors.front()->device() == kCpu) return {};
+    const Device device = tensors.front()->device();
+    const LoopFunctions& loops = backend_of(device).loops;
+    const bool loop = loops.possible != nullptr && loops.possible(device.index) &&
+                      std::all_of(tensors.begin(), tensors.end(),
+                                  [&](const DenseTensor* tensor) { return tensor->device() == device; });
+    return loop ? std::optional(device) : std::nullopt;
+  }
+
+  /// Turns steps of ops that join each other into loops of their device. Results that only the loop reads need not be written.
+  void fuse_on_devices() {
+    std::vector<Step> steps, group;
+    std::optional<Device> device;
+    const auto close = [&] {
+      if (group.size() < 2) {
+        for (Step& each : group) steps.push_back(std::move(each));
+      } else {
+        const size_t first = group.front().op, last = group.back().op;
+        std::vector<DeviceLoopStep::Part> parts(group.size());
+        for (const Step& each : group) {
+          for (const BoundTensor& tensor : each.step->tensors()) {
+            const Root& root = root_at(*tensor.tensor);
+            if (!tensor.written || root.kind != Root::Kind::planned || root.first < first || root.last > last) continue;
+            const auto after =
+                std::find_if(group.begin(), group.end(), [&](const Step& other) { return other.op > root.last; });
+            parts[static_cast<size_t>(after - group.begin()) - 1].dropped.push_back(tensor.tensor);
+          }
+        }
+        for (size_t i = 0; i < group.size(); ++i) parts[i].step = std::move(group[i].step);
+        executor_.device_fused_ += group.size();
+        Step fused{.step = std::make_unique<DeviceLoopStep>(*device, std::move(parts)),
+                   .op = first,
+                   .last = last,
+                   .computes = true};
+        use_throughout(fused);
+        steps.push_back(std::move(fused));
+      }
+      group.clear();
+    };
+    size_t kept = 0;  // bytes that the loop so far writes
+    for (Step& step : executor_.steps_) {
+      const std::optional<Device> here = looped_on(step);
+      if (!here || here != device || !program_.ops[step.op].joins || kept > kMostKept) {
+        close();
+        kept = 0;
+      }
+      device = here;
+      for (const BoundTensor& tensor : step.step->tensors()) kept += tensor.written ? tensor.tensor->meta().bytes() : 0;
+      (here ? group : steps).push_back(std::move(step));
     }
     close();
     executor_.steps_ = std::move(steps);
@@ -231,12 +296,13 @@ class Executor::Schedule {
     std::vector<Step> steps, sequence;
     std::optional<Device> device;
     const auto close = [&] {
-      if (sequence.size() < 2) {
+      // A single kernel gains nothing; a loop is one that need not be looked up again.
+      if (sequence.empty() || (sequence.size() == 1 && sequence[0].last <= sequence[0].op)) {
         for (Step& each : sequence) steps.push_back(std::move(each));
       } else {
         std::vector<GraphStep::Part> parts;
-        for (Step& each : sequence) parts.push_back({std::move(each.step), each.op});
-        const size_t first = parts.front().op, last = parts.back().op;
+        for (Step& each : sequence) parts.push_back({std::move(each.step), each.op, std::max(each.op, each.last)});
+        const size_t first = parts.front().op, last = parts.back().last;
         auto graph = std::make_unique<GraphStep>(*device, std::move(parts));
         const GraphStep* const step = graph.get();
         steps.push_back({.step = std::move(graph), .op = first, .last = last, .graph = step});

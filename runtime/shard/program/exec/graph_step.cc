@@ -47,14 +47,14 @@ void GraphStep::run() {
     stop_recording();
     return run_parts();
   }
-  failed_ = {parts_.front().op, parts_.back().op};
+  failed_ = {parts_.front().op, parts_.back().last};
   backend_of(device_).graph_launch(device_.index, graphs_.front().handle);
   ++launches_;
 }
 
 void GraphStep::run_parts() {
   for (const Part& part : parts_) {
-    failed_ = {part.op, part.op};
+    failed_ = {part.op, part.last};
     part.step->run();
   }
 }

@@ -24,7 +24,7 @@ class GraphStep final : public call::BoundStep {
  public:
   struct Part {
     std::unique_ptr<call::BoundStep> step;
-    size_t op;
+    size_t op, last;
   };
   GraphStep(Device device, std::vector<Part> parts);
   ~GraphStep() override;

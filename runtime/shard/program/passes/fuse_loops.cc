@@ -12,11 +12,12 @@ namespace {
 const Type* looped(const Program& program, const Op& op) {
   if ((!is_looped(op) && !leads_loop(op)) || op.outputs.size() != 1 || op.outputs[0] == 0) return nullptr;
   const Type& out = program.value(op.outputs[0]).type;
-  return out.device == kCpu ? &out : nullptr;
+  const bool loops = out.device == kCpu || (is_looped(op) && backend_of(out.device).loops.begin != nullptr);
+  return loops ? &out : nullptr;
 }
 
 bool as_long(const Type& a, const Type& b) {
-  return a.spec == b.spec &&
+  return a.device == b.device && a.spec == b.spec &&
          (a.spec == nullptr ? a.meta.dims.numel() == b.meta.dims.numel() : a.meta.dims == b.meta.dims);
 }
 

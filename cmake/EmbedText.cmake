@@ -1,0 +1,15 @@
+# Writes a C++ file with the text of other files, as kSourceFiles of kernels/cuda/fused_loop.h:
+# cmake -DOUT=FILE -DROOT=FOLDER -P EmbedText.cmake -- NAME..., where the names are paths below ROOT.
+set(text "// Written by cmake/EmbedText.cmake.\n#include \"shard/kernels/cuda/fused_loop.h\"\n\nnamespace shard::cuda {\nnamespace {\nconstexpr SourceFile kFiles[] = {\n")
+math(EXPR last "${CMAKE_ARGC} - 1")
+set(is_name FALSE)
+foreach(i RANGE ${last})
+  set(name ${CMAKE_ARGV${i}})
+  if(is_name)
+    file(READ ${ROOT}/${name} content)
+    string(APPEND text "    {\"${name}\", R\"shard_text(${content})shard_text\"},\n")
+  elseif(name STREQUAL "--")
+    set(is_name TRUE)
+  endif()
+endforeach()
+file(WRITE ${OUT} "${text}};\n}  // namespace\nconst std::span<const SourceFile> kSourceFiles = kFiles;\n}  // namespace shard::cuda\n")

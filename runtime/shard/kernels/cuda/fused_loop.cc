@@ -1,0 +1,412 @@
+#include "shard/kernels/cuda/fused_loop.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "shard/core/cuda/cuda_call.cuh"
+#include "shard/core/device.h"
+#include "shard/core/error.h"
+#include "shard/kernels/cuda/runtime_compiler.h"
+
+namespace shard::cuda {
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+/// The arguments of the kernel of a loop: LoopWords of loop_kernel.cuh.
+struct LoopWords {
+  static constexpr size_t kMost = 120;
+  uint64_t words[kMost];
+};
+
+/// The files that define the formulas of a namespace.
+struct FormulaFiles {
+  std::string_view formulas;
+  std::vector<std::string_view> files;
+};
+const FormulaFiles kFormulas[] = {
+    {"activation", {"shard/kernels/formulas/activation.inc"}},
+    {"basic", {"shard/kernels/cuda/formulas/basic.inc", "shard/kernels/formulas/arithmetic.inc"}},
+    {"gates", {"shard/kernels/cuda/formulas/gates.inc"}},
+    {"logic", {"shard/kernels/formulas/logic.inc"}},
+    {"scalar", {"shard/kernels/formulas/power.inc", "shard/kernels/formulas/scalar.inc"}},
+    {"transcendental", {"shard/kernels/formulas/transcendental.inc"}},
+    {"unary_grad", {"shard/kernels/formulas/unary_grad.inc"}},
+};
+
+const FormulaFiles* find_formulas(std::string_view name) {
+  const auto found = std::find_if(std::begin(kFormulas), std::end(kFormulas),
+                                  [&](const FormulaFiles& each) { return each.formulas == name; });
+  return found == std::end(kFormulas) ? nullptr : found;
+}
+
+std::string_view type_name(DType dtype) {
+  switch (dtype) {
+    case DType::float32: return "float";
+    case DType::float64: return "double";
+    case DType::float16: return "__half";
+    case DType::bfloat16: return "__nv_bfloat16";
+    case DType::int32: return "int32_t";
+    case DType::int64: return "int64_t";
+    case DType::uint8: return "uint8_t";
+    case DType::boolean: return "bool";
+  }
+  fail(ErrorCode::internal, "dtype {} in a loop", static_cast<int>(dtype));
+}
+
+/// Which element of an operand belongs to element i of the loop: (i / inner) % length, or i where the length is 0.
+struct Access {
+  int64_t inner = 1, length = 0;
+
+  bool operator==(const Access&) const = default;
+};
+
+/// How x is broadcast to `out`, if its dims that are not repeated stand side by side.
+std::optional<Access> access_of(const Dims& x, const Dims& out) {
+  const int before = out.rank() - x.rank();
+  int first = 0, last = x.rank() - 1;
+  while (first <= last && x[first] == 1) ++first;
+  while (last >= first && x[last] == 1) --last;
+  Access access{1, 1};
+  for (int i = first; i <= last; ++i) {
+    if (x[i] != out[before + i]) return std::nullopt;
+    access.length *= x[i];
+  }
+  if (first > last) return access;
+  for (int i = before + last + 1; i < out.rank(); ++i) access.inner *= out[i];
+  return access;
+}
+
+struct Memory {
+  const char* data;
+  size_t bytes;
+  DType dtype;
+
+  explicit Memory(const DenseTensor& tensor)
+      : data(static_cast<const char*>(tensor.raw())), bytes(tensor.meta().bytes()), dtype(tensor.dtype()) {}
+  bool meets(const Memory& other) const { return data < other.data + other.bytes && other.data < data + bytes; }
+  /// Whether element i of both is at the same place for each i.
+  bool agrees_with(const Memory& other) const {
+    return data == other.data && bytes == other.bytes && size_of(dtype) == size_of(other.dtype);
+  }
+};
+
+struct Read {
+  Memory memory;
+  Access access;
+};
+
+/// The operand of a call: the result of another one, or what is read.
+struct Value {
+  bool computed;
+  size_t index;
+};
+
+struct Call {
+  LoopCall what;  // without its tensors
+  std::vector<Value> inputs;
+  DType dtype;
+};
+
+struct Write {
+  Memory memory;
+  size_t call;  // the last one that computes it
+};
+
+}  // namespace
+
+namespace detail {
+
+thread_local LoopCollector* open_loop = nullptr;
+
+struct LoopCollector {
+  int device;
+  int64_t count = 0;
+  std::vector<Read> reads = {};
+  std::vector<Call> calls = {};
+  std::vector<Write> writes = {};
+  std::vector<const void*> dropped = {};  // addresses of results that nothing reads any more
+
+  size_t words() const { return 3 * reads.size() + 2 * calls.size() + writes.size(); }  // at most
+  void clear() {
+    reads.clear();
+    calls.clear();
+    writes.clear();
+  }
+};
+
+}  // namespace detail
+
+namespace {
+
+using detail::LoopCollector;
+using detail::open_loop;
+
+/// The text of a kernel, and its arguments.
+class LoopSource {
+ public:
+  LoopSource(const LoopCollector& loop, std::vector<const Write*> stored) : loop_(loop), stored_(std::move(stored)) {
+    find_pack();
+    begin();
+    for (size_t r = 0; r < loop_.reads.size(); ++r) load(r);
+    for (size_t c = 0; c < loop_.calls.size(); ++c) compute(c);
+    for (const Write* const write : stored_) {
+      const std::string to = word(address(write->memory));
+      line("  store_elements<N>(pointer<{}>({}), i, c{});", type_name(write->memory.dtype), to, write->call);
+    }
+    end();
+  }
+
+  const std::string& text() const { return text_; }
+  const LoopWords& words() const { return words_; }
+  /// How many packs of elements, which a thread computes at once, the loop has; other elements are computed one by one.
+  int64_t packs() const { return aligned_ ? loop_.count / pack_ : 0; }
+
+ private:
+  template <class... A>
+  void line(fmt::format_string<A...> format, A&&... arguments) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<A>(arguments)...);
+    text_ += '\n';
+  }
+  static uint64_t address(const Memory& memory) { return reinterpret_cast<uintptr_t>(memory.data); }
+  std::string word(uint64_t value) {
+    words_.words[used_] = value;
+    return fmt::format("a.words[{}]", used_++);
+  }
+
+  /// 16 bytes of the largest type.
+  void find_pack() {
+    std::vector<Memory> whole;
+    for (const Read& read : loop_.reads) {
+      if (read.access.length == 0) whole.push_back(read.memory);
+    }
+    for (const Write* const write : stored_) whole.push_back(write->memory);
+    size_t largest = 1;
+    for (const Memory& memory : whole) largest = std::max(largest, size_of(memory.dtype));
+    pack_ = static_cast<int64_t>(16 / largest);
+    aligned_ = std::all_of(whole.begin(), whole.end(), [&](const Memory& memory) {
+      return address(memory) % (16 / largest * size_of(memory.dtype)) == 0;
+    });
+  }
+
+  void begin() {
+    line("#include \"shard/kernels/cuda/loop_kernel.cuh\"\nnamespace shard::cuda {{");
+    // Behind formulas stands what registers them, which does nothing here.
+    for (const char* const name : {"add_unary", "add_binary", "add_plain", "add_question", "add_truth", "add_bits"})
+      line("template <class...>\n__device__ void {}(const char*) {{}}", name);
+    for (const FormulaFiles& each : kFormulas) {
+      const auto uses = [&](const Call& call) { return call.what.formulas == each.formulas; };
+      if (std::none_of(loop_.calls.begin(), loop_.calls.end(), uses)) continue;
+      line("namespace {} {{", each.formulas);
+      for (const std::string_view file : each.files) line("#include \"{}\"", file);
+      line("}}");
+    }
+    line("using Index = {};", loop_.count < int64_t{1} << 31 ? "uint32_t" : "int64_t");
+    line("template <int N>\n__device__ void elements(int64_t i, const LoopWords& a) {{");
+  }
+
+  void load(size_t r) {
+    const auto& [memory, access] = loop_.reads[r];
+    const std::string from = fmt::format("pointer<const {}>({})", type_name(memory.dtype), word(address(memory)));
+    line("  {} r{}[N];", type_name(memory.dtype), r);
+    if (access.length == 0) return line("  load_elements<N>({}, i, r{});", from, r);
+    std::string at = "0";
+    if (access.length != 1) {
+      at = "static_cast<Index>(i * N + k)";
+      if (access.inner != 1) at += fmt::format(" / static_cast<Index>({})", word(static_cast<uint64_t>(access.inner)));
+      if (access.inner * access.length != loop_.count)
+        at = fmt::format("({}) % static_cast<Index>({})", at, word(static_cast<uint64_t>(access.length)));
+    }
+    line("#pragma unroll\n  for (int k = 0; k < N; ++k) r{}[k] = {}[{}];", r, from, at);
+  }
+
+  void compute(size_t c) {
+    const auto& [what, inputs, dtype] = loop_.calls[c];
+    std::string expression = fmt::format("{}<{}>(", what.name, type_name(dtype));
+    if (!what.formulas.empty()) {
+      const std::string in = fmt::format(fmt::runtime(what.is_vector ? "Number<{}>" : "{}"), what.number);
+      std::string numbers = fmt::format("Numbers<{}>()", in);
+      if (what.takes_numbers) {
+        const std::string first = word(what.numbers[0]);
+        numbers = fmt::format("numbers_of<{}, {}>({}, {})", in, what.number, first, word(what.numbers[1]));
+      }
+      expression =
+          fmt::format("apply_formula<{}::{}, {}, {}>({}, ", what.formulas, what.name, in, type_name(dtype), numbers);
+    }
+    for (size_t n = 0; n < inputs.size(); ++n)
+      expression += fmt::format("{}{}{}[k]", n == 0 ? "" : ", ", inputs[n].computed ? 'c' : 'r', inputs[n].index);
+    line("  {} c{}[N];", type_name(dtype), c);
+    line("#pragma unroll\n  for (int k = 0; k < N; ++k) c{}[k] = {});", c, expression);
+  }
+
+  void end() {
+    line("}}");
+    line("extern \"C\" __global__ void shard_loop(int64_t packs, int64_t count, LoopWords a) {{");
+    line("  const int64_t thread = blockIdx.x * int64_t{{blockDim.x}} + threadIdx.x;");
+    line("  const int64_t step = gridDim.x * int64_t{{blockDim.x}};");
+    line("  for (int64_t i = thread; i < packs; i += step) elements<{}>(i, a);", pack_);
+    line("  for (int64_t i = packs * {} + thread; i < count; i += step) elements<1>(i, a);", pack_);
+    line("}}\n}}  // namespace shard::cuda");
+  }
+
+  const LoopCollector& loop_;
+  const std::vector<const Write*> stored_;
+  std::string text_;
+  LoopWords words_{};
+  size_t used_ = 0;
+  int64_t pack_ = 1;
+  bool aligned_ = false;
+};
+
+/// Issues what was kept, as one kernel.
+void issue(LoopCollector& loop) {
+  if (loop.calls.empty()) return;
+  std::vector<const Write*> stored;
+  for (const Write& write : loop.writes) {
+    if (std::find(loop.dropped.begin(), loop.dropped.end(), write.memory.data) == loop.dropped.end())
+      stored.push_back(&write);
+  }
+  if (!stored.empty()) {
+    const DeviceScope scope(loop.device);
+    const LoopSource source(loop, std::move(stored));
+    const void* const kernel = compile_kernel(source.text(), "shard_loop");
+    int64_t packs = source.packs(), count = loop.count;
+    LoopWords words = source.words();
+    void* arguments[] = {&packs, &count, &words};
+    const unsigned grid = grid_for(packs > 0 ? packs + 1 : count, kThreads);
+    check(cudaLaunchKernel(kernel, dim3(grid), dim3(kThreads), arguments, 0, stream()),
+          "cudaLaunchKernel (fused loop)");
+  }
+  loop.clear();
+}
+
+/// Other work of the thread comes behind the loop so far.
+void issue_before_work() {
+  LoopCollector* const loop = std::exchange(open_loop, nullptr);
+  before_work = nullptr;
+  issue(*loop);
+  open_loop = loop;
+  before_work = issue_before_work;
+}
+
+/// The collector of a thread, while its loop is open.
+thread_local std::unique_ptr<LoopCollector> collector;
+
+void close() {
+  open_loop = nullptr;
+  before_work = nullptr;
+}
+
+void begin_loop(int device) {
+  collector = std::make_unique<LoopCollector>(LoopCollector{device});
+  open_loop = collector.get();
+  before_work = issue_before_work;
+}
+
+void drop_result(int, const void* result) { open_loop->dropped.push_back(result); }
+
+void end_loop(int) {
+  const std::unique_ptr<LoopCollector> loop = std::move(collector);
+  close();
+  issue(*loop);
+}
+
+void abandon_loop(int) {
+  close();
+  collector.reset();
+}
+
+/// A call with its places in memory, and whether a loop can take it.
+struct Candidate {
+  std::vector<Read> reads;
+  Memory out;
+  int64_t count;
+
+  static std::optional<Candidate> of(const LoopCall& call) {
+    Candidate candidate{{}, Memory(*call.out), call.out->numel()};
+    for (const DenseTensor* const input : call.inputs) {
+      std::optional<Access> access = Access();
+      if (input->numel() != candidate.count) access = access_of(input->dims(), call.out->dims());
+      if (!access) return std::nullopt;
+      candidate.reads.push_back({Memory(*input), *access});
+    }
+    return candidate;
+  }
+
+  /// Whether the results of the loop with this call are those of one kernel after the other: a thread has its elements alone.
+  bool fits(const LoopCollector& loop) const {
+    if (loop.calls.empty()) return true;
+    if (count != loop.count || loop.words() + 3 * reads.size() + 3 > LoopWords::kMost) return false;
+    for (const Read& read : reads) {
+      for (const Write& write : loop.writes) {
+        const bool same =
+            read.access.length == 0 && read.memory.agrees_with(write.memory) && read.memory.dtype == write.memory.dtype;
+        if (read.memory.meets(write.memory) && !same) return false;
+      }
+    }
+    const auto apart = [&](const Memory& other) { return !out.meets(other) || out.agrees_with(other); };
+    return std::all_of(loop.writes.begin(), loop.writes.end(), [&](const Write& w) { return apart(w.memory); }) &&
+           std::all_of(loop.reads.begin(), loop.reads.end(), [&](const Read& read) {
+             return apart(read.memory) && (read.access.length == 0 || !out.meets(read.memory));
+           });
+  }
+};
+
+/// What an operand is in the loop: a result so far, what was read already, or a new read.
+Value value_of(LoopCollector& loop, const Read& read) {
+  for (const Write& write : loop.writes) {
+    if (write.memory.data == read.memory.data && read.access.length == 0) return {true, write.call};
+  }
+  const auto same = [&](const Read& other) {
+    return other.memory.data == read.memory.data && other.memory.dtype == read.memory.dtype &&
+           other.access == read.access;
+  };
+  const auto found = std::find_if(loop.reads.begin(), loop.reads.end(), same);
+  const size_t index = static_cast<size_t>(found - loop.reads.begin());
+  if (found == loop.reads.end()) loop.reads.push_back(read);
+  return {false, index};
+}
+
+}  // namespace
+
+std::pair<std::string_view, std::string_view> formula_name(std::string_view function) {
+  const std::string_view marker = "Formula = ";  // "... [with Formula = shard::cuda::{anonymous}::basic::Add; ..."
+  const size_t begin = function.find(marker) + marker.size();
+  const std::string_view type = function.substr(begin, function.find_first_of(",;]", begin) - begin);
+  const size_t name = type.rfind("::");
+  const size_t space = type.rfind("::", name - 1);
+  return {type.substr(space + 2, name - space - 2), type.substr(name + 2)};
+}
+
+bool join_loop(const LoopCall& call) {
+  if (!call.formulas.empty() && find_formulas(call.formulas) == nullptr) return false;
+  const std::optional<Candidate> candidate = Candidate::of(call);
+  LoopCollector& loop = *open_loop;
+  if (!candidate || call.out->device().index != loop.device) return false;
+  if (!candidate->fits(loop)) {
+    issue_before_work();
+    if (!candidate->fits(loop)) return false;
+  }
+  loop.count = candidate->count;
+  Call joined{call, {}, call.out->dtype()};
+  for (const Read& read : candidate->reads) joined.inputs.push_back(value_of(loop, read));
+  const auto same = [&](const Write& write) { return write.memory.data == candidate->out.data; };
+  const auto found = std::find_if(loop.writes.begin(), loop.writes.end(), same);
+  const size_t number = loop.calls.size();
+  if (found == loop.writes.end()) loop.writes.push_back({candidate->out, number});
+  else *found = {candidate->out, number};
+  loop.calls.push_back(std::move(joined));
+  return true;
+}
+
+void register_loops(int backend) {
+  set_loop_functions(backend, {compiles_at_runtime, begin_loop, drop_result, end_loop, abandon_loop});
+}
+
+}  // namespace shard::cuda

@@ -1,0 +1,15 @@
+// Kernels that are compiled when the library runs, by NVRTC.
+#pragma once
+
+#include <string>
+
+namespace shard::cuda {
+
+/// Whether NVRTC was found and compiles for this device.
+bool compiles_at_runtime(int device);
+
+/// The kernel `name` of this source, for the current device: a source is compiled once for each architecture, and its kernel stays
+/// loaded. The source may include kSourceFiles (fused_loop.h). Throws Error(device) with what the compiler says.
+const void* compile_kernel(const std::string& source, const char* name);
+
+}  // namespace shard::cuda

@@ -1,0 +1,116 @@
+// The sources of fused loops, compiled by NVRTC itself where this machine has it. Nothing runs them here.
+#include <dlfcn.h>
+
+#include <nvrtc.h>
+
+#include "../loop_cases.h"
+#include "access.h"
+
+using namespace shard;
+using namespace shard::test;
+
+namespace {
+
+/// The functions of the library itself. Those of the model have the same names.
+struct Nvrtc {
+  decltype(&nvrtcCreateProgram) create = nullptr;
+  decltype(&nvrtcCompileProgram) compile = nullptr;
+  decltype(&nvrtcDestroyProgram) destroy = nullptr;
+  decltype(&nvrtcGetProgramLogSize) log_size = nullptr;
+  decltype(&nvrtcGetProgramLog) log = nullptr;
+  bool is_there = false;
+
+  Nvrtc() {
+    void* library = nullptr;
+    for (const char* const name :
+         {"libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.13", "/usr/local/cuda/lib/libnvrtc.so.13"}) {
+      if (library == nullptr) library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    }
+    if (library == nullptr) return;
+    create = reinterpret_cast<decltype(create)>(dlsym(library, "nvrtcCreateProgram"));
+    compile = reinterpret_cast<decltype(compile)>(dlsym(library, "nvrtcCompileProgram"));
+    destroy = reinterpret_cast<decltype(destroy)>(dlsym(library, "nvrtcDestroyProgram"));
+    log_size = reinterpret_cast<decltype(log_size)>(dlsym(library, "nvrtcGetProgramLogSize"));
+    log = reinterpret_cast<decltype(log)>(dlsym(library, "nvrtcGetProgramLog"));
+    is_there = create != nullptr && compile != nullptr && destroy != nullptr && log_size != nullptr && log != nullptr;
+  }
+};
+
+/// What NVRTC says of a source; empty where it compiles.
+std::string errors_of(const Nvrtc& nvrtc, const cuda_host::CompiledSource& source) {
+  nvrtcProgram program = nullptr;
+  if (nvrtc.create(&program, source.text.c_str(), "loop.cu", static_cast<int>(source.names.size()), source.texts.data(),
+                   source.names.data()) != NVRTC_SUCCESS)
+    return "no program";
+  const char* const options[] = {"--gpu-architecture=sm_90", "--std=c++20", "--fmad=false",
+                                 "--device-as-default-execution-space"};
+  std::string errors;
+  if (nvrtc.compile(program, static_cast<int>(std::size(options)), options) != NVRTC_SUCCESS) {
+    size_t bytes = 0;
+    nvrtc.log_size(program, &bytes);
+    errors.resize(bytes);
+    nvrtc.log(program, errors.data());
+    errors = errors.c_str();
+  }
+  nvrtc.destroy(&program);
+  return errors;
+}
+
+}  // namespace
+
+TEST_CASE("loops: NVRTC compiles every pointwise op of the library, and says what is wrong with a source",
+          "[slow_in_asan]") {
+  const auto device = cuda_device();
+  const RuntimeCompiler compiler;
+  if (!device || !compiler.is_there(*device)) return;
+  const Nvrtc nvrtc;
+  if (!nvrtc.is_there) {
+    WARN("skipped: NVRTC was not found");
+    return;
+  }
+  const PointwiseCalls calls(*device);
+  run_captured([&](const Tensors& in) { return calls(in); }, calls.inputs(), true);
+  const std::vector<cuda_host::CompiledSource> compiled = cuda_host::compiled_sources();
+  REQUIRE(compiled.size() > 5);
+  for (const cuda_host::CompiledSource& source : compiled) {
+    INFO(source.text);
+    CHECK(errors_of(nvrtc, source) == "");
+  }
+  cuda_host::CompiledSource wrong = compiled.back();
+  wrong.text += "\n__device__ int end = unknown;";
+  CHECK(errors_of(nvrtc, wrong).find("unknown") != std::string::npos);
+}
+
+TEST_CASE("loops read each operand once, and write what something else reads alone") {
+  const auto device = cuda_device();
+  const RuntimeCompiler compiler;
+  if (!device || !compiler.is_there(*device)) return;
+  const auto chain = [](const Tensors& in) -> Tensors {
+    const Tensor sum = add(in[0], in[1]);
+    return {tanh(scale(multiply(sum, in[0]), 0.5))};
+  };
+  const auto wait = [&] { backend_of(*device).synchronize(device->index); };
+  for (const DType t : {DType::float32, DType::bfloat16}) {
+    Tensors in;
+    for (unsigned i = 0; i < 2; ++i) in.emplace_back(copy_to(*device, random_tensor({3, 4096}, t, i)));
+    const uint64_t bytes = in[0].get().value.meta().bytes();
+    const program::Trace trace = program::trace(chain, in);
+    const program::Program program = program::fuse_loops(trace.program);
+    program::Executor executor(program, {in, {}});
+    Tensors outputs;
+    for (int run = 0; run < 3; ++run) {  // alone, recorded, launched
+      wait();
+      cuda_host::begin_log();
+      outputs = executor.run({in, {}});
+      wait();
+      const std::vector<cuda_host::GridLog> grids = cuda_host::end_log();
+      REQUIRE(grids.size() == 1);
+#ifdef CUDA_HOST_INSTRUMENTED  // otherwise accesses are not logged
+      CHECK(grids[0].bytes_read == 2 * bytes);
+      CHECK(grids[0].bytes_written == bytes);
+      CHECK(grids[0].sectors == grids[0].least_sectors);
+#endif
+    }
+    CHECK(executor.graphs().launches == 2);
+  }
+}
