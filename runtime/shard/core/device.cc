@@ -12,6 +12,7 @@
 
 #include "shard/core/error.h"
 #include "shard/core/host_cache.h"
+#include "shard/core/loop_functions.h"
 #include "shard/core/thread_state.h"
 
 namespace shard {

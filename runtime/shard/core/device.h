@@ -94,8 +94,6 @@ SHARD_API int find_backend(std::string_view name);
 /// device. Called once, when a backend is first looked up, so it must not look one up itself.
 SHARD_API std::vector<Backend> builtin_backends();
 SHARD_API const Backend& backend_of(Device device);
-/// Sets Backend::loops, for kernels that come after their backend. No program may be captured meanwhile.
-void set_loop_functions(int backend, const LoopFunctions& functions);
 
 /// "cpu", "cuda:1"
 SHARD_API std::string to_string(Device device);

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "shard/core/cuda/cuda_call.cuh"
-#include "shard/core/device.h"
 #include "shard/core/error.h"
+#include "shard/core/loop_functions.h"
 #include "shard/kernels/cuda/runtime_compiler.h"
 
 namespace shard::cuda {
