@@ -70,15 +70,31 @@ TEST_CASE("loops on the device: what is written in place is read as it was befor
   };
   CHECK(fused_equally(writes, {on_device(*device, {9, 40}, DType::float32, 1),
                                on_device(*device, {9, 40}, DType::float32, 2)}) == 5);
-  // A row of what the loop writes, and the written row itself: other elements than those of the thread.
-  const auto rows = [](const Tensors& in) -> Tensors {
-    Tensor x = in[0];
-    const Tensor row = slice(x, {0}, {2}, {3});
-    const Tensor sum = add(x, row);
-    scale_(x, 2.0);
-    return {sum, add(x, row), multiply(sum, row)};
+}
+
+TEST_CASE("loops on the device: a row of what the loop has written, or read, is another thread's element") {
+  const auto device = cuda_device();
+  const RuntimeCompiler compiler;
+  if (!device || !compiler.is_there(*device)) return;
+  using In = const DenseTensor&;
+  const auto kernel = [&]<class F>(const char* name, F*) {
+    return kernel_table(name).find<F>(OpContext{name}, *device, DType::float32).function;
   };
-  CHECK(fused_equally(rows, {on_device(*device, {9, 40}, DType::float32, 1)}) >= 3);
+  const auto square = kernel("square", static_cast<void (*)(const OpContext&, In, DenseTensor&)>(nullptr));
+  const auto add = kernel("add", static_cast<void (*)(const OpContext&, In, In, DenseTensor&)>(nullptr));
+  const LoopFunctions& loops = backend_of(*device).loops;
+  const auto run = [&](bool in_loop) {
+    DenseTensor x = copy_to(*device, random_tensor({9, 40}, DType::float32, 1));
+    const DenseTensor row(x.storage(), {{40}, DType::float32}, 2 * 40 * sizeof(float));
+    DenseTensor before = DenseTensor::allocate(*device, x.meta()), after = DenseTensor::allocate(*device, x.meta());
+    if (in_loop) loops.begin(device->index);
+    add(OpContext{"add"}, x, row, before);
+    square(OpContext{"square"}, x, x);
+    add(OpContext{"add"}, x, row, after);
+    if (in_loop) loops.end(device->index);
+    return numbers_of({Tensor(before), Tensor(after), Tensor(x)});
+  };
+  CHECK(run(true) == run(false));
 }
 
 TEST_CASE("loops on the device: casts, choices, comparisons and integers") {
