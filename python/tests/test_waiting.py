@@ -142,9 +142,13 @@ def test_ctrl_c_ends_a_collective_that_waits_for_a_rank_that_sleeps():
                 time.sleep(600)
             print("ready")
             try:
-                shard.ones([4], layout=Layout(ProcessMesh([2]), "a")).full_tensor()
-            except shard.CommunicationError as error:
-                print("failed:", error.code, error)
+                try:
+                    shard.ones([4], layout=Layout(ProcessMesh([2]), "a")).full_tensor()
+                except shard.CommunicationError as error:
+                    print("failed:", error.code, error)
+                    raise
+            except KeyboardInterrupt as interrupt:  # Python 3.10 raises it before the first line of the handler
+                print("failed:", interrupt.__context__.code, interrupt.__context__)
                 raise
 
         try:
