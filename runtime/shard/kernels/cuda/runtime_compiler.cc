@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <unordered_map>
@@ -166,7 +167,7 @@ extern "C" __global__ void shard_probe(__nv_bfloat16* out, __half* in) { *out = 
 /// A kernel, once it is compiled.
 struct Kernel {
   std::mutex mutex;
-  const void* function = nullptr;
+  std::atomic<const void*> function = nullptr;
 };
 
 /// That of a source, for all threads and until the process ends.
@@ -199,6 +200,7 @@ const void* compile_kernel(const std::string& source, const char* name) {
   cuda::check(cudaGetDevice(&device), "cudaGetDevice");
   const int architecture = architecture_of(device);
   Kernel& kernel = kernel_of(architecture, source);
+  if (const void* const function = kernel.function) return function;  // without waiting for who records
   // Code may be loaded in a way that disturbs the recordings of other threads. Who records has the first lock already.
   const std::lock_guard recording(recording_mutex());
   const std::lock_guard lock(kernel.mutex);

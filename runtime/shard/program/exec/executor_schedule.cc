@@ -128,7 +128,7 @@ class Executor::Schedule {
 
   /// The device that all tensors of a step are on, if its op may be part of a loop there.
   std::optional<Device> looped_on(const Step& step) {
-    if (step.step == nullptr || !step.computes || !step.parts.empty() || !is_looped(program_.ops[step.op])) return {};
+    if (!step.computes || !step.parts.empty() || !is_looped(program_.ops[step.op])) return {};
     const std::vector<const DenseTensor*> tensors = step.step->replayable_tensors();
     if (tensors.empty() || tensors.front()->device() == kCpu) return {};
     const Device device = tensors.front()->device();
