@@ -77,25 +77,12 @@ Strided<Inputs> broadcast_shape(const Dims& out, const DenseTensor* const (&inpu
 
 inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
-/// The name of a device type in the sources of loops.
-template <class T>
-constexpr const char* type_text() {
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) return "__nv_bfloat16";
-  else if constexpr (std::is_same_v<T, __half>) return "__half";
-  else if constexpr (std::is_same_v<T, float>) return "float";
-  else if constexpr (std::is_same_v<T, double>) return "double";
-  else if constexpr (std::is_same_v<T, bool>) return "bool";
-  else if constexpr (std::is_same_v<T, uint8_t>) return "uint8_t";
-  else if constexpr (std::is_same_v<T, int32_t>) return "int32_t";
-  else return static_cast<const char*>(std::is_same_v<T, int64_t> ? "int64_t" : nullptr);
-}
-
 /// Whether the open loop of the thread takes the call of a formula.
 template <class Formula, class V, int Inputs>
 bool join_loop(const DenseTensor* const (&inputs)[Inputs], const DenseTensor& out, const Numbers<V>& numbers) {
   using C = decltype(NumberValue<V>::of(numbers.first));
   const auto [space, name] = formula_name(__PRETTY_FUNCTION__);
-  LoopCall call{.formulas = space, .name = name, .number = type_text<C>(), .is_vector = !std::is_same_v<V, C>};
+  LoopCall call{.formulas = space, .name = name, .number = dtype_of<C>, .is_vector = !std::is_same_v<V, C>};
   call.takes_numbers = []<int... n>(std::integer_sequence<int, n...>) {
     return TakesNumbers<Formula, V, std::conditional_t<n >= 0, V, V>...>;
   }

@@ -230,11 +230,11 @@ class LoopSource {
     const auto& [what, inputs, dtype] = loop_.calls[c];
     std::string expression = fmt::format("{}<{}>(", what.name, type_name(dtype));
     if (!what.formulas.empty()) {
-      const std::string in = fmt::format(fmt::runtime(what.is_vector ? "Number<{}>" : "{}"), what.number);
+      const std::string in = fmt::format(fmt::runtime(what.is_vector ? "Number<{}>" : "{}"), type_name(what.number));
       std::string numbers = fmt::format("Numbers<{}>()", in);
       if (what.takes_numbers) {
         const std::string first = word(what.numbers[0]);
-        numbers = fmt::format("numbers_of<{}, {}>({}, {})", in, what.number, first, word(what.numbers[1]));
+        numbers = fmt::format("numbers_of<{}, {}>({}, {})", in, type_name(what.number), first, word(what.numbers[1]));
       }
       expression =
           fmt::format("apply_formula<{}::{}, {}, {}>({}, ", what.formulas, what.name, in, type_name(dtype), numbers);

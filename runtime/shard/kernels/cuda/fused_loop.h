@@ -20,7 +20,7 @@ struct LoopCall {
   std::string_view formulas = {};
   std::string_view name = {};
   /// The type that the formula computes in: `number`, or Number<number>.
-  std::string_view number = {};
+  DType number = DType::float32;
   bool is_vector = false;
   /// The bits of its two numbers, if it has some.
   bool takes_numbers = false;
