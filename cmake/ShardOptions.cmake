@@ -39,7 +39,9 @@ if(SHARD_SANITIZE)
   target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${SHARD_SANITIZE} -fno-omit-frame-pointer>)
   target_link_options(shard_options INTERFACE -fsanitize=${SHARD_SANITIZE})
   if(SHARD_SANITIZE STREQUAL "address")
-    target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=undefined -fno-sanitize-recover=undefined>)
+    # Without the checks of each access that see less than the address sanitizer: they take 40 % of the time to compile large kernels.
+    target_compile_options(shard_options INTERFACE
+      $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=undefined -fno-sanitize-recover=undefined -fno-sanitize=null,object-size,pointer-overflow,vptr>)
     target_link_options(shard_options INTERFACE -fsanitize=undefined)
   endif()
 endif()

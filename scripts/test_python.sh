@@ -20,4 +20,4 @@ rm -rf "$environment/venv"
 "$environment/venv/bin/pip" install --quiet --upgrade pip
 "$environment/venv/bin/pip" install --quiet ${options[@]+"${options[@]}"} '.[test]'
 # A test that hangs shows where all threads are, and ends the run.
-exec timeout --kill-after=30 1800 "$environment/venv/bin/python" -m pytest -q -p no:cacheprovider -o faulthandler_timeout=300 python/tests
+exec timeout --kill-after=30 1800 "$environment/venv/bin/python" -m pytest -q -n "$(nproc)" -p no:cacheprovider -o faulthandler_timeout=300 python/tests

@@ -47,22 +47,43 @@ std::vector<std::string> used_names() {
   return {words.begin(), words.end()};
 }
 
-/// An op that is written in place and also has a new output, and its gradient. `n`: tensors,
-/// attributes and outputs, two of each.
-std::string op_text(const std::string& op, const std::vector<std::string>& n) {
-  return "- op : " + op + "\n  args : (Tensor " + n[0] + ", Tensor " + n[1] + ", IntArray " + n[2] + "={}, DataType " +
-         n[3] + "=DataType::UNDEFINED)\n  output : Tensor(" + n[4] + "), Tensor(" + n[5] +
-         ")\n  infer_meta :\n    func : NamesInferMeta\n" + "  kernel :\n    func : names\n    data_type : " + n[3] +
-         " > " + n[0] + "\n  inplace : (" + n[0] + " -> " + n[4] + ")\n  backward : " + op + "_grad\n";
+/// How many tensors, attributes and outputs an op of the test has; its names come in this order.
+constexpr size_t kOfEach = 6;
+
+/// `text` for each name of [first, last), which stands for its "{}".
+std::string list_of(const std::vector<std::string>& names, size_t first, size_t last, const std::string& text) {
+  const size_t at = text.find("{}");
+  std::string list;
+  for (size_t i = first; i < last; ++i) {
+    list += (i == first ? "" : ", ") + text.substr(0, at) + names[i] + text.substr(at + 2);
+  }
+  return list;
 }
 
-std::string gradient_text(const std::string& op, const std::vector<std::string>& n) {
-  return "- backward_op : " + op + "_grad\n  forward : " + op + " (Tensor " + n[0] + ", Tensor " + n[1] +
-         ", IntArray " + n[2] + "={}, DataType " + n[3] + "=DataType::UNDEFINED) -> Tensor(" + n[4] + "), Tensor(" +
-         n[5] + ")\n  args : (Tensor " + n[1] + ", Tensor " + n[4] + ", Tensor " + n[4] + "_grad, IntArray " + n[2] +
-         ")\n  output : Tensor(" + n[1] +
-         "_grad)\n  infer_meta :\n    func : NamesGradInferMeta\n  kernel :\n    func : names_grad\n    data_type : " +
-         n[4] + "_grad\n";
+std::string arguments_of(const std::vector<std::string>& names) {
+  const size_t dtype = 2 * kOfEach - 1;
+  return "(" + list_of(names, 0, kOfEach, "Tensor {}") + ", " + list_of(names, kOfEach, dtype, "IntArray {}={}") +
+         ", DataType " + names[dtype] + "=DataType::UNDEFINED)";
+}
+
+/// An op that is written in place and also has new outputs, and its gradient.
+std::string op_text(const std::string& op, const std::vector<std::string>& names) {
+  return "- op : " + op + "\n  args : " + arguments_of(names) +
+         "\n  output : " + list_of(names, 2 * kOfEach, 3 * kOfEach, "Tensor({})") +
+         "\n  infer_meta :\n    func : NamesInferMeta\n  kernel :\n    func : names\n    data_type : " +
+         names[2 * kOfEach - 1] + " > " + names[0] + "\n  inplace : (" + names[0] + " -> " + names[2 * kOfEach] +
+         ")\n  backward : " + op + "_grad\n";
+}
+
+std::string gradient_text(const std::string& op, const std::vector<std::string>& names) {
+  const std::string& output = names[2 * kOfEach];
+  return "- backward_op : " + op + "_grad\n  forward : " + op + " " + arguments_of(names) + " -> " +
+         list_of(names, 2 * kOfEach, 3 * kOfEach, "Tensor({})") + "\n  args : (" +
+         list_of(names, 1, kOfEach, "Tensor {}") + ", " + list_of(names, 2 * kOfEach, 3 * kOfEach, "Tensor {}") +
+         ", Tensor " + output + "_grad, " + list_of(names, kOfEach, 2 * kOfEach - 1, "IntArray {}") +
+         ")\n  output : " + list_of(names, 1, kOfEach, "Tensor({}_grad)") +
+         "\n  infer_meta :\n    func : NamesGradInferMeta\n  kernel :\n    func : names_grad\n    data_type : " +
+         output + "_grad\n";
 }
 
 void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
@@ -127,15 +148,17 @@ TEST_CASE(
   std::erase_if(names, [&](const std::string& name) {
     return refused.contains(name) || name.ends_with("_grad") || name.ends_with('_');
   });
-  while (names.size() % 6 != 0) names.push_back("other" + std::to_string(names.size()));
+  constexpr size_t of_op = 3 * kOfEach;
+  while (names.size() % of_op != 0) names.push_back("other" + std::to_string(names.size()));
   std::string forward, backward;
-  for (size_t turn = 0; turn < 6; turn += 2) {
-    for (size_t at = 0; at < names.size(); at += 6) {
-      std::vector<std::string> six;
-      for (size_t i = 0; i < 6; ++i) six.push_back(names[at + (i + turn) % 6]);
+  for (size_t turn = 0; turn < of_op;
+       turn += kOfEach) {  // each name is that of a tensor, of an attribute and of an output
+    for (size_t at = 0; at < names.size(); at += of_op) {
+      std::vector<std::string> those;
+      for (size_t i = 0; i < of_op; ++i) those.push_back(names[at + (i + turn) % of_op]);
       const std::string op = "op" + std::to_string(turn) + "_" + std::to_string(at);
-      forward += op_text(op, six);
-      backward += gradient_text(op, six);
+      forward += op_text(op, those);
+      backward += gradient_text(op, those);
     }
   }
   write(folder.path("forward.yaml"), forward);

@@ -17,7 +17,7 @@ TEST_CASE("the status says whether there is a CUDA device, and why not") {
   CHECK(!status.empty());
 }
 
-TEST_CASE("the CUDA backend passes the conformance tests") {
+TEST_CASE("the CUDA backend passes the conformance tests", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   for (const std::string& finding :

@@ -243,7 +243,8 @@ TEST_CASE("optimisers that need numbers of all shards combine them on devices") 
   });
 }
 
-TEST_CASE("argmax and argmin of sharded dims, and of whole sharded tensors, are those of the host on devices") {
+TEST_CASE("argmax and argmin of sharded dims, and of whole sharded tensors, are those of the host on devices",
+          "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   const auto* mesh = ProcessMesh::make({3}, {}, {"p"});
@@ -272,7 +273,7 @@ TEST_CASE("argmax and argmin of sharded dims, and of whole sharded tensors, are 
   }
 }
 
-TEST_CASE("running values of sharded dims are those of the host on devices") {
+TEST_CASE("running values of sharded dims are those of the host on devices", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   const auto* mesh = ProcessMesh::make({3}, {}, {"p"});

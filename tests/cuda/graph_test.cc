@@ -34,7 +34,7 @@ void require_close(const Tensors& actual, const Tensors& expected) {
 
 }  // namespace
 
-TEST_CASE("a captured function gives on the device what eager calls give, run for run") {
+TEST_CASE("a captured function gives on the device what eager calls give, run for run", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   CapturedFunction captured(several_ops, {});
