@@ -45,8 +45,7 @@ SHARD_API std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> sync_batch_norm_(co
     bool use_global_stats, bool trainable_statistics, CallSite site = CallSite::here());
 /// x [n, c, ...] (or [n, ..., c] for NHWC) normalised over each of groups runs of c / groups
 /// channels of an image, times scale [c] plus bias [c] (dtype of x or of the statistics); float
-/// dtypes. mean and variance are [n, groups], in float32 for 16-bit x, else in the dtype of x. Only
-/// the batch is sharded.
+/// dtypes. mean and variance are [n, groups], in float32 for 16-bit x, else in the dtype of x.
 SHARD_API std::tuple<Tensor, Tensor, Tensor> group_norm_intermediate(const Tensor& x,
     const Tensor& scale, const Tensor& bias, float epsilon = 1e-05, int groups = -1,
     const std::string& data_format = "NCHW", CallSite site = CallSite::here());

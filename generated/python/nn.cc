@@ -225,7 +225,7 @@ constexpr python::Function group_norm_function = {
     "x [n, c, ...] (or [n, ..., c] for NHWC) normalised over each of groups runs of c /\n"
     "groups channels of an image, times scale [c] plus bias [c] (dtype of x or of the\n"
     "statistics); float dtypes. mean and variance are [n, groups], in float32 for 16-bit\n"
-    "x, else in the dtype of x. Only the batch is sharded.",
+    "x, else in the dtype of x.",
 };
 
 constexpr python::Parameter instance_norm_parameters[] = {

@@ -62,7 +62,7 @@ def group_norm(x: Tensor, scale: Tensor | None = None, bias: Tensor | None = Non
     """x [n, c, ...] (or [n, ..., c] for NHWC) normalised over each of groups runs of c /
     groups channels of an image, times scale [c] plus bias [c] (dtype of x or of the
     statistics); float dtypes. mean and variance are [n, groups], in float32 for 16-bit
-    x, else in the dtype of x. Only the batch is sharded."""
+    x, else in the dtype of x."""
     ...
 
 def instance_norm(x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None,
@@ -243,7 +243,7 @@ class NnMethods:
         """x [n, c, ...] (or [n, ..., c] for NHWC) normalised over each of groups runs of c /
         groups channels of an image, times scale [c] plus bias [c] (dtype of x or of the
         statistics); float dtypes. mean and variance are [n, groups], in float32 for 16-bit
-        x, else in the dtype of x. Only the batch is sharded."""
+        x, else in the dtype of x."""
         ...
 
     def instance_norm(self, scale: Tensor | None = None, bias: Tensor | None = None,

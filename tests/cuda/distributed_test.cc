@@ -1,4 +1,6 @@
 // Distributed tensors on devices: reshards, reductions, ops and collectives give the bits that they give on the host.
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "cuda_case.h"
@@ -302,6 +304,48 @@ TEST_CASE("running values of sharded dims are those of the host on devices", "[s
         }
       }
     });
+  }
+}
+
+TEST_CASE("group_norm of channels and places that ranks share is that of the host on devices") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({3}, {}, {"p"});
+  struct Case {
+    Dims dims;
+    std::vector<int> groups;
+    std::string format;
+  };
+  // Groups that begin within a shard, those of one rank, and ranks without channels.
+  for (const Case& one : {Case{{2, 12, 5}, {1, 2, 3, 4, 12}, "NCHW"}, Case{{2, 2, 7}, {1, 2}, "NCHW"},
+                          Case{{2, 5, 8}, {1, 4, 8}, "NHWC"}, Case{{3, 4, 2}, {1, 2}, "NHWC"}}) {
+    for (const int groups : one.groups) {
+      for (const char* layout : {"-, p, -", "-, -, p"}) {
+        run_ranks(3, [&](Rank&) {
+          const bool last = one.format == "NHWC";
+          const Dims channels{one.dims[last ? 2 : 1]};
+          const auto results = [&](Device at) {
+            const auto leaf = [&](const Dims& dims, unsigned seed, const char* of) {
+              return distribute(Tensor(random_tensor(dims, DType::float32, seed)).to(at), DistSpec::parse(mesh, of))
+                  .set_requires_grad(true);
+            };
+            const Tensor x = leaf(one.dims, 1, layout), scale = leaf(channels, 2, "-"), bias = leaf(channels, 3, "-");
+            const Tensor y = group_norm(x, scale, bias, 1e-3f, groups, one.format);
+            sum(y * y * x).backward();
+            std::vector<Tensor> all{full_tensor(y), full_tensor(x.grad()), full_tensor(scale.grad()),
+                                    full_tensor(bias.grad())};
+            for (Tensor& each : all) each = each.to(kCpu);
+            return all;
+          };
+          const std::vector<Tensor> actual = results(*device), expected = results(kCpu);
+          for (size_t i = 0; i < expected.size(); ++i) {
+            const std::string problem = testing::difference(actual[i].get().value, expected[i].get().value);
+            check(problem.empty(), fmt::format("{} of {} in {} groups, {} as {}: {}", i, to_string(one.dims), groups,
+                                               one.format, layout, problem));
+          }
+        });
+      }
+    }
   }
 }
 

@@ -37,7 +37,7 @@ __global__ void use_statistics(BatchStatistics<T> s, int64_t channels) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x / kWarp;
   for (int64_t c = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; c < channels; c += step) {
     Moments<M> all{0, 0, 0};
-    if (s.parts != nullptr) all = s.of_channel.sum(MomentSums<T>{}, s.parts, c * s.of_channel.inner);
+    if (s.parts != nullptr) all = s.of_channel.of_unit(MomentSums<T>{}, s.parts, c);
     if (threadIdx.x % kWarp != 0) continue;
     const M old_mean = s.mean[c], old_variance = s.variance[c];
     M mean = old_mean, variance = old_variance;
@@ -134,7 +134,7 @@ __global__ void use_gradients(BatchGradients<T> s, int64_t channels) {
   using M = math_t<T>;
   const int64_t step = int64_t{gridDim.x} * blockDim.x / kWarp;
   for (int64_t c = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; c < channels; c += step) {
-    const GradState<M> all = s.of_channel.sum(ChannelGradSums<T>{}, s.parts, c * s.of_channel.inner);
+    const GradState<M> all = s.of_channel.of_unit(ChannelGradSums<T>{}, s.parts, c);
     if (threadIdx.x % kWarp != 0) continue;
     const M inverse = s.inverse[c], normal = all.normal * inverse;
     if (s.scale_grad != nullptr) s.scale_grad[c] = normal;
@@ -156,7 +156,7 @@ template <class T>
 __global__ void sum_gradients(const math_t<T>* parts, PartsOfUnit of_channel, int64_t channels, double* sums) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x / kWarp;
   for (int64_t c = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; c < channels; c += step) {
-    const auto mine = of_channel.sum(ChannelGradSums<T>{}, parts, c * of_channel.inner);
+    const auto mine = of_channel.of_unit(ChannelGradSums<T>{}, parts, c);
     if (threadIdx.x % kWarp != 0) continue;
     sums[c] = static_cast<double>(mine.plain);
     sums[channels + c] = static_cast<double>(mine.normal);
@@ -190,7 +190,7 @@ void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
       parts(sizeof(GradState<M>) * static_cast<size_t>(std::max<int64_t>(shape.lines() * shape.parts, 1)));
   M* sums = static_cast<M*>(parts.data());
   const D *const from = elements<const D>(x), *const grad = elements<const D>(out_grad);
-  launch_sums(ctx, ChannelGradSums<D>{{from, grad}, elements<const M>(saved_mean), 1, channels}, shape, sums);
+  launch_sums(ctx, ChannelGradSums<D>{{from, grad}, elements<const M>(saved_mean), {0, 1, 0, channels}}, shape, sums);
   PartsOfUnit of_channel{shape.images, channels * shape.parts, shape.parts};
   const bool combines = !constants && ctx.reducer() != nullptr;
   const Scratch of_all(combines ? sizeof(GradState<M>) * static_cast<size_t>(channels) : 1);

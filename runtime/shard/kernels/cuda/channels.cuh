@@ -167,6 +167,12 @@ void launch_sums(const OpContext& ctx, const Sums& sums, const ChannelShape& sha
 struct PartsOfUnit {
   int64_t outer, step, inner;
 
+  /// That of unit u.
+  template <class Sums>
+  __device__ typename Sums::State of_unit(const Sums& sums, const math_t<typename Sums::Element>* parts,
+                                          int64_t u) const {
+    return sum(sums, parts, u * inner);
+  }
   template <class Sums>
   __device__ typename Sums::State sum(const Sums& sums, const math_t<typename Sums::Element>* parts,
                                       int64_t first) const {
@@ -238,13 +244,44 @@ inline unsigned blocks_of_warps(int64_t warps) { return grid_for(warps * kWarp, 
 /// One state for each unit instead of several.
 inline PartsOfUnit one_part() { return {1, 1, 1}; }
 
+/// The channels of an image are in `groups` groups, each of `width` neighbours. Of all channels, `channels` are here, from number `begin`
+/// on; so a group may be here in part, or not at all. A line is a channel of an image that is here.
+struct ChannelGroups {
+  int64_t groups, width, begin, channels;
+
+  __host__ __device__ int64_t group(int64_t line) const {
+    return line / channels * groups + (line % channels + begin) / width;
+  }
+  /// The lines of a group that are here.
+  __host__ __device__ int64_t first(int64_t group) const { return line_of(group, group % groups); }
+  __host__ __device__ int64_t end(int64_t group) const { return line_of(group, group % groups + 1); }
+
+ private:
+  __host__ __device__ int64_t line_of(int64_t group, int64_t widths) const {
+    const int64_t channel = widths * width - begin;
+    return group / groups * channels + (channel < 0 ? 0 : channel < channels ? channel : channels);
+  }
+};
+
+/// The parts of the lines of each group.
+struct PartsOfGroup {
+  ChannelGroups of;
+  int64_t parts;  // of a line
+
+  template <class Sums>
+  __device__ typename Sums::State of_unit(const Sums& sums, const math_t<typename Sums::Element>* states,
+                                          int64_t group) const {
+    const int64_t first = of.first(group);
+    return PartsOfUnit{1, 0, (of.end(group) - first) * parts}.sum(sums, states, first * parts);
+  }
+};
+
 /// Moments of the parts of units (channels, or groups of them) that are here, as a sum and squares that are added up over ranks.
-template <class T>
-__global__ void sum_moments(const math_t<T>* parts, PartsOfUnit of_unit, int64_t units, math_t<T>* moments,
-                            double* sums) {
+template <class T, class Parts>
+__global__ void sum_moments(const math_t<T>* parts, Parts of, int64_t units, math_t<T>* moments, double* sums) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x / kWarp;
   for (int64_t c = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; c < units; c += step) {
-    const auto mine = of_unit.sum(MomentSums<T>{}, parts, c * of_unit.inner);
+    const auto mine = of.of_unit(MomentSums<T>{}, parts, c);
     if (threadIdx.x % kWarp != 0) continue;
     mine.put(moments + c * Moments<math_t<T>>::kNumbers);
     sums[c] = static_cast<double>(mine.count) * static_cast<double>(mine.mean);
@@ -275,12 +312,12 @@ __global__ void store_moments(const double* sums, const double* squares, double 
 
 /// Replaces the parts of moments by those of whole units, of which other ranks hold parts: one state for each unit, in
 /// `moments`.
-template <class T>
-void combine_moments(const OpContext& ctx, Device device, const math_t<T>* parts, const PartsOfUnit& of_unit,
-                     double count, int64_t units, math_t<T>* moments) {
+template <class T, class Parts>
+void combine_moments(const OpContext& ctx, Device device, const math_t<T>* parts, const Parts& of, double count,
+                     int64_t units, math_t<T>* moments) {
   DenseTensor sums = DenseTensor::allocate(device, {Dims{units}, DType::float64}),
               squares = DenseTensor::allocate(device, {Dims{units}, DType::float64});
-  launch(ctx, sum_moments<T>, blocks_of_warps(units), kUnitThreads, parts, of_unit, units, moments,
+  launch(ctx, sum_moments<T, Parts>, blocks_of_warps(units), kUnitThreads, parts, of, units, moments,
          sums.data<double>());
   ctx.all_reduce(sums, ReduceType::sum);
   const unsigned blocks = grid_for(units, kUnitThreads);
@@ -304,7 +341,7 @@ struct GradState {
   static __device__ __forceinline__ GradState get(const M* from) { return {from[0], from[1]}; }
 };
 
-/// in: x and y_grad. A channel of an image has the mean of number `line / width % means`.
+/// in: x and y_grad. A line has the mean of its group; images share the means where there are 0 groups.
 template <class T>
 struct ChannelGradSums {
   using Element = T;
@@ -313,12 +350,12 @@ struct ChannelGradSums {
   static constexpr int kInputs = 2;
   const T* in[2];
   const M* mean;
-  int64_t width, means;
+  ChannelGroups of_means;
 
   __device__ State nothing() const { return {0, 0}; }
   template <int K>
   __device__ State of(const M (&values)[2][K], const bool (&counts)[K], int64_t line) const {
-    const M center = mean[line / width % means];
+    const M center = mean[of_means.group(line)];
     State sums{0, 0};
 #pragma unroll
     for (int k = 0; k < K; ++k) {

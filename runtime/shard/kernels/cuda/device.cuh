@@ -69,16 +69,6 @@ void launch_with_shared(const OpContext& ctx, void (*kernel)(P...), dim3 blocks,
   detail::launch(ctx, kernel, blocks, threads, sizeof(Shared), arguments...);
 }
 
-/// Throws no_kernel in a call for which the CPU kernel combines values over ranks.
-inline void refuse_reducer(const OpContext& ctx, const char* argument) {
-  if (ctx.reducer() == nullptr) return;
-  fail_check(ErrorCode::no_kernel,
-             "[{}] argument {} is sharded along a dim that is reduced, and the CUDA kernel does not combine values "
-             "over ranks: "
-             "reshard {} so that this dim is whole",
-             ctx.op, argument, argument);
-}
-
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 

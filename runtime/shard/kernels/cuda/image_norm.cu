@@ -7,46 +7,39 @@
 namespace shard::cuda {
 namespace {
 
-/// A group is `width` channels of an image.
+/// What is here of the groups of channels of images. Other ranks may have other channels and places.
 struct Groups {
   ChannelShape shape;
-  int64_t width;
-  bool are_channels;
+  ChannelGroups of;
+  int64_t channels, places,
+      first;  // channels of all ranks, places of a whole one, and the channel that is the first one here
 
-  int64_t count() const { return width == 0 ? 0 : shape.lines() / width; }
-  PartsOfUnit parts() const { return {1, 0, width * shape.parts}; }
+  int64_t count() const { return channels == 0 ? 0 : shape.images * of.groups; }
+  /// Elements of a whole group.
+  double elements() const { return static_cast<double>(of.width * places); }
 };
 
-/// `groups` 0: each channel is one.
-Groups groups_of(const DenseTensor& x, int64_t groups, bool last) {
+/// `groups` 0: each channel is one, and each rank has those of its channels.
+Groups groups_of(const OpContext& ctx, const DenseTensor& x, int64_t groups, bool last) {
   ChannelShape shape = channel_shape(x.dims(), last);
   split_places(shape);
-  return {shape, groups == 0 ? 1 : shape.channels / groups, groups == 0};
+  const Box box = ctx.input_box(0, x);
+  const ChannelShape whole = channel_shape(box.global, last);
+  const int64_t first = box.begin[last ? box.global.rank() - 1 : 1];
+  const ChannelGroups of = groups == 0 ? ChannelGroups{shape.channels, 1, 0, shape.channels}
+                                       : ChannelGroups{groups, whole.channels / groups, first, shape.channels};
+  return {shape, of, whole.channels, whole.places, first};
 }
-
-/// The channels of all ranks and the places of their whole images, of which a rank has those of its box.
-struct WholeImages {
-  int64_t channels, places, first;  // first: the channel that is the first one here
-
-  /// Of groups of channels, other ranks may have other places only.
-  WholeImages(const OpContext& ctx, const DenseTensor& x, const Groups& g) {
-    const Box box = ctx.input_box(0, x);
-    const ChannelShape whole = channel_shape(box.global, g.shape.last);
-    channels = whole.channels;
-    places = whole.places;
-    first = box.begin[g.shape.last ? box.global.rank() - 1 : 1];
-    if (!g.are_channels && channels != g.shape.channels) refuse_reducer(ctx, "x");
-  }
-};
 
 bool channels_last(const std::string& data_format) { return data_format[1] != 'C'; }
 
 template <class T>
 struct GroupStatistics {
   using M = math_t<T>;
-  const M* parts;  // of Moments
-  PartsOfUnit of_group;
-  int64_t groups, width, channels;
+  const M* parts;     // of Moments
+  const M* combined;  // the Moments of whole groups; null where they are those of the parts that are here
+  PartsOfGroup of_group;
+  int64_t groups;
   M *mean, *spread;  // [groups]: the latter is 1 / sqrt(variance + epsilon) if `inverted`, else the variance
   ColumnNumbers<T> scale, bias;
   M epsilon;
@@ -61,17 +54,19 @@ __global__ void use_statistics(GroupStatistics<T> s) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t step = int64_t{gridDim.x} * blockDim.x / kWarp;
   for (int64_t g = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; g < s.groups; g += step) {
-    const Moments<M> all = s.of_group.sum(MomentSums<T>{}, s.parts, g * s.of_group.inner);
+    const Moments<M> all = s.combined != nullptr ? Moments<M>::get(s.combined + g * Moments<M>::kNumbers)
+                                                 : s.of_group.of_unit(MomentSums<T>{}, s.parts, g);
     const M mean = first_lane(all.mean), variance = first_lane(all.count == 0 ? M(0) : all.squares / all.count);
     const M inverse = M(1) / ::sqrt(variance + s.epsilon);
     if (lane == 0) {
       s.mean[g] = mean;
       s.spread[g] = s.inverted ? inverse : variance;
     }
-    for (int64_t line = g * s.width + lane; line < (g + 1) * s.width; line += kWarp) {
+    const ChannelGroups& of = s.of_group.of;
+    for (int64_t line = of.first(g) + lane; line < of.end(g); line += kWarp) {
       M factor[1], offset[1];
-      s.scale.read(line % s.channels, factor);
-      s.bias.read(line % s.channels, offset);
+      s.scale.read(line % of.channels, factor);
+      s.bias.read(line % of.channels, offset);
       M* const table = s.affine.table + line;
       table[0] = mean;
       table[s.affine.count] = inverse * factor[0];
@@ -87,30 +82,23 @@ void normalise(const OpContext& ctx, const Groups& g, const DenseTensor& x, cons
   using D = device_t<T>;
   using M = math_t<D>;
   const int64_t lines = g.shape.lines();
-  const WholeImages whole(ctx, x, g);
-  if (lines == 0) return;
+  if (g.count() == 0) return;
   const DeviceScope scope(y.device().index);
   const Scratch table(3 * sizeof(M) * static_cast<size_t>(lines)),
       parts(sizeof(Moments<M>) * static_cast<size_t>(lines * g.shape.parts));
   const D* const from = elements<const D>(x);
-  M* moments = static_cast<M*>(parts.data());
+  M* const moments = static_cast<M*>(parts.data());
   launch_sums(ctx, MomentSums<D>{{from}}, g.shape, moments);
-  PartsOfUnit of_group = g.parts();
-  const Scratch of_all(ctx.reducer() == nullptr ? 1 : sizeof(Moments<M>) * static_cast<size_t>(g.count()));
-  if (ctx.reducer() != nullptr) {
-    M* const combined = static_cast<M*>(of_all.data());
-    combine_moments<D>(ctx, x.device(), moments, of_group, static_cast<double>(g.width * whole.places), g.count(),
-                       combined);
-    moments = combined;
-    of_group = one_part();
-  }
+  const PartsOfGroup of_group{g.of, g.shape.parts};
+  const Scratch of_all(ctx.reducer() == nullptr ? 0 : sizeof(Moments<M>) * static_cast<size_t>(g.count()));
+  M* const combined = static_cast<M*>(of_all.data());
+  if (combined != nullptr) combine_moments<D>(ctx, x.device(), moments, of_group, g.elements(), g.count(), combined);
   const ChannelAffine<D> affine{{from}, elements<D>(y), static_cast<M*>(table.data()), lines};
   launch(ctx, use_statistics<D>, blocks_of_warps(g.count()), kUnitThreads,
          {moments,
+          combined,
           of_group,
           g.count(),
-          g.width,
-          g.shape.channels,
           elements<M>(mean),
           elements<M>(variance),
           {scale, 1},
@@ -125,7 +113,8 @@ template <class T>
 struct GroupGradients {
   using M = math_t<T>;
   const M* parts;  // of GradState
-  int64_t parts_of_channel, groups, width, channels;
+  int64_t parts_of_channel, groups;
+  ChannelGroups of;
   const M *mean, *spread;  // as in GroupStatistics
   M epsilon;
   bool inverted;
@@ -148,7 +137,7 @@ __global__ void use_gradients(GroupGradients<T> s) {
   for (int64_t g = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; g < s.groups; g += step) {
     const M inverse = s.inverse(g), mean = s.mean[g];
     M along = 0, across = 0;
-    for (int64_t line = g * s.width + lane; s.totals == nullptr && line < (g + 1) * s.width; line += kWarp) {
+    for (int64_t line = s.of.first(g) + lane; s.totals == nullptr && line < s.of.end(g); line += kWarp) {
       GradState<M> sums{0, 0};
       for (int64_t part = 0; part < s.parts_of_channel; ++part) {
         const auto more = GradState<M>::get(s.parts + (line * s.parts_of_channel + part) * 2);
@@ -157,7 +146,7 @@ __global__ void use_gradients(GroupGradients<T> s) {
       sums.normal *= inverse;
       sums.put(s.sums + line * 2);
       M factor[1];
-      s.scale.read(line % s.channels, factor);
+      s.scale.read(line % s.of.channels, factor);
       along += factor[0] * sums.plain;
       across += factor[0] * sums.normal;
     }
@@ -176,9 +165,9 @@ __global__ void use_gradients(GroupGradients<T> s) {
     }
     along /= s.elements;
     across /= s.elements;
-    for (int64_t line = g * s.width + lane; line < (g + 1) * s.width; line += kWarp) {
+    for (int64_t line = s.of.first(g) + lane; line < s.of.end(g); line += kWarp) {
       M factor[1];
-      s.scale.read(line % s.channels, factor);
+      s.scale.read(line % s.of.channels, factor);
       M* const table = s.affine.table + line;
       table[0] = mean;
       table[s.affine.count] = inverse * factor[0];
@@ -205,14 +194,14 @@ __global__ void sum_images(Out* out, const math_t<T>* sums, int64_t images, int6
 
 /// Ranks may hold other places of these channels, or other channels: each adds its own to the sums of all channels.
 template <class T>
-void write_sums(const OpContext& ctx, const math_t<T>* sums, const ChannelShape& shape, const WholeImages& whole,
-                bool normal, DenseTensor& out) {
+void write_sums(const OpContext& ctx, const math_t<T>* sums, const Groups& g, bool normal, DenseTensor& out) {
   if (!out.defined()) return;
+  const ChannelShape& shape = g.shape;
   const unsigned blocks = grid_for(shape.channels, kUnitThreads);
   if (ctx.reducer() != nullptr) {
-    DenseTensor all = DenseTensor::allocate(out.device(), {Dims{whole.channels}, DType::float64});
+    DenseTensor all = DenseTensor::allocate(out.device(), {Dims{g.channels}, DType::float64});
     fill_zeros(all);
-    double* const mine = all.data<double>() + whole.first;
+    double* const mine = all.data<double>() + g.first;
     launch(ctx, sum_images<T, double>, blocks, kUnitThreads, mine, sums, shape.images, shape.channels, normal);
     ctx.all_reduce(all, ReduceType::sum);
     device_work(out.device())
@@ -233,37 +222,34 @@ void normalise_grad(const OpContext& ctx, const Groups& g, const DenseTensor& x,
                     const DenseTensor& y_grad, DenseTensor& x_grad, DenseTensor& scale_grad, DenseTensor& bias_grad) {
   using D = device_t<T>;
   using M = math_t<D>;
-  const WholeImages whole(ctx, x, g);
   const ChannelShape& shape = g.shape;
   const int64_t lines = shape.lines();
-  if (shape.channels == 0) return;
+  if (g.channels == 0) return;
   const DeviceScope scope(x.device().index);
   const size_t states = static_cast<size_t>(std::max<int64_t>(lines, 1));
   const Scratch table(4 * sizeof(M) * states), sums_memory(sizeof(GradState<M>) * states),
       parts(sizeof(GradState<M>) * states * static_cast<size_t>(shape.parts));
   const D *const from = elements<const D>(x), *const grad = elements<const D>(y_grad);
   M *const of_parts = static_cast<M*>(parts.data()), *const sums = static_cast<M*>(sums_memory.data());
-  launch_sums(ctx, ChannelGradSums<D>{{from, grad}, elements<const M>(mean), g.width, std::max<int64_t>(g.count(), 1)},
-              shape, of_parts);
+  launch_sums(ctx, ChannelGradSums<D>{{from, grad}, elements<const M>(mean), g.of}, shape, of_parts);
   const ChannelAffineGrad<D> affine{
       {from, grad}, x_grad.defined() ? elements<D>(x_grad) : nullptr, static_cast<M*>(table.data()), lines};
   GroupGradients<D> gradients{of_parts,
                               shape.parts,
                               g.count(),
-                              g.width,
-                              shape.channels,
+                              g.of,
                               elements<const M>(mean),
                               elements<const M>(variance),
                               epsilon,
                               inverted,
                               {scale, 1},
-                              static_cast<M>(g.width * whole.places),
+                              static_cast<M>(g.elements()),
                               nullptr,
                               nullptr,
                               sums,
                               affine};
   const auto use = [&] {
-    if (lines != 0) launch(ctx, use_gradients<D>, blocks_of_warps(g.count()), kUnitThreads, gradients);
+    if (g.count() != 0) launch(ctx, use_gradients<D>, blocks_of_warps(g.count()), kUnitThreads, gradients);
   };
   DenseTensor totals;
   if (ctx.reducer() != nullptr && x_grad.defined()) {
@@ -276,22 +262,22 @@ void normalise_grad(const OpContext& ctx, const Groups& g, const DenseTensor& x,
   }
   use();
   if (x_grad.defined()) launch_apply(ctx, affine, shape);
-  write_sums<D>(ctx, sums, shape, whole, true, scale_grad);
-  write_sums<D>(ctx, sums, shape, whole, false, bias_grad);
+  write_sums<D>(ctx, sums, g, true, scale_grad);
+  write_sums<D>(ctx, sums, g, false, bias_grad);
 }
 
 template <class T>
 void group_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
                 float epsilon, int groups, const std::string& data_format, DenseTensor& y, DenseTensor& mean,
                 DenseTensor& variance) {
-  normalise<T>(ctx, groups_of(x, groups, channels_last(data_format)), x, scale, bias, epsilon, false, y, mean,
+  normalise<T>(ctx, groups_of(ctx, x, groups, channels_last(data_format)), x, scale, bias, epsilon, false, y, mean,
                variance);
 }
 
 template <class T>
 void instance_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor& bias,
                    float epsilon, DenseTensor& y, DenseTensor& saved_mean, DenseTensor& saved_variance) {
-  normalise<T>(ctx, groups_of(x, 0, false), x, scale, bias, epsilon, true, y, saved_mean, saved_variance);
+  normalise<T>(ctx, groups_of(ctx, x, 0, false), x, scale, bias, epsilon, true, y, saved_mean, saved_variance);
 }
 
 template <class T>
@@ -299,15 +285,15 @@ void group_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
                      const DenseTensor& mean, const DenseTensor& variance, const DenseTensor& y_grad, float epsilon,
                      int groups, const std::string& data_format, DenseTensor& x_grad, DenseTensor& scale_grad,
                      DenseTensor& bias_grad) {
-  normalise_grad<T>(ctx, groups_of(x, groups, channels_last(data_format)), x, scale, mean, variance, epsilon, false,
-                    y_grad, x_grad, scale_grad, bias_grad);
+  normalise_grad<T>(ctx, groups_of(ctx, x, groups, channels_last(data_format)), x, scale, mean, variance, epsilon,
+                    false, y_grad, x_grad, scale_grad, bias_grad);
 }
 
 template <class T>
 void instance_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTensor& scale, const DenseTensor&,
                         const DenseTensor& saved_mean, const DenseTensor& saved_variance, const DenseTensor& y_grad,
                         DenseTensor& x_grad, DenseTensor& scale_grad, DenseTensor& bias_grad) {
-  normalise_grad<T>(ctx, groups_of(x, 0, false), x, scale, saved_mean, saved_variance, 0, true, y_grad, x_grad,
+  normalise_grad<T>(ctx, groups_of(ctx, x, 0, false), x, scale, saved_mean, saved_variance, 0, true, y_grad, x_grad,
                     scale_grad, bias_grad);
 }
 
