@@ -30,7 +30,7 @@ while (($# > 0)); do
       tests=OFF
       fast="-O1 -Xcicc -O1 -Xptxas -O1"
       nvcc=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc || true)
-      if [[ -n $nvcc && $("$nvcc" --help) == *Ofast-compile* ]]; then fast="-O1 -Ofast-compile=max"; fi  # nvcc 12.9 and newer
+      if [[ -n $nvcc && $("$nvcc" --help) == *Ofast-compile* ]]; then fast="-O1 --Ofast-compile=max"; fi  # nvcc 12.9 and newer
       architectures=90
       flavour=(-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1" -DSHARD_WERROR=ON
                "-DCMAKE_CUDA_FLAGS_RELWITHDEBINFO=$fast")
