@@ -172,8 +172,7 @@ bool reshapes_in_place(const Program& program) {
                      [](const Step& step) { return step.kind->has(Kind::writes) && step.kind->has(Kind::view); });
 }
 
-/// The number of programs with gradients, of those compared with differences, and of runs on a device that has no kernels for
-/// them.
+/// The number of programs with gradients, and of those compared with differences.
 int with_gradients = 0, differences_tried = 0;
 
 /// A program, its leaves, and where it runs.

@@ -76,14 +76,14 @@ std::string op_text(const std::string& op, const std::vector<std::string>& names
 }
 
 std::string gradient_text(const std::string& op, const std::vector<std::string>& names) {
-  const std::string& output = names[2 * kOfEach];
   return "- backward_op : " + op + "_grad\n  forward : " + op + " " + arguments_of(names) + " -> " +
          list_of(names, 2 * kOfEach, 3 * kOfEach, "Tensor({})") + "\n  args : (" +
-         list_of(names, 1, kOfEach, "Tensor {}") + ", " + list_of(names, 2 * kOfEach, 3 * kOfEach, "Tensor {}") +
-         ", Tensor " + output + "_grad, " + list_of(names, kOfEach, 2 * kOfEach - 1, "IntArray {}") +
+         list_of(names, 1, kOfEach, "Tensor {}") + ", " + list_of(names, 2 * kOfEach, 3 * kOfEach, "Tensor {}") + ", " +
+         list_of(names, 2 * kOfEach, 3 * kOfEach, "Tensor {}_grad") + ", " +
+         list_of(names, kOfEach, 2 * kOfEach - 1, "IntArray {}") +
          ")\n  output : " + list_of(names, 1, kOfEach, "Tensor({}_grad)") +
          "\n  infer_meta :\n    func : NamesGradInferMeta\n  kernel :\n    func : names_grad\n    data_type : " +
-         output + "_grad\n";
+         names[2 * kOfEach] + "_grad\n";
 }
 
 void write(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
@@ -151,8 +151,8 @@ TEST_CASE(
   constexpr size_t of_op = 3 * kOfEach;
   while (names.size() % of_op != 0) names.push_back("other" + std::to_string(names.size()));
   std::string forward, backward;
-  for (size_t turn = 0; turn < of_op;
-       turn += kOfEach) {  // each name is that of a tensor, of an attribute and of an output
+  // In the three turns each name is that of a tensor, of an attribute and of an output.
+  for (size_t turn = 0; turn < of_op; turn += kOfEach) {
     for (size_t at = 0; at < names.size(); at += of_op) {
       std::vector<std::string> those;
       for (size_t i = 0; i < of_op; ++i) those.push_back(names[at + (i + turn) % of_op]);

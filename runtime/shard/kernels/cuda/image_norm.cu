@@ -11,8 +11,9 @@ namespace {
 struct Groups {
   ChannelShape shape;
   ChannelGroups of;
-  int64_t channels, places,
-      first;  // channels of all ranks, places of a whole one, and the channel that is the first one here
+  int64_t channels;  // of all ranks
+  int64_t places;    // of a whole channel
+  int64_t first;     // the channel that is the first one here
 
   int64_t count() const { return channels == 0 ? 0 : shape.images * of.groups; }
   /// Elements of a whole group.
