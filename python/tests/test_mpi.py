@@ -215,6 +215,24 @@ def test_a_plain_script_that_fails_ends_the_job():
 
 
 @needs_mpi
+def test_peers_of_a_plain_script_that_ends_early_learn_of_it():
+    output = script("""
+        import sys
+        import shard
+        from shard import ProcessMesh, Shard
+        shard.init(timeout=60)
+        x = shard.shard_tensor(shard.ones([4]), ProcessMesh([2]), [Shard(0)])
+        if shard.rank() == 1:
+            sys.exit(0)
+        try:
+            x.full_tensor()
+        except shard.CommunicationError as error:
+            print(error, flush=True)
+        """, *MPI, "2", fails=True)
+    assert "rank 1 never joined" in output and "has ended its program" in output
+
+
+@needs_mpi
 def test_peers_of_a_plain_script_that_fails_learn_why():
     output = script("""
         import sys, time

@@ -54,6 +54,21 @@ void divergence_without_debug_mode() {
   check_contains(text, "never joined #0 all_reduce for sum argument 'x'");
 }
 
+/// The others learn of it long before their timeout.
+void a_rank_ends_early() {
+  auto world = World::mpi({.timeout = 60s});
+  const auto begin = std::chrono::steady_clock::now();
+  std::string text;
+  try {
+    world->run([](Rank& rank) {
+      sum_of_ranks(rank);
+      if (rank.id() != 2) sum_of_ranks(rank);
+    });
+  } catch (const Error& error) { text = error.what(); }
+  check_contains(text, "rank 2 never joined #1 all_reduce for sum argument 'x', and has ended its program");
+  check(std::chrono::steady_clock::now() - begin < 30s, "before the timeout");
+}
+
 void worlds() {
   auto world = World::from_environment(2);
   check(world->size() == 4 && world->local_ranks().size() == 1, "mpirun makes an MPI world of its processes");
@@ -108,6 +123,7 @@ const std::map<std::string, Test> kTests = {
     {"collectives_in_pieces", {collectives_in_pieces}},
     {"faults", {all_faults}},
     {"divergence", {divergence_without_debug_mode}},
+    {"a_rank_ends_early", {a_rank_ends_early}},
     {"worlds", {worlds}},
     {"library", {library_checks}},
 #ifdef SHARD_CUDA_MODEL

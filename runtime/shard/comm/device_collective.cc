@@ -57,7 +57,7 @@ class DeviceCollective {
     return scratch_.back().data<char>();
   }
   /// What follows begins after all that was issued to the device, such as the allocation of scratch.
-  void begin_now() const { group_.begin_after(DeviceMark(c_.device).get()); }
+  void continue_now() const { group_.continue_after(DeviceMark(c_.device).get()); }
 
   static void add(std::vector<Part>& parts, size_t peer, char* data, size_t bytes) {
     if (bytes > 0) parts.push_back({static_cast<int>(peer), data, bytes});
@@ -108,7 +108,7 @@ class DeviceCollective {
     const Parts parts(counts, size_of(c_.dtype));
     char* const mine = receive_buffer() + parts.begins[me_];
     reduce_in_member_order(mine, parts);
-    begin_now();
+    continue_now();
     all_gather(mine, parts);
   }
 
@@ -123,9 +123,9 @@ class DeviceCollective {
   void reduce_in_member_order(char* out, const Parts& parts) {
     const size_t bytes = parts.sizes[me_];
     char* const theirs = scratch(bytes * members_);
-    begin_now();
+    continue_now();
     transfer_parts(send_buffer(), parts, theirs, Parts(std::vector<size_t>(members_, bytes)));
-    group_.end();
+    group_.precede();
     if (bytes == 0) return;
     std::vector<const void*> inputs;
     for (size_t i = 0; i < members_; ++i)
@@ -177,14 +177,14 @@ class DeviceCollective {
       copy(packed_box(box, at), box_in(send_buffer(), box.from_dims, box.from_begin), box);
       at += bytes_of(box);
     }
-    begin_now();
+    continue_now();
     group_.transfer(sends, receives, poll_);
     for (const BoxTransfer& box : c_.receives) {
       if (static_cast<size_t>(box.peer) != me_) continue;
       copy(box_in(receive_buffer(), box.to_dims, box.to_begin), box_in(send_buffer(), box.from_dims, box.from_begin),
            box);
     }
-    group_.end();
+    group_.precede();
     for (const BoxTransfer& box : c_.receives) {
       char*& at = unpacks[static_cast<size_t>(box.peer)];
       if (at == nullptr) continue;
@@ -210,15 +210,15 @@ class DeviceCollective {
 
 }  // namespace
 
-void run_between_devices(DeviceGroup& group, const Collective& collective, int me, int size, const DeviceMark& start,
-                         const DeviceGroup::Poll& poll) {
+void run_between_devices(RankDevices& devices, DeviceGroup& group, const Collective& collective, int me, int size,
+                         const DeviceMark& start, const DeviceGroup::Poll& poll) {
   DeviceCollective issued(group, collective, me, size, poll);
   try {
-    group.begin_after(start.get());
+    group.begin(collective.describe(), start.get());
     issued.run();
     group.end();
-  } catch (...) {
-    group.abort();  // before the memory that it works on is freed
+  } catch (const std::exception& error) {
+    devices.give_up(error.what());  // before the memory that the group works on is freed
     throw;
   }
 }

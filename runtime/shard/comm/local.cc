@@ -37,37 +37,45 @@ struct LocalHub::Group {
     size_t left = 0;
   };
 
-  /// The members' devices as a group that exchanges data by itself; each member makes and uses its own entry.
-  struct Devices {
-    std::string id;
-    std::vector<std::unique_ptr<DeviceGroup>> of;
-  };
-
   explicit Group(std::vector<int> members) : members(std::move(members)) {}
-  ~Group() {
-    for (auto& [devices, connected] : device_groups) {
-      for (auto& member : connected.of) {
-        if (failed && member) member->abort();  // members of which some have ended may wait for each other forever
-      }
-    }
-  }
 
   const std::vector<int> members;
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<uint64_t, Round> rounds;                   // by sequence
-  std::map<std::vector<int>, Devices> device_groups;  // by the indices of the members' devices
+  std::map<uint64_t, Round> rounds;                          // by sequence
+  std::map<std::vector<int>, std::string> device_group_ids;  // by the indices of the members' devices
   bool failed = false;
   std::string reason;
 };
 
-LocalHub::~LocalHub() = default;
+LocalHub::LocalHub(std::chrono::milliseconds timeout, int size, std::shared_ptr<PartialFailures> failures)
+    : timeout_(timeout), partial_failures_(std::move(failures)), calls_done_(static_cast<size_t>(size)) {
+  const RankDevices::Peers peers{[this] { check_alive(); }, [this](const std::string& reason) { fail(reason); }};
+  for (int rank = 0; rank < size; ++rank) devices_.push_back(std::make_unique<RankDevices>(rank, timeout, peers));
+}
+
+LocalHub::~LocalHub() {
+  // Members of which some have ended may wait for each other forever.
+  for (const auto& devices : devices_) {
+    if (failed_) devices->give_up(reason_);
+  }
+}
+
+void LocalHub::rank_failed(int rank, const std::string& reason) noexcept {
+  devices_[static_cast<size_t>(rank)]->give_up(reason);
+}
+
+void LocalHub::check_alive() {
+  if (!failed_) return;
+  const std::lock_guard lock(mutex_);
+  shard::fail(ErrorCode::peer_failed, "{}", reason_);
+}
 
 void LocalHub::fail(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (failed_) return;
-  failed_ = true;
   reason_ = reason;
+  failed_ = true;
   for (auto& [members, group] : groups_) {
     const std::lock_guard group_lock(group->mutex);
     group->failed = true;
@@ -139,9 +147,8 @@ class LocalOperation final : public Operation {
     try {
       run(lock);
     } catch (const std::exception& error) {
-      const std::string text = fmt::format("rank {} failed: {}", group_->members[me_], error.what());
       if (lock.owns_lock()) lock.unlock();
-      hub_.fail(text);
+      hub_.rank_failed(group_->members[me_], error.what());
       lock.lock();
       // From here on no member begins to copy. Those that are copying already read the published
       // buffers without the lock, and must finish before this rank's entry and buffers may be
@@ -192,25 +199,26 @@ class LocalOperation final : public Operation {
   /// Members meet again when all have issued their part, so that no device waits for a part that never comes. A member that fails
   /// first ends what its device is doing, and only then counts as done with the buffers of others.
   void run_between_devices(std::unique_lock<std::mutex>& lock) {
-    Group::Devices& devices = devices_of_members();
-    std::unique_ptr<DeviceGroup>& mine = devices.of[me_];
+    const int rank = group_->members[me_], me = static_cast<int>(me_), size = static_cast<int>(members());
+    const std::vector<int> indices = device_indices();
+    std::string& id = group_->device_group_ids[indices];
+    if (id.empty()) id = device_work(c_.device)->make_group_id();
     ++round_->copying;
     try {
       lock.unlock();
       check_sizes();
       const DeviceGroup::Poll poll = [this, give_up = Clock::now() + hub_.timeout_] { check_peers(give_up); };
-      if (!mine) {
-        mine = device_work(c_.device)->join_group(c_.device.index, devices.id, static_cast<int>(members()),
-                                                  static_cast<int>(me_), poll);
-      }
-      shard::run_between_devices(*mine, c_, static_cast<int>(me_), static_cast<int>(members()),
-                                 round_->marks[me_][Group::posted], poll);
+      RankDevices& devices = *hub_.devices_[static_cast<size_t>(rank)];
+      std::vector<int> key = group_->members;
+      key.insert(key.end(), indices.begin(), indices.end());
+      DeviceGroup& group = devices.group(key, c_.device, id, size, me, poll);
+      shard::run_between_devices(devices, group, c_, me, size, round_->marks[me_][Group::posted], poll);
       lock.lock();
       reach(Group::first_done);
       meet(lock, Group::first_done);
-    } catch (...) {
+    } catch (const std::exception& error) {
       if (lock.owns_lock()) lock.unlock();
-      if (mine) mine->abort();
+      hub_.rank_failed(rank, error.what());
       lock.lock();
       --round_->copying;
       group_->changed.notify_all();
@@ -219,16 +227,12 @@ class LocalOperation final : public Operation {
     --round_->copying;
   }
 
-  Group::Devices& devices_of_members() const {
+  /// Those of the members' devices, and their backend.
+  std::vector<int> device_indices() const {
     std::vector<int> indices;
     for (size_t i = 0; i < members(); ++i) indices.push_back(post(i).device.index);
     indices.push_back(c_.device.backend);
-    Group::Devices& devices = group_->device_groups[indices];
-    if (devices.of.empty()) {
-      devices.id = device_work(c_.device)->make_group_id();
-      devices.of.resize(members());
-    }
-    return devices;
+    return indices;
   }
 
   /// Called while a member waits for the devices of others.

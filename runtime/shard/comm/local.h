@@ -11,6 +11,7 @@
 
 #include "shard/comm/communicator.h"
 #include "shard/comm/failed_calls.h"
+#include "shard/comm/rank_devices.h"
 #include "shard/core/partial_failures.h"
 
 namespace shard {
@@ -19,8 +20,7 @@ namespace shard {
 class LocalHub {
  public:
   /// `failures` receives the first call that failed on only some of the `size` ranks.
-  LocalHub(std::chrono::milliseconds timeout, int size, std::shared_ptr<PartialFailures> failures)
-      : timeout_(timeout), partial_failures_(std::move(failures)), calls_done_(static_cast<size_t>(size)) {}
+  LocalHub(std::chrono::milliseconds timeout, int size, std::shared_ptr<PartialFailures> failures);
   ~LocalHub();
 
   /// The communicator of world rank members[rank] in the group `members`. Every member creates its
@@ -28,6 +28,10 @@ class LocalHub {
   std::unique_ptr<Communicator> communicator(const std::vector<int>& members, int rank, CommQueue& queue);
   /// Makes every waiting and every later collective throw peer_failed with this text. The first call counts.
   void fail(const std::string& reason);
+  /// The same because `rank` failed for this reason; called by its thread. Also ends what the rank's devices do with those of others.
+  void rank_failed(int rank, const std::string& reason) noexcept;
+  /// Returns when the devices of `rank` have ended what they do with those of others. Throws timeout, peer_failed or device.
+  void finish_devices(int rank) { devices_[static_cast<size_t>(rank)]->finish(); }
   /// `rank` failed in its distributed call number `call`. If another rank has completed that call
   /// the world fails: at once if that rank has reported it, else when it starts its next
   /// collective.
@@ -46,6 +50,8 @@ class LocalHub {
   /// The collectives that a world rank has joined and that are not complete, as text.
   std::string rank_status(int world_rank);
   void fail_on_partial_failure();
+  /// Throws peer_failed once the world has failed.
+  void check_alive();
 
   std::chrono::milliseconds timeout_;
   std::shared_ptr<PartialFailures> partial_failures_;
@@ -55,9 +61,10 @@ class LocalHub {
   std::atomic<bool> call_failed_{false};
   FailedCalls failed_calls_;
   std::mutex mutex_;  // locked before that of a group
-  bool failed_ = false;
+  std::atomic<bool> failed_{false};
   std::string reason_;
   std::map<std::vector<int>, std::shared_ptr<Group>> groups_;
+  std::vector<std::unique_ptr<RankDevices>> devices_;  // of each rank
 };
 
 }  // namespace shard

@@ -7,6 +7,7 @@
 #include <mpi-ext.h>  // after mpi.h
 #endif
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <set>
@@ -23,9 +24,10 @@ namespace shard {
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-constexpr int64_t kGrace = 100 * kMillisecond;       // for collectives in flight when the world fails
-constexpr int64_t kAnswerTime = 200 * kMillisecond;  // for answers to a question
-constexpr int kPollsPerCheck = 32;                   // of the clock and of control messages
+constexpr int64_t kGrace = 100 * kMillisecond;         // for collectives in flight when the world fails
+constexpr int64_t kAnswerTime = 200 * kMillisecond;    // for answers to a question
+constexpr int64_t kArrivalTime = 2000 * kMillisecond;  // for what a rank sent before it ended its program
+constexpr int kPollsPerCheck = 32;                     // of the clock and of control messages
 // A waiting rank polls (MPI itself yields then, if it was told that processes share cores), then
 // also yields, then sleeps.
 constexpr int64_t kSpinTime = kMillisecond / 2;
@@ -33,6 +35,12 @@ constexpr int64_t kYieldTime = 1000 * kMillisecond;
 constexpr std::chrono::microseconds kNap{200};
 constexpr int64_t kHookTime = 100 * kMillisecond;  // between calls of WaitHooks::poll
 constexpr size_t kMaxText = 4000;
+
+bool is_finalized() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  return finalized != 0;
+}
 
 /// The MPI library in this process. It is finalised when the process exits, if it was initialised
 /// here and no world has failed: with a missing rank, MPI_Finalize would not return. A process that this one
@@ -45,9 +53,7 @@ class MpiRuntime {
   }
   MpiRuntime(const MpiRuntime&) = delete;
   ~MpiRuntime() {
-    int finalized = 0;
-    MPI_Finalized(&finalized);
-    if (initialized_here_ && process_ == getpid() && !failed && finalized == 0) MPI_Finalize();
+    if (initialized_here_ && process_ == getpid() && !failed && !is_finalized()) MPI_Finalize();
   }
 
   bool failed = false;
@@ -73,6 +79,18 @@ MPI_Comm duplicate_world() {
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &copy), "MPI_Comm_dup");
   check_mpi(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   return copy;
+}
+
+int rank_in(MPI_Comm communicator) {
+  int rank = 0;
+  MPI_Comm_rank(communicator, &rank);
+  return rank;
+}
+
+int members_of(MPI_Comm communicator) {
+  int size = 0;
+  MPI_Comm_size(communicator, &size);
+  return size;
 }
 
 /// Whether this MPI library takes pointers to memory of CUDA: what the environment variable SHARD_MPI_CUDA says, or the library.
@@ -121,9 +139,10 @@ std::unique_ptr<MpiHub> MpiHub::make(const CommOptions& options, std::shared_ptr
 
 MpiChannel::MpiChannel(const CommOptions& options, std::shared_ptr<PartialFailures> failures)
     : options_(options), data_(duplicate_world()), notes_(duplicate_world()), control_(duplicate_world()),
-      takes_cuda_memory_(takes_cuda_memory()), partial_failures_(std::move(failures)) {
-  MPI_Comm_rank(data_, &rank_);
-  MPI_Comm_size(data_, &size_);
+      rank_(rank_in(data_)), size_(members_of(data_)), takes_cuda_memory_(takes_cuda_memory()),
+      partial_failures_(std::move(failures)),
+      devices_(rank_, options.timeout,
+               {[this] { check_peers(); }, [this](const std::string& reason) { fail(kFailure, reason, reason); }}) {
   void* limit = nullptr;
   int found = 0;
   MPI_Comm_get_attr(data_, MPI_TAG_UB, &limit, &found);
@@ -131,15 +150,11 @@ MpiChannel::MpiChannel(const CommOptions& options, std::shared_ptr<PartialFailur
 }
 
 MpiChannel::~MpiChannel() {
-  for (auto& [members, devices] : device_groups_) {
-    if (!failure_.empty() && devices.group) devices.group->abort();  // of members of which some have ended
-  }
-  device_groups_.clear();
+  if (!failure_.empty())
+    devices_.give_up(failure_);  // members of which some have ended may wait for each other forever
   // Freeing is collective. After a failure other ranks may never call it, and messages in flight
   // may still arrive.
-  int finalized = 0;
-  MPI_Finalized(&finalized);
-  if (!failure_.empty() || finalized != 0) return;
+  if (!failure_.empty() || is_finalized()) return;
   MPI_Comm_free(&data_);
   MPI_Comm_free(&notes_);
   MPI_Comm_free(&control_);
@@ -182,16 +197,16 @@ void MpiChannel::set_device(Device device) {
   }
 }
 
-MpiChannel::Devices* MpiChannel::devices(const std::vector<int>& members, Device device) {
+std::string* MpiChannel::device_group_id(const std::vector<int>& members, Device device) {
   if (members.size() < 2 || device != device_) return nullptr;
-  const auto found = device_groups_.find(members);
-  if (found != device_groups_.end()) return &found->second;
+  const auto found = device_group_ids_.find(members);
+  if (found != device_group_ids_.end()) return &found->second;
   std::set<std::string_view> different;
   for (const int member : members) {
     const std::string& id = device_ids_[static_cast<size_t>(member)];
     if (id.empty() || !different.insert(id).second) return nullptr;
   }
-  return &device_groups_[members];
+  return &device_group_ids_[members];
 }
 
 bool MpiChannel::takes_memory_of(Device device) const {
@@ -218,9 +233,10 @@ void MpiChannel::check_alive() const {
   if (!failure_.empty()) shard::fail(ErrorCode::peer_failed, "{}", failure_);
 }
 
-void MpiChannel::check_peers(int64_t& next_hook) {
-  if (now_ns() > next_hook && wait_hooks().poll != nullptr) {
-    next_hook = now_ns() + kHookTime;
+void MpiChannel::check_peers() {
+  if (is_finalized()) return;  // a program may wait for its devices after that
+  if (now_ns() > next_hook_ && wait_hooks().poll != nullptr) {
+    next_hook_ = now_ns() + kHookTime;
     wait_hooks().poll();
   }
   poll_all_control();
@@ -230,6 +246,25 @@ void MpiChannel::check_peers(int64_t& next_hook) {
 void MpiChannel::send_control(int to, int tag, const std::string& text) {
   Outgoing& message = outgoing_.emplace_back(Outgoing{text.substr(0, kMaxText), MPI_REQUEST_NULL});
   MPI_Isend(message.text.data(), static_cast<int>(message.text.size()), MPI_CHAR, to, tag, control_, &message.request);
+}
+
+bool MpiChannel::all_sent() {
+  outgoing_.remove_if([](Outgoing& message) {
+    int done = 0;
+    MPI_Test(&message.request, &done, MPI_STATUS_IGNORE);
+    return done != 0;
+  });
+  return outgoing_.empty();
+}
+
+std::vector<int> MpiChannel::ended_of(const std::vector<int>& ranks) const {
+  std::vector<int> found;
+  for (const int rank : ranks) {
+    const auto end = ended_.find(rank);
+    if (end == ended_.end() || end->second.meeting != meetings_) continue;
+    if (now_ns() - end->second.time > kArrivalTime) found.push_back(rank);
+  }
+  return found;
 }
 
 void MpiChannel::call_failed(uint64_t call, const std::string& text) noexcept {
@@ -265,15 +300,7 @@ void MpiChannel::fail(ControlTag tag, const std::string& reason, const std::stri
     for (int to = 0; to < size_; ++to) {
       if (to != rank_) send_control(to, tag, message);
     }
-    const auto sent = [&] {
-      for (Outgoing& message : outgoing_) {
-        int done = 0;
-        MPI_Test(&message.request, &done, MPI_STATUS_IGNORE);
-        if (done == 0) return false;
-      }
-      return true;
-    };
-    poll_until(sent, kGrace);
+    poll_until([this] { return all_sent(); }, kGrace);
   } catch (...) {  // out of memory: the others find out by their timeouts
   }
 }
@@ -308,8 +335,9 @@ bool MpiChannel::poll_control() {
     }
     case kQuestion:
       send_control(status.MPI_SOURCE, kAnswer,
-                   fmt::format("rank {} is {}", rank_, rank_status_ ? rank_status_() : "outside of World::run"));
+                   fmt::format("rank {} is {}", rank_, rank_status_ ? rank_status_() : "between two collectives"));
       break;
+    case kEnded: ended_[status.MPI_SOURCE] = {std::strtoull(text.c_str(), nullptr, 10), now_ns()}; break;
     default: answers_.push_back(text);
   }
   return true;
@@ -321,7 +349,7 @@ bool MpiChannel::poll_until(const std::function<bool()>& done, int64_t timeout_n
   int64_t next_hook = kHookTime;
   for (int polls = 1; !done(); ++polls) {
     if (polls % kPollsPerCheck == 0) {
-      poll_control();
+      poll_all_control();
       waited = now_ns() - begin;
       if (waited > next_hook && failure_.empty() && wait_hooks().poll != nullptr) {
         next_hook = waited + kHookTime;
@@ -362,14 +390,16 @@ void MpiChannel::meet(uint64_t calls) {
   report_calls_done(calls);
   const WaitScope scope;
   set_rank_status([] { return "at the end of its program"; });
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Ibarrier(data_, &request), "MPI_Ibarrier");
+  for (int to = 0; to < size_; ++to) {
+    if (to != rank_) send_control(to, kEnded, std::to_string(meetings_));
+  }
   const auto all_here = [&] {
-    int done = 0;
-    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    return done != 0;
+    const auto is_here = [&](const auto& end) { return end.second.meeting >= meetings_; };
+    return std::count_if(ended_.begin(), ended_.end(), is_here) == size_ - 1 && all_sent();
   };
   wait(all_here, std::chrono::milliseconds(0));
+  ++meetings_;
+  std::erase_if(ended_, [&](const auto& end) { return end.second.meeting < meetings_; });
   set_rank_status({});
 }
 

@@ -28,14 +28,15 @@ class MpiHub {
   virtual void set_device(Device device) = 0;
   /// The communicator of this process, members[rank], in the group `members`. Does not communicate.
   virtual std::unique_ptr<Communicator> communicator(const std::vector<int>& members, int rank, CommQueue& queue) = 0;
-  /// Makes every waiting and every later collective of all processes throw peer_failed with this
-  /// text. The first call counts.
-  virtual void fail(const std::string& reason) noexcept = 0;
+  /// This rank failed for this reason: every waiting and every later collective of all processes throws peer_failed. The first call counts.
+  virtual void rank_failed(const std::string& reason) noexcept = 0;
   /// This rank failed in its distributed call number `call`. A rank that has completed that call
   /// makes the world fail when it learns of this.
   virtual void call_failed(uint64_t call, const std::string& text) noexcept = 0;
   /// Why this world has failed; empty unless it has.
   virtual const std::string& failure() const = 0;
+  /// Returns when this rank's devices have ended what they do with those of others. Throws timeout, peer_failed or device.
+  virtual void finish_devices() = 0;
   /// Returns when all processes have called it, this one after `calls` distributed calls. Throws
   /// peer_failed when one fails before.
   virtual void meet(uint64_t calls) = 0;

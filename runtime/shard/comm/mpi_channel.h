@@ -13,7 +13,7 @@
 
 #include "shard/comm/failed_calls.h"
 #include "shard/comm/mpi.h"
-#include "shard/kernels/device_group.h"
+#include "shard/comm/rank_devices.h"
 
 namespace shard {
 
@@ -30,9 +30,10 @@ class MpiChannel final : public MpiHub {
   int size() const override { return size_; }
   void set_device(Device device) override;
   std::unique_ptr<Communicator> communicator(const std::vector<int>& members, int rank, CommQueue& queue) override;
-  void fail(const std::string& reason) noexcept override { fail(kFailure, reason, reason); }
+  void rank_failed(const std::string& reason) noexcept override { devices_.give_up(reason); }
   void call_failed(uint64_t call, const std::string& text) noexcept override;
   const std::string& failure() const override { return failure_; }
+  void finish_devices() override { devices_.finish(); }
   void meet(uint64_t calls) override;
 
   /// This rank starts a collective after so many calls. Throws peer_failed where one of them failed
@@ -50,17 +51,17 @@ class MpiChannel final : public MpiHub {
   /// peer_failed when another rank fails meanwhile; operations in flight first get a little time to
   /// finish.
   bool wait(const std::function<bool()>& done, std::chrono::milliseconds timeout);
-  /// For a rank that waits for devices: handles messages from other ranks, and throws peer_failed when one has failed. Calls
-  /// WaitHooks::poll from the time `next_hook` on, and sets when it is to be called again.
-  void check_peers(int64_t& next_hook);
+  /// Those of `ranks` that have ended their programs, so long ago that what they sent before must have come.
+  std::vector<int> ended_of(const std::vector<int>& ranks) const;
+  bool has_ended_ranks() const { return !ended_.empty(); }
+  /// For a rank that waits for devices: handles messages from other ranks, calls WaitHooks::poll about ten times a second, and throws
+  /// peer_failed when a rank has failed.
+  void check_peers();
 
-  /// The devices of a group's members as one that exchanges data by itself. Member 0 makes the id, and the first collective the group.
-  struct Devices {
-    std::string id;
-    std::unique_ptr<DeviceGroup> group;
-  };
-  /// Null where members share a device or have one that does not exchange data, and for another device than this rank's.
-  Devices* devices(const std::vector<int>& members, Device device);
+  /// Where the devices of a group's members exchange data by themselves: the id of their group, which member 0 makes. Null where members
+  /// share a device or have one that does not exchange data, and for another device than this rank's.
+  std::string* device_group_id(const std::vector<int>& members, Device device);
+  RankDevices& devices() { return devices_; }
 
   /// Whether MPI sends and receives memory of this device.
   bool takes_memory_of(Device device) const;
@@ -74,16 +75,23 @@ class MpiChannel final : public MpiHub {
   std::string ask_rank_status(const std::vector<int>& ranks);
 
  private:
-  enum ControlTag : int { kFailure, kPartialFailure, kCallFailed, kQuestion, kAnswer };
+  enum ControlTag : int { kFailure, kPartialFailure, kCallFailed, kQuestion, kAnswer, kEnded };
   struct Outgoing {
     std::string text;
     MPI_Request request;
+  };
+  /// That a rank has ended its program.
+  struct End {
+    uint64_t meeting;  // the rank waits for the others there
+    int64_t time;      // at which this rank learned of it
   };
 
   void send_control(int to, int tag, const std::string& text);
   /// Sends `message` with `tag` to all other ranks, unless this world has failed already.
   void fail(ControlTag tag, const std::string& reason, const std::string& message) noexcept;
   void fail_on_partial_failure();
+  /// Whether all messages about failures and ends have left this process.
+  bool all_sent();
   /// Handles one message from another rank, and returns false if there is none. A failure is only
   /// recorded.
   bool poll_control();
@@ -103,15 +111,19 @@ class MpiChannel final : public MpiHub {
   bool takes_cuda_memory_ = false;
   Device device_ = kCpu;
   std::vector<std::string> device_ids_;  // of each rank's device in the job; empty where it does not exchange data
-  std::map<std::vector<int>, Devices> device_groups_;  // by members
+  std::map<std::vector<int>, std::string> device_group_ids_;  // by members
+  int64_t next_hook_ = 0;                                     // of a wait for devices
   std::string failure_;
   std::shared_ptr<PartialFailures> partial_failures_;
   FailedCalls failed_calls_;
   uint64_t calls_done_ = 0;  // when the last collective was started
+  uint64_t meetings_ = 0;    // that have ended
+  std::map<int, End> ended_;
   std::list<Outgoing> outgoing_;
   std::function<std::string()> rank_status_;
   std::vector<std::string> answers_;
   std::vector<std::vector<char>> scratch_;
+  RankDevices devices_;
 };
 
 }  // namespace shard

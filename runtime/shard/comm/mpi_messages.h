@@ -46,17 +46,17 @@ class Messages {
     clear();
     return true;
   }
-  /// The members from or to which messages are still in flight.
-  std::vector<int> missing() {
-    std::vector<int> found;
+  /// The ranks, of those of the members, from or to which messages are still in flight.
+  std::vector<int> unfinished(const std::vector<int>& members) const {
+    std::vector<int> ranks;
     for (size_t i = 0; i < requests_.size(); ++i) {
       int done = 0;
-      MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
-      if (done == 0 && std::find(found.begin(), found.end(), messages_[i].member) == found.end())
-        found.push_back(messages_[i].member);
+      MPI_Request_get_status(requests_[i], &done, MPI_STATUS_IGNORE);  // keeps the status for test()
+      const int rank = members[static_cast<size_t>(messages_[i].member)];
+      if (done == 0 && std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
     }
-    std::sort(found.begin(), found.end());
-    return found;
+    std::sort(ranks.begin(), ranks.end());
+    return ranks;
   }
   /// After a failure: cancels receives, so that nothing arrives in buffers that are about to be
   /// freed.

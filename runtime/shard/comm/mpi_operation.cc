@@ -50,7 +50,7 @@ class MpiOperation final : public Operation {
  public:
   MpiOperation(MpiChannel& channel, const std::vector<int>& members, int me, Collective collective)
       : channel_(channel), members_(members), me_(me), c_(std::move(collective)), group_hash_(hash_of(members)),
-        devices_(c_.device == kCpu ? nullptr : channel.devices(members, c_.device)),
+        device_group_id_(c_.device == kCpu ? nullptr : channel.device_group_id(members, c_.device)),
         hash_(c_.hash() ^ group_hash_ ^ (between_devices() ? kBetweenDevices : 0)) {
     channel_.check_alive();
     if (between_devices()) ready_ = DeviceMark(c_.device);
@@ -87,7 +87,7 @@ class MpiOperation final : public Operation {
       else end();
       channel_.set_rank_status({});
     } catch (const std::exception& error) {
-      channel_.fail(fmt::format("rank {} failed: {}", channel_.rank(), error.what()));
+      channel_.rank_failed(error.what());
       channel_.set_rank_status({});
       throw;
     }
@@ -96,7 +96,7 @@ class MpiOperation final : public Operation {
  private:
   int size() const { return static_cast<int>(members_.size()); }
   /// Other buffers of devices come here where MPI takes their memory, and else as copies on the host.
-  bool between_devices() const { return devices_ != nullptr; }
+  bool between_devices() const { return device_group_id_ != nullptr; }
   char* receive_buffer() const { return static_cast<char*>(c_.receive); }
   const char* send_buffer() const { return static_cast<const char*>(c_.send); }
   size_t element() const { return size_of(c_.dtype); }
@@ -145,10 +145,16 @@ class MpiOperation final : public Operation {
 
   void wait(Messages& messages, const char* what = "joined") {
     if (messages.empty()) return;
-    if (channel_.wait([&] { return messages.test(c_, members_); }, channel_.options().timeout)) return;
-    std::vector<int> missing;
-    for (const int member : messages.missing()) missing.push_back(members_[static_cast<size_t>(member)]);
-    fail_timeout(missing, what);
+    std::vector<int> ended;
+    const auto is_over = [&] {
+      if (messages.test(c_, members_)) return true;
+      if (channel_.has_ended_ranks()) ended = channel_.ended_of(messages.unfinished(members_));
+      return !ended.empty();
+    };
+    if (!channel_.wait(is_over, channel_.options().timeout)) fail_timeout(messages.unfinished(members_), what);
+    if (ended.empty()) return;
+    shard::fail(ErrorCode::communication, "rank {} never {} {}, and has ended its program", fmt::join(ended, ", "),
+                what, c_.describe());
   }
   [[noreturn]] void fail_timeout(const std::vector<int>& missing, const char* what) {
     const std::string where = channel_.ask_rank_status(missing);
@@ -211,7 +217,7 @@ class MpiOperation final : public Operation {
   // --- between devices ---
 
   const std::string& group_id() {
-    std::string& id = devices_->id;
+    std::string& id = *device_group_id_;
     if (id.empty()) id = device_work(c_.device)->make_group_id();
     if (id.size() > sizeof(Note::group_id))
       shard::fail(ErrorCode::device, "the id of a group of devices has {} bytes; at most {} are supported", id.size(),
@@ -222,11 +228,9 @@ class MpiOperation final : public Operation {
   /// Members meet again when all have issued their part, so that no device waits for a part that never comes. A member that fails
   /// first ends what its device is doing.
   void run_between_devices() {
-    std::unique_ptr<DeviceGroup>& group = devices_->group;
     const auto timeout = channel_.options().timeout;
-    int64_t next_hook = 0;
     const DeviceGroup::Poll poll = [&, give_up = std::chrono::steady_clock::now() + timeout] {
-      channel_.check_peers(next_hook);
+      channel_.check_peers();
       if (timeout.count() == 0 || std::chrono::steady_clock::now() < give_up) return;
       std::vector<int> others;
       for_others([&](int i) { others.push_back(members_[static_cast<size_t>(i)]); });
@@ -234,20 +238,18 @@ class MpiOperation final : public Operation {
       fail_timeout(others, "connected devices for");
     };
     try {
-      if (!group) {
-        const std::string id =
-            me_ == 0 ? group_id() : std::string(notes_[members_.size()].group_id, sizeof(Note::group_id));
-        group = device_work(c_.device)->join_group(c_.device.index, id, size(), me_, poll);
-      }
-      shard::run_between_devices(*group, c_, me_, size(), ready_, poll);
+      const std::string id =
+          me_ == 0 ? group_id() : std::string(notes_[members_.size()].group_id, sizeof(Note::group_id));
+      DeviceGroup& group = channel_.devices().group(members_, c_.device, id, size(), me_, poll);
+      shard::run_between_devices(channel_.devices(), group, c_, me_, size(), ready_, poll);
       scratch_ = channel_.take_scratch(members_.size());
       for_others([&](int i) {
         send(messages_, i, &scratch_[static_cast<size_t>(me_)], 1, kFirst);
         receive(messages_, i, &scratch_[static_cast<size_t>(i)], 1, kFirst);
       });
       wait(messages_, "finished");
-    } catch (...) {
-      if (group) group->abort();
+    } catch (const std::exception& error) {
+      channel_.rank_failed(error.what());
       throw;
     }
   }
@@ -485,7 +487,7 @@ class MpiOperation final : public Operation {
   int me_;
   Collective c_;
   uint64_t group_hash_;
-  MpiChannel::Devices* devices_;  // that exchange the data; null where messages have it
+  std::string* device_group_id_;  // of the devices that exchange the data; null where messages have it
   uint64_t hash_;
   Messages messages_;
   std::vector<char> scratch_;
@@ -517,7 +519,7 @@ class MpiCommunicator final : public Communicator {
     return operation;
   }
   bool takes(Device device) const override {
-    return channel_.takes_memory_of(device) || channel_.devices(members(), device) != nullptr;
+    return channel_.takes_memory_of(device) || channel_.device_group_id(members(), device) != nullptr;
   }
 
  private:

@@ -1,5 +1,8 @@
 #include "shard/core/waiting.h"
 
+#include <chrono>
+#include <thread>
+
 namespace shard {
 namespace {
 
@@ -9,5 +12,16 @@ WaitHooks hooks_of_process;
 
 void set_wait_hooks(const WaitHooks& hooks) { hooks_of_process = hooks; }
 const WaitHooks& wait_hooks() { return hooks_of_process; }
+
+DeviceWatch*& device_watch() {
+  thread_local DeviceWatch* mine = nullptr;
+  return mine;
+}
+
+void pause_wait(int turn) {
+  constexpr int kYields = 1000;
+  if (turn < kYields) std::this_thread::yield();
+  else std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
 
 }  // namespace shard

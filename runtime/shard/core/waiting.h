@@ -1,4 +1,5 @@
-// Hooks around the waits of a thread for other ranks, for programs in which a waiting thread must not hold a lock, such as Python.
+// What a thread does around its waits for other ranks and for devices: hooks for programs in which a waiting thread must not hold a lock, such
+// as Python, and a look at ranks on which the work of a device depends.
 #pragma once
 
 #include "shard/core/export.h"
@@ -32,5 +33,19 @@ class WaitScope {
  private:
   void* state_;
 };
+
+/// Looks at what the work of a thread's devices may depend on, such as other ranks, while the thread waits for it.
+class DeviceWatch {
+ public:
+  virtual ~DeviceWatch() = default;
+  /// Called again and again during a wait, and once after it. Throws where the work will not end, or has not ended well: the wait is
+  /// given up, and later ones throw as well.
+  virtual void check() = 0;
+};
+/// That of this thread; null where its devices work for themselves alone.
+SHARD_API DeviceWatch*& device_watch();
+
+/// Between two looks at what a wait is for: gives the processor to other threads, and sleeps for 0.1 ms after the first thousand `turn`s.
+SHARD_API void pause_wait(int turn);
 
 }  // namespace shard

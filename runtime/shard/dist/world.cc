@@ -17,6 +17,7 @@
 #include "shard/comm/mpi.h"
 #include "shard/core/launcher.h"
 #include "shard/core/left_storages.h"
+#include "shard/core/waiting.h"
 
 namespace shard {
 namespace {
@@ -119,6 +120,7 @@ class LocalWorld final : public World {
     const LeftStorages left(&rank);
     try {
       run_as(rank, program);
+      hub_.finish_devices(rank.id());
       hub_.report_calls_done(rank.id(), rank.comm_queue().calls_done());
     } catch (...) {
       record(rank, std::current_exception());
@@ -131,7 +133,7 @@ class LocalWorld final : public World {
       const std::lock_guard lock(mutex_);
       errors_.push_back(error);
     }
-    hub_.fail(fmt::format("rank {} failed: {}", rank.id(), text_of(error)));
+    hub_.rank_failed(rank.id(), text_of(error));
   }
 
   /// The first error. A rank that fails because another one failed is not the cause; its error is
@@ -162,9 +164,10 @@ class MpiWorld final : public World {
     const LeftStorages left(&mine);
     try {
       run_as(mine, program);
+      hub_->finish_devices();
       hub_->meet(mine.comm_queue().calls_done());
     } catch (...) {
-      hub_->fail(fmt::format("rank {} failed: {}", mine.id(), text_of(std::current_exception())));
+      hub_->rank_failed(text_of(std::current_exception()));
       abandon_collectives(mine);
       throw;
     }
@@ -254,14 +257,17 @@ void World::run_as(Rank& rank, const std::function<void(Rank&)>& program) {
   const DefaultDevice device(rank.device());
   struct Current {
     Current(Rank* rank, Launcher* launcher)
-        : rank(std::exchange(this_thread.rank, rank)), launcher(std::exchange(this_thread.launcher, launcher)) {}
+        : rank(std::exchange(this_thread.rank, rank)), launcher(std::exchange(this_thread.launcher, launcher)),
+          watch(std::exchange(device_watch(), nullptr)) {}
     Current(const Current&) = delete;
     ~Current() {
       this_thread.rank = rank;
       this_thread.launcher = launcher;
+      device_watch() = watch;
     }
     Rank* const rank;
     Launcher* const launcher;
+    DeviceWatch* const watch;
   } current(&rank, dry ? &*dry : nullptr);
   program(rank);
   rank.comm_queue().finish();

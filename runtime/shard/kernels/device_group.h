@@ -1,9 +1,12 @@
 // Devices that exchange data by themselves, without the host, as those of NCCL do.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <span>
+#include <string>
 
 #include "shard/core/dtype.h"
 #include "shard/core/reduce_type.h"
@@ -26,9 +29,14 @@ class DeviceGroup {
 
   virtual ~DeviceGroup() = default;
 
-  /// What the group is given from here on begins after `mark` (DeviceWork::make_mark), and not after other work of the device.
-  virtual void begin_after(void* mark) = 0;
+  /// Begins a collective, which is described by `what`. The group's work begins after `mark` (DeviceWork::make_mark), and not after
+  /// other work of the device.
+  virtual void begin(std::string what, void* mark) = 0;
+  /// What the group is given from here on begins after `mark` as well.
+  virtual void continue_after(void* mark) = 0;
   /// Work that this thread issues to the device from here on begins after what the group was given.
+  virtual void precede() = 0;
+  /// Ends the collective, and precedes what follows.
   virtual void end() = 0;
 
   /// Member i sends `bytes` to the i-th part of all members' `receive`, in which `send` may be.
@@ -44,6 +52,14 @@ class DeviceGroup {
   /// `send` holds `count` elements for each member.
   virtual void reduce_scatter(const void* send, void* receive, int64_t count, DType dtype, ReduceType type,
                               const Poll& poll) = 0;
+
+  /// A collective that the device has not ended.
+  struct Unfinished {
+    std::string what;
+    std::chrono::nanoseconds running;  // since a call of unfinished() saw that the device had begun it
+  };
+  /// The oldest such collective, or nothing. Throws where the devices can no longer exchange data, in the same ways as the functions above.
+  virtual std::optional<Unfinished> unfinished() = 0;
 
   /// Ends what the group is doing, whatever the other members do; afterwards the group can only be destroyed. Does not throw.
   virtual void abort() = 0;

@@ -22,6 +22,7 @@ struct cudnnTensorStruct {
   cudnnDataType_t type;
   int count = 0;
   std::array<int64_t, 5> sizes{1, 1, 1, 1, 1};
+  bool channels_last = false;
 
   int64_t numel() const { return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>()); }
 };
@@ -43,7 +44,15 @@ std::atomic<uint64_t> issued = 0;
 /// What every algorithm of the model needs.
 constexpr size_t kWorkspace = 192;
 
+/// Where element i of those in the order of the sizes is.
+int64_t place_of(const Tensor& tensor, int64_t i) {
+  if (!tensor.channels_last) return i;
+  const int64_t channels = tensor.sizes[1], places = tensor.numel() / (tensor.sizes[0] * channels);
+  return (i / (places * channels) * places + i % places) * channels + i / places % channels;
+}
+
 double read(const Tensor& tensor, const void* data, int64_t i) {
+  i = place_of(tensor, i);
   switch (tensor.type) {
     case CUDNN_DATA_FLOAT: return static_cast<double>(static_cast<const float*>(data)[i]);
     case CUDNN_DATA_DOUBLE: return static_cast<const double*>(data)[i];
@@ -54,6 +63,7 @@ double read(const Tensor& tensor, const void* data, int64_t i) {
   return 0;
 }
 void write(const Tensor& tensor, void* data, int64_t i, double value) {
+  i = place_of(tensor, i);
   switch (tensor.type) {
     case CUDNN_DATA_FLOAT: static_cast<float*>(data)[i] = static_cast<float>(value); break;
     case CUDNN_DATA_DOUBLE: static_cast<double*>(data)[i] = value; break;
@@ -66,8 +76,9 @@ void write(const Tensor& tensor, void* data, int64_t i, double value) {
 size_t size_of(cudnnDataType_t type) { return type == CUDNN_DATA_DOUBLE ? 8 : type == CUDNN_DATA_FLOAT ? 4 : 2; }
 
 /// Descriptors have their dims of space last: those of two dims are 1 before them.
-void set_sizes(Tensor& tensor, cudnnDataType_t type, int count, const int sizes[]) {
+void set_sizes(Tensor& tensor, cudnnTensorFormat_t format, cudnnDataType_t type, int count, const int sizes[]) {
   tensor.type = type;
+  tensor.channels_last = format == CUDNN_TENSOR_NHWC;
   tensor.count = count;
   tensor.sizes = {sizes[0], sizes[1], 1, 1, 1};
   for (int i = 2; i < count; ++i) tensor.sizes[static_cast<size_t>(5 - count + i)] = sizes[i];
@@ -75,7 +86,8 @@ void set_sizes(Tensor& tensor, cudnnDataType_t type, int count, const int sizes[
 
 bool fits(const Tensor& x, const Tensor& w, const Convolution& conv, const Tensor& y) {
   const bool is_double = x.type == CUDNN_DATA_DOUBLE;
-  bool fits = x.type == w.type && x.type == y.type && x.count == w.count && x.count == y.count &&
+  bool fits = x.type == w.type && x.type == y.type && x.channels_last == w.channels_last &&
+              x.channels_last == y.channels_last && x.count == w.count && x.count == y.count &&
               conv.count == x.count - 2 && conv.compute == (is_double ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT) &&
               x.sizes[0] == y.sizes[0] && w.sizes[0] == y.sizes[1] && w.sizes[1] * conv.groups == x.sizes[1] &&
               w.sizes[0] % conv.groups == 0;
@@ -238,16 +250,16 @@ cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t filter) { ret
 cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t* convolution) { return make(convolution); }
 cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t convolution) { return drop(convolution); }
 
-cudnnStatus_t cudnnSetTensorNdDescriptorEx(cudnnTensorDescriptor_t tensor, cudnnTensorFormat_t, cudnnDataType_t type,
-                                           int count, const int sizes[]) {
+cudnnStatus_t cudnnSetTensorNdDescriptorEx(cudnnTensorDescriptor_t tensor, cudnnTensorFormat_t format,
+                                           cudnnDataType_t type, int count, const int sizes[]) {
   if (count < 4 || count > 5) return CUDNN_STATUS_BAD_PARAM;
-  set_sizes(*tensor, type, count, sizes);
+  set_sizes(*tensor, format, type, count, sizes);
   return CUDNN_STATUS_SUCCESS;
 }
-cudnnStatus_t cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t filter, cudnnDataType_t type, cudnnTensorFormat_t,
-                                         int count, const int sizes[]) {
+cudnnStatus_t cudnnSetFilterNdDescriptor(cudnnFilterDescriptor_t filter, cudnnDataType_t type,
+                                         cudnnTensorFormat_t format, int count, const int sizes[]) {
   if (count < 4 || count > 5) return CUDNN_STATUS_BAD_PARAM;
-  set_sizes(*filter, type, count, sizes);
+  set_sizes(*filter, format, type, count, sizes);
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetConvolutionNdDescriptor(cudnnConvolutionDescriptor_t convolution, int count, const int padding[],

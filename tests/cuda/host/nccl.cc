@@ -3,6 +3,8 @@
 #include "include/nccl.h"
 
 #include <atomic>
+#include <list>
+#include <optional>
 #include <utility>
 
 #include "access.h"
@@ -16,6 +18,7 @@ thread_local int group_depth = 0;
 thread_local std::vector<std::pair<ncclComm_t, std::shared_ptr<Call>>> grouped;
 thread_local uint64_t issued_calls = 0;
 thread_local ncclResult_t next_error = ncclSuccess;
+thread_local std::optional<ncclResult_t> next_hang;  // with the error that is known later
 std::atomic<int> live{0};
 
 }  // namespace
@@ -25,6 +28,8 @@ struct ncclComm {
   int size, member, device;
   Calls to_issue = {};
   ncclResult_t error = ncclSuccess;
+  ncclResult_t later_error = ncclSuccess;  // known after the state of a call that hangs was asked for
+  std::vector<std::atomic<bool>*> hangs = {};
 
   /// As the library's own thread does, some time after a call.
   void issue() {
@@ -47,6 +52,13 @@ ncclResult_t add(ncclComm_t communicator, cudaStream_t stream, Call call) {
   call.member = communicator->member;
   call.stream = stream;
   auto shared = std::make_shared<Call>(call);
+  if (next_hang) {
+    communicator->later_error = *std::exchange(next_hang, std::nullopt);
+    static auto* const all =
+        new std::list<std::atomic<bool>>;  // streams may hold calls of communicators that are no more
+    communicator->hangs.push_back(&all->emplace_back(true));
+    shared->hangs = communicator->hangs.back();
+  }
   if (group_depth > 0) {
     grouped.emplace_back(communicator, std::move(shared));
     return ncclSuccess;
@@ -103,7 +115,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id,
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) { return release(communicator); }
 
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
-  if (communicator != nullptr) communicator->link->abort();
+  if (communicator != nullptr) {
+    communicator->link->abort();
+    for (std::atomic<bool>* const hangs : communicator->hangs) *hangs = false;
+  }
   return release(communicator);
 }
 
@@ -113,6 +128,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* error)
   if (*error != ncclSuccess) return ncclSuccess;
   if (communicator->error == ncclSuccess) communicator->issue();
   *error = communicator->error == ncclSuccess ? communicator->link->state() : communicator->error;
+  if (*error == ncclSuccess && !communicator->hangs.empty()) communicator->error = communicator->later_error;
   return ncclSuccess;
 }
 
@@ -163,6 +179,7 @@ namespace cuda_host {
 uint64_t nccl_calls() { return issued_calls; }
 void stop_next_nccl_call() { next_error = ncclInProgress; }
 void fail_next_nccl_call(ncclResult_t error) { next_error = error; }
+void hang_next_nccl_call(ncclResult_t error) { next_hang = error; }
 int nccl_communicators() { return live; }
 
 }  // namespace cuda_host

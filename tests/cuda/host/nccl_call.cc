@@ -81,6 +81,14 @@ void finding(const Call& call, const std::string& what) {
   throw Finding(fmt::format("{} of member {}: {}", name_of(call.kind), call.member, what));
 }
 
+void stuck(const Call& call, const std::string& what) {
+  throw Stuck(fmt::format("{} of member {}: {}", name_of(call.kind), call.member, what));
+}
+
+void check_runs(const Call& call) {
+  if (call.hangs != nullptr && *call.hangs) stuck(call, "the device does not go on");
+}
+
 void check_buffers(const Call& call, int size, int device) {
   check_buffer(call, call.send, send_bytes(call, size), device);
   check_buffer(call, call.receive, receive_bytes(call, size), device);

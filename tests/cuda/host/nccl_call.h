@@ -3,6 +3,7 @@
 
 #include "include/nccl.h"
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct Call {
   cudaStream_t stream = nullptr;
   size_t number = 0;                         // among the calls that it may match
   bool has_arrived = false, is_run = false;  // used where the model runs work
+  const std::atomic<bool>* hangs = nullptr;  // while it is true, the device does not go on
 };
 /// Of the members of a communicator, in their order.
 using Calls = std::vector<std::shared_ptr<Call>>;
@@ -35,6 +37,10 @@ size_t send_bytes(const Call& call, int size);
 size_t receive_bytes(const Call& call, int size);
 
 [[noreturn]] void finding(const Call& call, const std::string& what);
+/// Throws Stuck.
+[[noreturn]] void stuck(const Call& call, const std::string& what);
+/// Throws Stuck while the call hangs.
+void check_runs(const Call& call);
 /// Throws a finding unless the buffers are in memory of `device`.
 void check_buffers(const Call& call, int size, int device);
 /// Throws a finding unless the call of another member fits.

@@ -111,6 +111,7 @@ class JobLink final : public Link {
     } catch (const std::exception& error) { wrong = error.what(); }
     submit(call.stream, [call, result, wrong] {
       if (!wrong.empty()) throw Finding(wrong);
+      check_runs(call);
       const DeviceAccess access;
       give(call, result);
     });

@@ -35,9 +35,8 @@ std::map<uint64_t, std::shared_ptr<Clique>>& cliques() {
 Calls partners_of(Clique& clique, const Call& call) {
   const std::lock_guard lock(clique.mutex);
   const auto numbered = [&](const Calls& calls, int member) {
-    if (clique.is_aborted[static_cast<size_t>(member)]) finding(call, fmt::format("member {} was aborted", member));
-    if (calls.size() <= call.number)
-      finding(call, fmt::format("member {} does not take part, so that a device would wait forever", member));
+    if (clique.is_aborted[static_cast<size_t>(member)]) stuck(call, fmt::format("member {} was aborted", member));
+    if (calls.size() <= call.number) stuck(call, fmt::format("member {} does not take part", member));
     return calls[call.number];
   };
   if (call.kind == Kind::send) return {numbered(clique.receives[{call.member, call.peer}], call.peer)};
@@ -65,6 +64,7 @@ void run_transfer(Call& a, Call& b) {
 
 /// The calls of a member that were issued together.
 void run(Clique& clique, const Calls& calls) {
+  for (const auto& call : calls) check_runs(*call);
   for (const auto& call : calls) call->has_arrived = true;
   for (const auto& call : calls) {
     {

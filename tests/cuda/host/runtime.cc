@@ -43,16 +43,30 @@ struct CUstream_st {
   std::unique_ptr<Recording> recording;
   std::string failure;  // of work that was run; the next call that waits reports it
 
+  /// Throws Stuck where the work stays.
   void run_one() {
     Work work = std::move(pending.front());
     pending.pop_front();
     if (!failure.empty()) return;  // as after a failed launch on a device
     try {
       work();
+    } catch (const cuda_host::Stuck&) {
+      pending.push_front(std::move(work));
+      throw;
     } catch (const std::exception& error) { failure = error.what(); }
   }
+  /// For whoever asks for the state of the stream, and so must see progress.
+  void try_one() {
+    try {
+      run_one();
+    } catch (const cuda_host::Stuck&) {}
+  }
   void run_all() {
-    while (!pending.empty()) run_one();
+    while (!pending.empty()) {
+      try {
+        run_one();
+      } catch (const cuda_host::Stuck& reason) { failure = std::string("the host waits forever: ") + reason.what(); }
+    }
   }
 };
 
@@ -169,7 +183,7 @@ cudaError_t submit(cudaStream_t handle, Work work) {
     stream->recording->work.push_back(std::move(work));
     return cudaSuccess;
   }
-  if (stream->pending.size() >= kMostPending) stream->run_one();
+  if (stream->pending.size() >= kMostPending) stream->try_one();
   stream->pending.push_back(std::move(work));
   return cudaSuccess;
 }
@@ -402,8 +416,8 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   CUstream_st* const stream = resolve(handle);
   if (stream == nullptr) return fail(cudaErrorInvalidValue);
   if (stream->pending.empty()) return report(stream);
-  stream->run_one();  // who polls must see progress
-  return cudaErrorNotReady;
+  stream->try_one();
+  return fail(cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
@@ -440,15 +454,18 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const std::lock_guard lock(mutex());
   ++waits;
   if (event->stream == nullptr || !is_alive(event->stream)) return cudaSuccess;
-  reach(event->stream, event->reached);
+  try {
+    reach(event->stream, event->reached);
+  } catch (const cuda_host::Stuck&) { event->stream->run_all(); }
   return report(event->stream);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(mutex());
   if (event->stream == nullptr || *event->reached || !is_alive(event->stream)) return cudaSuccess;
-  if (!event->stream->pending.empty()) event->stream->run_one();
-  return *event->reached ? cudaSuccess : cudaErrorNotReady;
+  if (event->stream->pending.empty()) return report(event->stream);  // work before the event has failed
+  event->stream->try_one();
+  return *event->reached ? cudaSuccess : fail(cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode) {

@@ -158,6 +158,114 @@ TEST_CASE("NCCL: a failure of one rank reaches all") {
   CHECK(cuda_host::nccl_communicators() == 0);
 }
 
+TEST_CASE("NCCL: a device that does not go on ends the wait for it after the timeout, and all later waits") {
+  WorldOptions options = own_devices(3);
+  options.timeout = std::chrono::milliseconds(300);
+  const std::string text = failure(ErrorCode::timeout, options, [&](Rank& rank) {
+    const DenseTensor data = copy_to(rank.device(), small_numbers(100, DType::float32, 1));
+    if (rank.id() == 1) cuda_host::hang_next_nccl_call();
+    sum_over_world(rank, data).wait();  // the host does not wait for the device
+    for (int turn = 0; turn < 2; ++turn) {
+      try {
+        copy_to(kCpu, data);
+      } catch (const Error& error) {
+        check(error.code() == ErrorCode::timeout || error.code() == ErrorCode::peer_failed, error.what());
+        if (turn == 1) throw;
+        continue;
+      }
+      check(false, "nothing is to be read");
+    }
+  });
+  CHECK_THAT(text, Catch::Contains("did not end #0 all_reduce for add argument 'x'"));
+  CHECK_THAT(text, Catch::Contains("within 300 ms: that of another rank does not take part, or is slow"));
+  CHECK(cuda_host::nccl_communicators() == 0);
+}
+
+TEST_CASE("NCCL: an error that is known later ends the wait for the device") {
+  const std::string text = failure(ErrorCode::peer_failed, own_devices(3), [&](Rank& rank) {
+    const DenseTensor data = copy_to(rank.device(), small_numbers(100, DType::float32, 1));
+    cuda_host::hang_next_nccl_call(ncclRemoteError);
+    sum_over_world(rank, data).wait();
+    copy_to(kCpu, data);
+  });
+  CHECK_THAT(text, Catch::Contains("a collective of NCCL failed: remote process exited"));
+  CHECK(cuda_host::nccl_communicators() == 0);
+}
+
+TEST_CASE("NCCL: a rank that fails ends the waits of others for devices, which wait for its own") {
+  CHECK_THROWS_WITH(run_ranks(
+                        3,
+                        [&](Rank& rank) {
+                          const DenseTensor data = copy_to(rank.device(), small_numbers(100, DType::float32, 1));
+                          if (rank.id() == 2) cuda_host::hang_next_nccl_call();
+                          sum_over_world(rank, data).wait();
+                          if (rank.id() == 2) throw std::runtime_error("disk on fire");
+                          try {
+                            copy_to(kCpu, data);
+                          } catch (const Error& error) {
+                            check(error.code() == ErrorCode::peer_failed, error.what());
+                            check(std::string(error.what()).find("disk on fire") != std::string::npos, error.what());
+                            throw;
+                          }
+                          check(false, "nothing is to be read");
+                        },
+                        own_devices(3)),
+                    "disk on fire");
+  CHECK(cuda_host::nccl_communicators() == 0);
+}
+
+TEST_CASE("NCCL: what was not finished when a later collective failed is not read") {
+  WorldOptions options = own_devices(2);
+  options.timeout = std::chrono::milliseconds(300);
+  CHECK_THAT(failure(ErrorCode::peer_failed, options,
+                     [&](Rank& rank) {
+                       const DenseTensor data = copy_to(rank.device(), small_numbers(100, DType::float32, 1));
+                       cuda_host::hang_next_nccl_call();
+                       sum_over_world(rank, data).wait();
+                       cuda_host::fail_next_nccl_call(ncclInternalError);
+                       bool failed = false;
+                       try {
+                         sum_over_world(rank, data).wait();
+                       } catch (const Error&) { failed = true; }  // its own, or that of the other
+                       check(failed, "the call fails");
+                       copy_to(kCpu, data);
+                     }),
+             Catch::Contains("ncclAllReduce failed: internal error"));
+}
+
+TEST_CASE("NCCL: a run ends with its devices, and fails where they do not end") {
+  for (const bool fails : {false, true}) {
+    WorldOptions options = own_devices(2);
+    options.timeout = std::chrono::milliseconds(300);
+    const auto program = [&](Rank& rank) {
+      const DenseTensor data = copy_to(rank.device(), small_numbers(100, DType::float32, 1));
+      if (fails && rank.id() == 1) cuda_host::hang_next_nccl_call();
+      sum_over_world(rank, data).wait();
+    };
+    if (!fails) run_ranks(2, program, options);
+    else CHECK_THAT(failure(ErrorCode::timeout, options, program), Catch::Contains("did not end #0 all_reduce"));
+    CHECK(cuda_host::nccl_communicators() == 0);
+  }
+}
+
+TEST_CASE("NCCL: groups that hang are ended together") {
+  const ProcessMesh* square = ProcessMesh::make({2, 2}, {}, {"a", "b"});
+  WorldOptions options = own_devices(4);
+  options.timeout = std::chrono::milliseconds(300);
+  const auto program = [&](Rank& rank) {
+    const DenseTensor data = copy_to(rank.device(), small_numbers(100, DType::float32, 1));
+    for (const int axis : {0, 1}) {
+      cuda_host::hang_next_nccl_call();
+      rank.communicator(square, axis)
+          .all_reduce({"add", "x"}, data.raw(), 100, DType::float32, ReduceType::sum, rank.device())
+          .wait();
+    }
+    copy_to(kCpu, data);
+  };
+  CHECK_THAT(failure(ErrorCode::timeout, options, program), Catch::Contains("did not end #0 all_reduce"));
+  CHECK(cuda_host::nccl_communicators() == 0);
+}
+
 TEST_CASE("the model of NCCL runs calls when all members have come to them") {
   Pair pair;
   CHECK(pair.reduce(0, pair.buffers[0], 4, ncclSum) == ncclInProgress);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "shard/core/error.h"
+#include "shard/core/waiting.h"
 
 namespace shard::cuda {
 namespace {
@@ -79,6 +80,21 @@ void check_wait(cudaError_t status, const char* call) {
   check(status, call);
 }
 
+/// A call that waits would not end where work of the device needs that of another rank, which never comes.
+template <class Query>
+void wait_watching(Query query, const char* call) {
+  DeviceWatch* const watch = device_watch();
+  const WaitScope scope;
+  cudaError_t status = query();
+  for (int turn = 0; status == cudaErrorNotReady; status = query(), ++turn) {
+    cudaGetLastError();  // otherwise the next launch would report it
+    watch->check();
+    pause_wait(turn);
+  }
+  check_wait(status, call);
+  watch->check();
+}
+
 bool waits_for_checks() {
   const char* const value = std::getenv("SHARD_CUDA_SYNC_CHECKS");
   return value != nullptr && std::string_view(value) != "0" && std::string_view(value) != "";
@@ -97,8 +113,14 @@ uint64_t next_check() {
   return ++number;
 }
 
-void wait_for_stream() { check_wait(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
-void wait_for_event(cudaEvent_t event) { check_wait(cudaEventSynchronize(event), "cudaEventSynchronize"); }
+void wait_for_stream() {
+  if (device_watch() == nullptr) check_wait(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
+  else wait_watching([own = stream()] { return cudaStreamQuery(own); }, "cudaStreamQuery");
+}
+void wait_for_event(cudaEvent_t event) {
+  if (device_watch() == nullptr) check_wait(cudaEventSynchronize(event), "cudaEventSynchronize");
+  else wait_watching([event] { return cudaEventQuery(event); }, "cudaEventQuery");
+}
 
 void checked_launch() {
   if (!waits_for_checks()) return;

@@ -358,7 +358,7 @@ struct Work {
                        const DenseTensor& filter, const DenseTensor& output) {
     if (input.numel() != 0 && filter.numel() != 0 && output.numel() != 0) {
       const DeviceScope scope(output.device().index);
-      if (convolve_by_cudnn(pass, conv, input, filter, output)) return;
+      if (convolve_by_cudnn(ctx, pass, conv, input, filter, output)) return;
     }
     switch (pass) {
       case ConvPass::output: return run(ctx, conv, pass, output, filter, input);

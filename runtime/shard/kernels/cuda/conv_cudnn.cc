@@ -15,6 +15,7 @@
 #include "shard/core/cuda/cuda_call.cuh"
 #include "shard/core/error.h"
 #include "shard/kernels/cuda/cudnn_library.cuh"
+#include "shard/kernels/cuda/strided_copy.cuh"
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // see cudnn_library.cuh
 
@@ -40,6 +41,7 @@ using Sizes = std::array<int, 5>;
 struct Shape {
   ConvPass pass;
   DType dtype;
+  bool channels_last;
   int dims, groups;
   Sizes input, filter, output, before, strides, dilations;
 
@@ -48,13 +50,13 @@ struct Shape {
 
 /// Nullopt where cuDNN cannot describe the convolution.
 std::optional<Shape> shape_of(ConvPass pass, const Convolution& conv) {
-  if (conv.image.channels_last) return std::nullopt;
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   if (conv.batch * conv.in * conv.in_places() > kMost || conv.batch * conv.out * conv.out_places() > kMost ||
       conv.filter_numel() > kMost)
     return std::nullopt;
   const auto number = [](int64_t value) { return static_cast<int>(value); };
-  Shape shape{pass, conv.dtype, conv.image.space + 2, number(conv.groups), {}, {}, {}, {}, {}, {}};
+  Shape shape{pass, conv.dtype, conv.image.channels_last, conv.image.space + 2, number(conv.groups), {}, {}, {}, {},
+              {},   {}};
   const auto set = [&](Sizes& sizes, int64_t first, int64_t second, int64_t Window::*size) {
     sizes = {number(first), number(second)};
     for (size_t i = 0; i < static_cast<size_t>(conv.image.space); ++i)
@@ -99,9 +101,14 @@ Owned<T> make(const CudnnLibrary& library, Create* create, const char* call) {
   return Owned<T>(raw, Destroy{&library});
 }
 
+/// Filters have the order of the images.
+cudnnTensorFormat_t format_of(const Shape& shape) {
+  return shape.channels_last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW;
+}
+
 Owned<cudnnTensorDescriptor_t> make_tensor(const CudnnLibrary& library, const Shape& shape, const Sizes& sizes) {
   auto tensor = make<cudnnTensorDescriptor_t>(library, library.create_tensor, "cudnnCreateTensorDescriptor");
-  check(library.set_tensor(tensor.get(), CUDNN_TENSOR_NCHW, data_type(shape.dtype), shape.dims, sizes.data()),
+  check(library.set_tensor(tensor.get(), format_of(shape), data_type(shape.dtype), shape.dims, sizes.data()),
         "cudnnSetTensorNdDescriptorEx");
   return tensor;
 }
@@ -137,7 +144,7 @@ Plan make_plan(const CudnnLibrary& library, cudnnHandle_t handle, const Shape& s
       make<cudnnFilterDescriptor_t>(library, library.create_filter, "cudnnCreateFilterDescriptor"),
       make<cudnnConvolutionDescriptor_t>(library, library.create_convolution, "cudnnCreateConvolutionDescriptor")};
   check(
-      library.set_filter(plan.filter.get(), data_type(shape.dtype), CUDNN_TENSOR_NCHW, shape.dims, shape.filter.data()),
+      library.set_filter(plan.filter.get(), data_type(shape.dtype), format_of(shape), shape.dims, shape.filter.data()),
       "cudnnSetFilterNdDescriptor");
   const bool is_double = shape.dtype == DType::float64;
   check(library.set_convolution(plan.convolution.get(), shape.dims - 2, shape.before.data(), shape.strides.data(),
@@ -245,10 +252,46 @@ cudnnStatus_t run(const CudnnLibrary& library, cudnnHandle_t handle, const Plan&
   return CUDNN_STATUS_NOT_SUPPORTED;
 }
 
+/// The filter of a convolution with its channels last, as cuDNN reads it, or writes it where the pass computes the filter. That of an
+/// op has them before its taps.
+class FilterInOrder {
+ public:
+  FilterInOrder(const OpContext& ctx, ConvPass pass, const Convolution& conv, const DenseTensor& filter)
+      : ctx_(ctx), is_result_(pass == ConvPass::filter), rows_(conv.out), channels_(conv.in / conv.groups),
+        taps_(conv.kernel_places()), filter_(filter),
+        other_(conv.image.channels_last && channels_ > 1 && taps_ > 1 ? filter.meta().bytes() : 0) {
+    if (other_.data() != nullptr && !is_result_) copy(other_.data(), filter.raw(), {channels_, 1}, {1, taps_});
+  }
+  void* data() const { return other_.data() != nullptr ? other_.data() : filter_.raw(); }
+  /// To be called after the pass.
+  void finish() const {
+    if (other_.data() != nullptr && is_result_) copy(filter_.raw(), other_.data(), {1, taps_}, {channels_, 1});
+  }
+
+ private:
+  /// The distances of neighbouring taps and channels.
+  struct Steps {
+    int64_t tap, channel;
+  };
+  void copy(void* to, const void* from, Steps to_steps, Steps from_steps) const {
+    StridedCopy copy(size_of(filter_.dtype()));
+    copy.add(rows_, taps_ * channels_, taps_ * channels_);
+    copy.add(taps_, to_steps.tap, from_steps.tap);
+    copy.add(channels_, to_steps.channel, from_steps.channel);
+    copy.run(ctx_, to, from);
+  }
+
+  const OpContext& ctx_;
+  const bool is_result_;
+  const int64_t rows_, channels_, taps_;
+  const DenseTensor& filter_;
+  const Scratch other_;
+};
+
 }  // namespace
 
-bool convolve_by_cudnn(ConvPass pass, const Convolution& conv, const DenseTensor& input, const DenseTensor& filter,
-                       const DenseTensor& output) {
+bool convolve_by_cudnn(const OpContext& ctx, ConvPass pass, const Convolution& conv, const DenseTensor& input,
+                       const DenseTensor& filter, const DenseTensor& output) {
   const CudnnLibrary* const library = cudnn_library();
   if (library == nullptr) return false;
   const auto is_aligned = [](const DenseTensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; };
@@ -258,16 +301,18 @@ bool convolve_by_cudnn(ConvPass pass, const Convolution& conv, const DenseTensor
   Cudnn& cudnn = Cudnn::of(*library, output.device().index);
   std::optional<Plan>& plan = cudnn.plan(*shape);
   if (!plan) return false;
+  const FilterInOrder ordered(ctx, pass, conv, filter);
   const Scratch workspace(plan->workspace);
   check(library->set_stream(cudnn.handle(), stream()), "cudnnSetStream");
   const cudnnStatus_t status =
-      run(*library, cudnn.handle(), *plan, *shape, input.raw(), filter.raw(), output.raw(), workspace.data());
+      run(*library, cudnn.handle(), *plan, *shape, input.raw(), ordered.data(), output.raw(), workspace.data());
   const int category = static_cast<int>(status) / 1000 * 1000;  // a refusal has not issued anything
   if (category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM) {
     plan.reset();
     return false;
   }
   check(status, "a convolution of cuDNN");
+  ordered.finish();
   return true;
 }
 

@@ -2,7 +2,7 @@
 
 namespace shard::cuda {
 
-bool convolve_by_cudnn(cpu::ConvPass, const cpu::Convolution&, const DenseTensor&, const DenseTensor&,
+bool convolve_by_cudnn(const OpContext&, cpu::ConvPass, const cpu::Convolution&, const DenseTensor&, const DenseTensor&,
                        const DenseTensor&) {
   return false;
 }

@@ -4,12 +4,14 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <deque>
+#include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "shard/core/cuda/cuda_call.cuh"
 #include "shard/core/error.h"
+#include "shard/core/waiting.h"
 #include "shard/kernels/cuda/nccl_groups.h"
 
 namespace shard::cuda {
@@ -77,7 +79,6 @@ class NcclGroup final : public DeviceGroup {
   NcclGroup(int index, int size) : index_(index), size_(size) {}
   ~NcclGroup() override {
     if (communicator_ != nullptr) ncclCommDestroy(communicator_);
-    if (end_ != nullptr) cudaEventDestroy(end_);
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
   }
   NcclGroup(const NcclGroup&) = delete;
@@ -87,7 +88,6 @@ class NcclGroup final : public DeviceGroup {
   void join(const std::string& id, int rank, const Poll& poll) {
     const DeviceScope scope(index_);
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
-    check(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming), "cudaEventCreate");
     ncclUniqueId unique;
     std::memcpy(static_cast<void*>(&unique), id.data(), sizeof(unique));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -100,15 +100,30 @@ class NcclGroup final : public DeviceGroup {
     }
   }
 
-  void begin_after(void* mark) override {
+  void begin(std::string what, void* mark) override {
+    const DeviceScope scope(index_);
+    continue_after(mark);
+    if (!is_captured()) drop_ended();
+    issued_.emplace_back(std::move(what));
+    check(cudaEventRecord(issued_.back().begin.get(), stream_), "cudaEventRecord");
+  }
+
+  void continue_after(void* mark) override {
     const DeviceScope scope(index_);
     check(cudaStreamWaitEvent(stream_, static_cast<const Event*>(mark)->get(), 0), "cudaStreamWaitEvent");
   }
 
-  void end() override {
+  void precede() override {
     const DeviceScope scope(index_);
-    check(cudaEventRecord(end_, stream_), "cudaEventRecord");
-    check(cudaStreamWaitEvent(stream(), end_, 0), "cudaStreamWaitEvent");
+    const Event& end = issued_.back().end;
+    check(cudaEventRecord(end.get(), stream_), "cudaEventRecord");
+    end.precede();
+  }
+
+  void end() override {
+    precede();
+    if (is_captured()) issued_.pop_back();  // its events are no places in the work of a stream
+    else issued_.back().is_issued = true;
   }
 
   void all_gather(const void* send, void* receive, size_t bytes, const Poll& poll) override {
@@ -153,21 +168,59 @@ class NcclGroup final : public DeviceGroup {
            "ncclReduceScatter", poll);
   }
 
+  std::optional<Unfinished> unfinished() override {
+    const DeviceScope scope(index_);
+    ncclResult_t state = ncclSuccess;
+    check_nccl(ncclCommGetAsyncError(communicator_, &state), "ncclCommGetAsyncError", communicator_);
+    if (state != ncclInProgress) check_nccl(state, "a collective of NCCL", communicator_);
+    drop_ended();
+    if (issued_.empty()) return std::nullopt;
+    Issued& oldest = issued_.front();
+    const auto now = std::chrono::steady_clock::now();
+    if (!oldest.begun && has_reached(oldest.begin)) oldest.begun = now;
+    return Unfinished{oldest.what, oldest.begun ? now - *oldest.begun : std::chrono::nanoseconds(0)};
+  }
+
   void abort() override {
     if (communicator_ != nullptr) ncclCommAbort(std::exchange(communicator_, nullptr));
   }
 
  private:
+  /// A collective, from its begin until the device has ended it.
+  struct Issued {
+    explicit Issued(std::string text) : what(std::move(text)) {}
+
+    std::string what;
+    Event begin, end;
+    bool is_issued = false;
+    std::optional<std::chrono::steady_clock::time_point> begun;
+  };
+
+  static bool has_reached(const Event& event) {
+    const cudaError_t status = cudaEventQuery(event.get());
+    if (status == cudaErrorNotReady) cudaGetLastError();  // otherwise the next launch would report it
+    else check(status, "cudaEventQuery");
+    return status == cudaSuccess;
+  }
+
+  void drop_ended() {
+    while (!issued_.empty() && issued_.front().is_issued && has_reached(issued_.front().end)) issued_.pop_front();
+  }
+
+  bool is_captured() const {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check(cudaStreamIsCapturing(stream_, &status), "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;
+  }
+
   /// Waits until NCCL has issued the work of a call, which returned `result`, to the stream.
   void settle(ncclResult_t result, const char* call, const Poll& poll) const {
-    constexpr int kYields = 1000;  // the first call of a kind connects the devices, which takes long
     for (int turn = 0; result == ncclSuccess || result == ncclInProgress; ++turn) {
       check_nccl(ncclCommGetAsyncError(communicator_, &result), "ncclCommGetAsyncError", communicator_);
       if (result == ncclSuccess) return;
       if (result != ncclInProgress) break;
       poll();
-      if (turn < kYields) std::this_thread::yield();
-      else std::this_thread::sleep_for(std::chrono::microseconds(100));
+      pause_wait(turn);  // the first call of a kind connects the devices, which takes long
     }
     check_nccl(result, call, communicator_);
   }
@@ -175,7 +228,7 @@ class NcclGroup final : public DeviceGroup {
   int index_, size_;
   ncclComm_t communicator_ = nullptr;
   cudaStream_t stream_ = nullptr;
-  cudaEvent_t end_ = nullptr;
+  std::deque<Issued> issued_;
 };
 
 std::string machine_id(int index) {

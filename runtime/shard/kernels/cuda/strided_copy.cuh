@@ -1,8 +1,11 @@
 // Copies between strided places of memory on the device, of elements of any size.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
+#include "shard/core/dims.h"
 #include "shard/core/op_context.h"
-#include "shard/kernels/cuda/device.cuh"
 
 namespace shard::cuda {
 

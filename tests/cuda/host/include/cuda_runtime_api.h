@@ -124,9 +124,17 @@ cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void
 
 namespace cuda_host {
 
+/// Thrown by work that cannot go on now. It stays at the front of its stream, and is tried again; whoever waits for the stream without
+/// asking for its state would wait forever, and gets this as an error.
+class Stuck : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// Work that a library of the model issues to a stream. Errors of it are those of the stream's next synchronisation.
 cudaError_t submit(cudaStream_t stream, std::function<void()> work);
-/// Runs the work of a stream that was created, until `done`, or all of it. For work that needs that of another stream.
+/// Runs the work of a stream that was created, until `done`, or all of it. For work that needs that of another stream. Throws Stuck
+/// where that is stuck.
 void run_until(cudaStream_t stream, const std::function<bool()>& done);
 /// The device of a stream that was created.
 int stream_device(cudaStream_t stream);

@@ -63,6 +63,9 @@ uint64_t nccl_calls();
 void fail_next_nccl_call(ncclResult_t error);
 /// The next call of this thread is never issued: its state stays ncclInProgress.
 void stop_next_nccl_call();
+/// The next call of this thread is issued, but its device does not go on until the communicator is aborted. Whoever asks for the
+/// state of the communicator once more learns of this error.
+void hang_next_nccl_call(ncclResult_t error = ncclSuccess);
 /// Communicators that were made and neither destroyed nor aborted.
 int nccl_communicators();
 
