@@ -139,6 +139,9 @@ void end_script(std::optional<std::string> error) {
   const std::shared_ptr<World> world = std::exchange(state.world, nullptr);
   this_thread.rank = nullptr;
   state.device.reset();
+  struct Leave {  // waits after the script are not those of a rank
+    ~Leave() { device_watch() = nullptr; }
+  } const leave;
   released([&] {
     try {
       world->run([&](Rank&) {

@@ -158,6 +158,7 @@ void device_faults() {
     sum_over_world(rank, data).wait();
     is_interrupted = rank.id() == 2;
     copy_to(kCpu, data);
+    check(false, "nothing is to be read");
   });
   set_wait_hooks({});
   check_fails(own_devices_for(400ms), {"did not end #0 all_reduce for add argument 'x'"}, [](Rank& rank) {
@@ -165,6 +166,7 @@ void device_faults() {
     const DenseTensor data = numbers(rank);
     sum_over_world(rank, data).wait();
     copy_to(kCpu, data);
+    check(false, "nothing is to be read");
   });
   check_fails(own_devices_for(60s), {"disk on fire"}, [](Rank& rank) {
     cuda_host::hang_next_nccl_call();
@@ -172,6 +174,7 @@ void device_faults() {
     sum_over_world(rank, data).wait();
     if (rank.id() == 1) throw std::runtime_error("disk on fire");
     copy_to(kCpu, data);
+    check(false, "nothing is to be read");
   });
   check_fails(own_devices(4), {"rank 2 expects 4 bytes from rank 0, which sends 8"}, [](Rank& rank) {
     const std::vector<int64_t> sent{4, 4, rank.id() == 0 ? 8 : 4, 4}, received{4, 4, 4, 4};

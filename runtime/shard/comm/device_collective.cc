@@ -217,8 +217,8 @@ void run_between_devices(RankDevices& devices, DeviceGroup& group, const Collect
     group.begin(collective.describe(), start.get());
     issued.run();
     group.end();
-  } catch (const std::exception& error) {
-    devices.give_up(error.what());  // before the memory that the group works on is freed
+  } catch (...) {
+    devices.give_up(text_of(std::current_exception()));  // before the memory that the group works on is freed
     throw;
   }
 }

@@ -148,7 +148,7 @@ class LocalOperation final : public Operation {
       run(lock);
     } catch (const std::exception& error) {
       if (lock.owns_lock()) lock.unlock();
-      hub_.rank_failed(group_->members[me_], error.what());
+      devices().give_up(error.what());
       lock.lock();
       // From here on no member begins to copy. Those that are copying already read the published
       // buffers without the lock, and must finish before this rank's entry and buffers may be
@@ -172,12 +172,15 @@ class LocalOperation final : public Operation {
 
   const Collective& post(size_t i) const { return *round_->posts[i]; }
   size_t members() const { return group_->members.size(); }
+  RankDevices& devices() const { return *hub_.devices_[static_cast<size_t>(group_->members[me_])]; }
 
   void run(std::unique_lock<std::mutex>& lock) {
     meet(lock, Group::posted);
     if (group_->failed) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
     for (size_t i = 0; i < members(); ++i) check_agreement(i);
     if (have_own_devices()) return run_between_devices(lock);
+    // What a device copies from another one may depend on collectives of that one's groups.
+    if (c_.device != kCpu && hub_.has_device_groups_) devices().watch();
     const CommunicationScope apart(c_.device);  // from kernels that were issued after the collective began
     follow(Group::posted);
     step(lock, Group::first_done, [&] { copy(); });
@@ -186,7 +189,7 @@ class LocalOperation final : public Operation {
 
   /// True where each member's buffers are on a device of its own, and these exchange data by themselves.
   bool have_own_devices() const {
-    if (members() < 2 || c_.device == kCpu || device_work(c_.device)->join_group == nullptr) return false;
+    if (members() < 2 || c_.device == kCpu || device_work(c_.device)->make_group == nullptr) return false;
     for (size_t i = 0; i < members(); ++i) {
       if (post(i).device.backend != c_.device.backend) return false;
       for (size_t k = 0; k < i; ++k) {
@@ -199,26 +202,26 @@ class LocalOperation final : public Operation {
   /// Members meet again when all have issued their part, so that no device waits for a part that never comes. A member that fails
   /// first ends what its device is doing, and only then counts as done with the buffers of others.
   void run_between_devices(std::unique_lock<std::mutex>& lock) {
-    const int rank = group_->members[me_], me = static_cast<int>(me_), size = static_cast<int>(members());
+    const int me = static_cast<int>(me_), size = static_cast<int>(members());
     const std::vector<int> indices = device_indices();
     std::string& id = group_->device_group_ids[indices];
     if (id.empty()) id = device_work(c_.device)->make_group_id();
+    hub_.has_device_groups_ = true;
     ++round_->copying;
     try {
       lock.unlock();
       check_sizes();
       const DeviceGroup::Poll poll = [this, give_up = Clock::now() + hub_.timeout_] { check_peers(give_up); };
-      RankDevices& devices = *hub_.devices_[static_cast<size_t>(rank)];
       std::vector<int> key = group_->members;
       key.insert(key.end(), indices.begin(), indices.end());
-      DeviceGroup& group = devices.group(key, c_.device, id, size, me, poll);
-      shard::run_between_devices(devices, group, c_, me, size, round_->marks[me_][Group::posted], poll);
+      DeviceGroup& group = devices().group(key, c_.device, id, size, me, poll);
+      shard::run_between_devices(devices(), group, c_, me, size, round_->marks[me_][Group::posted], poll);
       lock.lock();
       reach(Group::first_done);
       meet(lock, Group::first_done);
-    } catch (const std::exception& error) {
+    } catch (...) {
       if (lock.owns_lock()) lock.unlock();
-      hub_.rank_failed(rank, error.what());
+      devices().give_up(text_of(std::current_exception()));
       lock.lock();
       --round_->copying;
       group_->changed.notify_all();

@@ -62,6 +62,7 @@ class LocalHub {
   FailedCalls failed_calls_;
   std::mutex mutex_;  // locked before that of a group
   std::atomic<bool> failed_{false};
+  std::atomic<bool> has_device_groups_{false};
   std::string reason_;
   std::map<std::vector<int>, std::shared_ptr<Group>> groups_;
   std::vector<std::unique_ptr<RankDevices>> devices_;  // of each rank

@@ -142,7 +142,12 @@ MpiChannel::MpiChannel(const CommOptions& options, std::shared_ptr<PartialFailur
       rank_(rank_in(data_)), size_(members_of(data_)), takes_cuda_memory_(takes_cuda_memory()),
       partial_failures_(std::move(failures)),
       devices_(rank_, options.timeout,
-               {[this] { check_peers(); }, [this](const std::string& reason) { fail(kFailure, reason, reason); }}) {
+               {[this] { check_peers(); },
+                [this](const std::string& reason) {
+                  if (failure_.empty()) fail(kFailure, reason, reason);
+                  else poll_until([] { return false; }, kGrace);  // the rank that has failed tells the others
+                },
+                [this] { poll_hooks(); }}) {
   void* limit = nullptr;
   int found = 0;
   MPI_Comm_get_attr(data_, MPI_TAG_UB, &limit, &found);
@@ -233,19 +238,24 @@ void MpiChannel::check_alive() const {
   if (!failure_.empty()) shard::fail(ErrorCode::peer_failed, "{}", failure_);
 }
 
+void MpiChannel::poll_hooks() {
+  if (now_ns() < next_hook_ || wait_hooks().poll == nullptr) return;
+  next_hook_ = now_ns() + kHookTime;
+  wait_hooks().poll();
+}
+
 void MpiChannel::check_peers() {
   if (is_finalized()) return;  // a program may wait for its devices after that
-  if (now_ns() > next_hook_ && wait_hooks().poll != nullptr) {
-    next_hook_ = now_ns() + kHookTime;
-    wait_hooks().poll();
-  }
   poll_all_control();
+  poll_all_control();  // MPI may look at the network only after it has answered that there is nothing
   check_alive();
 }
 
 void MpiChannel::send_control(int to, int tag, const std::string& text) {
   Outgoing& message = outgoing_.emplace_back(Outgoing{text.substr(0, kMaxText), MPI_REQUEST_NULL});
-  MPI_Isend(message.text.data(), static_cast<int>(message.text.size()), MPI_CHAR, to, tag, control_, &message.request);
+  // The send of a failure ends when the other rank has begun to receive it.
+  const auto send = tag == kFailure || tag == kPartialFailure ? MPI_Issend : MPI_Isend;
+  send(message.text.data(), static_cast<int>(message.text.size()), MPI_CHAR, to, tag, control_, &message.request);
 }
 
 bool MpiChannel::all_sent() {
@@ -257,12 +267,12 @@ bool MpiChannel::all_sent() {
   return outgoing_.empty();
 }
 
-std::vector<int> MpiChannel::ended_of(const std::vector<int>& ranks) const {
+std::vector<int> MpiChannel::ended_of(const std::vector<int>& ranks, int64_t begin) const {
   std::vector<int> found;
   for (const int rank : ranks) {
     const auto end = ended_.find(rank);
     if (end == ended_.end() || end->second.meeting != meetings_) continue;
-    if (now_ns() - end->second.time > kArrivalTime) found.push_back(rank);
+    if (now_ns() - std::max(end->second.time, begin) > kArrivalTime) found.push_back(rank);
   }
   return found;
 }
@@ -293,7 +303,7 @@ void MpiChannel::fail_on_partial_failure() {
 }
 
 void MpiChannel::fail(ControlTag tag, const std::string& reason, const std::string& message) noexcept {
-  if (!failure_.empty()) return;
+  if (!failure_.empty() || is_finalized()) return;
   try {
     failure_ = reason;
     MpiRuntime::get().failed = true;

@@ -51,12 +51,14 @@ class MpiChannel final : public MpiHub {
   /// peer_failed when another rank fails meanwhile; operations in flight first get a little time to
   /// finish.
   bool wait(const std::function<bool()>& done, std::chrono::milliseconds timeout);
-  /// Those of `ranks` that have ended their programs, so long ago that what they sent before must have come.
-  std::vector<int> ended_of(const std::vector<int>& ranks) const;
+  /// Those of `ranks` that have ended their programs, so long before now that what they sent before must have come to this rank, which has
+  /// waited since the time `begin`.
+  std::vector<int> ended_of(const std::vector<int>& ranks, int64_t begin) const;
   bool has_ended_ranks() const { return !ended_.empty(); }
-  /// For a rank that waits for devices: handles messages from other ranks, calls WaitHooks::poll about ten times a second, and throws
-  /// peer_failed when a rank has failed.
+  /// For a rank that waits for devices: handles messages from other ranks, and throws peer_failed when one has failed.
   void check_peers();
+  /// Calls WaitHooks::poll, about ten times a second.
+  void poll_hooks();
 
   /// Where the devices of a group's members exchange data by themselves: the id of their group, which member 0 makes. Null where members
   /// share a device or have one that does not exchange data, and for another device than this rank's.
@@ -112,7 +114,7 @@ class MpiChannel final : public MpiHub {
   Device device_ = kCpu;
   std::vector<std::string> device_ids_;  // of each rank's device in the job; empty where it does not exchange data
   std::map<std::vector<int>, std::string> device_group_ids_;  // by members
-  int64_t next_hook_ = 0;                                     // of a wait for devices
+  int64_t next_hook_ = 0;                                     // the time from which poll_hooks() calls it
   std::string failure_;
   std::shared_ptr<PartialFailures> partial_failures_;
   FailedCalls failed_calls_;

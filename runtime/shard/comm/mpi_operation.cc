@@ -146,9 +146,10 @@ class MpiOperation final : public Operation {
   void wait(Messages& messages, const char* what = "joined") {
     if (messages.empty()) return;
     std::vector<int> ended;
+    const int64_t begin = now_ns();
     const auto is_over = [&] {
       if (messages.test(c_, members_)) return true;
-      if (channel_.has_ended_ranks()) ended = channel_.ended_of(messages.unfinished(members_));
+      if (channel_.has_ended_ranks()) ended = channel_.ended_of(messages.unfinished(members_), begin);
       return !ended.empty();
     };
     if (!channel_.wait(is_over, channel_.options().timeout)) fail_timeout(messages.unfinished(members_), what);
@@ -231,6 +232,7 @@ class MpiOperation final : public Operation {
     const auto timeout = channel_.options().timeout;
     const DeviceGroup::Poll poll = [&, give_up = std::chrono::steady_clock::now() + timeout] {
       channel_.check_peers();
+      channel_.poll_hooks();
       if (timeout.count() == 0 || std::chrono::steady_clock::now() < give_up) return;
       std::vector<int> others;
       for_others([&](int i) { others.push_back(members_[static_cast<size_t>(i)]); });
@@ -248,8 +250,8 @@ class MpiOperation final : public Operation {
         receive(messages_, i, &scratch_[static_cast<size_t>(i)], 1, kFirst);
       });
       wait(messages_, "finished");
-    } catch (const std::exception& error) {
-      channel_.rank_failed(error.what());
+    } catch (...) {
+      channel_.rank_failed(text_of(std::current_exception()));
       throw;
     }
   }

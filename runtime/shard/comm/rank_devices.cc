@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <system_error>
 #include <thread>
 
 #include "shard/core/error.h"
@@ -10,17 +9,32 @@
 
 namespace shard {
 
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) { return e.what(); } catch (...) {
+    return "an exception that is not a std::exception";
+  }
+}
+
 RankDevices::~RankDevices() {
   if (device_watch() == this) device_watch() = nullptr;
 }
 
+void RankDevices::watch() {
+  is_watching_ = true;
+  device_watch() = this;
+}
+
 DeviceGroup& RankDevices::group(const std::vector<int>& key, Device device, const std::string& id, int size, int member,
                                 const DeviceGroup::Poll& poll) {
-  auto found = groups_.find(key);
-  if (found == groups_.end())
-    found = groups_.emplace(key, device_work(device)->join_group(device.index, id, size, member, poll)).first;
-  device_watch() = this;
-  return *found->second;
+  watch();
+  const auto found = groups_.find(key);
+  if (found != groups_.end()) return *found->second;
+  DeviceGroup& made =
+      *groups_.emplace(key, device_work(device)->make_group(device.index, id, size, member)).first->second;
+  made.join(poll);
+  return made;
 }
 
 /// Throws timeout when a device runs a collective for too long.
@@ -38,42 +52,57 @@ bool RankDevices::have_ended() {
   return all;
 }
 
-void RankDevices::check() {
-  if (is_checking_) return;  // what is called meanwhile, such as a hook of waits, waits itself
-  if (!given_up_.empty()) fail(ErrorCode::peer_failed, "{}", given_up_);
-  is_checking_ = true;
+/// As check(); returns whether the groups have ended what they were given.
+bool RankDevices::look() {
+  if (has_given_up_) fail(ErrorCode::peer_failed, "{}", reason_);
   try {
-    have_ended();
-    peers_.check();  // after it: what a failed rank left unfinished looks like work that has ended
-  } catch (const std::exception& error) {
-    is_checking_ = false;
-    give_up(error.what());
+    bool ended = false;
+    std::exception_ptr error;
+    try {
+      ended = have_ended();
+    } catch (...) { error = std::current_exception(); }
+    // After the groups: what a failed rank left unfinished looks like work that has ended, or like a failure of the device.
+    peers_.check();
+    if (error) std::rethrow_exception(error);
+    return ended;
+  } catch (...) {
+    give_up(text_of(std::current_exception()));
     throw;
   }
-  is_checking_ = false;
+}
+
+void RankDevices::poll() {
+  if (!peers_.poll) return;
+  try {
+    peers_.poll();
+  } catch (...) {
+    give_up(text_of(std::current_exception()));
+    throw;
+  }
 }
 
 void RankDevices::finish() {
-  if (groups_.empty()) return;
+  if (!is_watching_) return;
   const WaitScope scope;
-  for (int turn = 0;; ++turn) {
-    check();
-    if (have_ended()) break;
+  for (int turn = 0; !look(); ++turn) {
+    poll();
     pause_wait(turn);
   }
-  check();
 }
 
 void RankDevices::give_up(const std::string& reason) noexcept {
-  if (!given_up_.empty()) return;
-  given_up_ = fmt::format("rank {} failed: {}", rank_, reason);
-  peers_.fail(given_up_);
+  if (std::exchange(has_given_up_, true)) return;
+  try {
+    reason_ = fmt::format("rank {} failed: {}", rank_, reason);
+    peers_.fail(reason_);
+  } catch (...) {  // out of memory: the others find out by their timeouts
+  }
   // All at once: to abort a group is to wait for its device, which may be busy with a collective of another group.
   std::vector<std::thread> threads;
   for (const auto& [key, group] : groups_) {
     try {
       threads.emplace_back([&group] { group->abort(); });
-    } catch (const std::system_error&) { group->abort(); }
+    } catch (...) { group->abort(); }  // no thread can be made
   }
   for (std::thread& thread : threads) thread.join();
 }

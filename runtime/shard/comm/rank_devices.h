@@ -2,10 +2,12 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "shard/core/device.h"
@@ -13,6 +15,9 @@
 #include "shard/kernels/device_group.h"
 
 namespace shard {
+
+/// The text of an exception of any type.
+std::string text_of(const std::exception_ptr& error);
 
 /// The groups that a rank's devices form with those of other ranks. All members have issued a collective before the host goes on, but a
 /// device may still wait forever for that of a rank which fails or hangs. So the rank's thread looks at the groups and at the other ranks
@@ -22,7 +27,8 @@ class RankDevices final : public DeviceWatch {
   /// The other ranks.
   struct Peers {
     std::function<void()> check;                          // throws peer_failed when one has failed
-    std::function<void(const std::string& reason)> fail;  // makes the world fail, unless it has; must not throw
+    std::function<void(const std::string& reason)> fail;  // makes the world fail, and returns when all others know why
+    std::function<void()> poll = {};                      // optional, as DeviceWatch::poll
   };
 
   /// A collective that a device runs for longer than `timeout` (0: never) is given up.
@@ -32,12 +38,15 @@ class RankDevices final : public DeviceWatch {
   RankDevices(const RankDevices&) = delete;
   RankDevices& operator=(const RankDevices&) = delete;
 
+  /// Waits of this thread look at the groups and at the other ranks from here on.
+  void watch();
   /// Member `member` of the `size` members of a group. The first call with this key makes the group, when all members call it with the
-  /// same `id`. From then on the waits of this thread look at it.
+  /// same `id`.
   DeviceGroup& group(const std::vector<int>& key, Device device, const std::string& id, int size, int member,
                      const DeviceGroup::Poll& poll);
-  /// Throws timeout, peer_failed or device, and from then on always.
-  void check() override;
+  /// Throws timeout, peer_failed or device, and peer_failed from then on.
+  void check() override { look(); }
+  void poll() override;
   /// Returns when the devices have ended what the groups were given. Throws as check() does.
   void finish();
   /// Makes the world fail because of this rank, unless it has failed, and ends what the groups are doing: in this order, because other
@@ -46,13 +55,15 @@ class RankDevices final : public DeviceWatch {
 
  private:
   bool have_ended();
+  bool look();
 
   const int rank_;
   const std::chrono::milliseconds timeout_;
   const Peers peers_;
   std::map<std::vector<int>, std::unique_ptr<DeviceGroup>> groups_;
-  std::string given_up_;  // why; empty before
-  bool is_checking_ = false;
+  bool is_watching_ = false;
+  bool has_given_up_ = false;
+  std::string reason_;  // of having given up
 };
 
 }  // namespace shard

@@ -41,6 +41,9 @@ class DeviceWatch {
   /// Called again and again during a wait, and once after it. Throws where the work will not end, or has not ended well: the wait is
   /// given up, and later ones throw as well.
   virtual void check() = 0;
+  /// Called about ten times a second during a wait for all work of a thread, where nothing is half done: it may call hooks, which may use
+  /// devices. Throws to give the wait up.
+  virtual void poll() = 0;
 };
 /// That of this thread; null where its devices work for themselves alone.
 SHARD_API DeviceWatch*& device_watch();

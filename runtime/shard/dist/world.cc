@@ -32,14 +32,6 @@ bool is_peer_failure(const std::exception_ptr& error) {
   }
 }
 
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) { return e.what(); } catch (...) {
-    return "an exception that is not a std::exception";
-  }
-}
-
 std::vector<int> first_ranks(int size) {
   std::vector<int> ranks(static_cast<size_t>(std::max(size, 0)));
   std::iota(ranks.begin(), ranks.end(), 0);

@@ -29,6 +29,9 @@ class DeviceGroup {
 
   virtual ~DeviceGroup() = default;
 
+  /// Makes the group when all members have called it; before anything else, once. Where it throws, the group can only be aborted.
+  virtual void join(const Poll& poll) = 0;
+
   /// Begins a collective, which is described by `what`. The group's work begins after `mark` (DeviceWork::make_mark), and not after
   /// other work of the device.
   virtual void begin(std::string what, void* mark) = 0;

@@ -27,7 +27,7 @@ void register_device_work(int backend, const DeviceWork& work) {
       work.free_mark == nullptr || work.begin_communication == nullptr || work.end_communication == nullptr) {
     fail(ErrorCode::invalid_argument, "register_device_work: a function is missing; set all of DeviceWork");
   }
-  const bool has_groups = work.join_group != nullptr;
+  const bool has_groups = work.make_group != nullptr;
   if ((work.make_group_id != nullptr) != has_groups || (work.machine_id != nullptr) != has_groups) {
     fail(ErrorCode::invalid_argument, "register_device_work: set all three functions of groups of devices, or none");
   }

@@ -44,9 +44,8 @@ struct DeviceWork {
   std::string (*machine_id)(int index) = nullptr;
   /// Names a group that is to be made; one member calls it and tells the others.
   std::string (*make_group_id)() = nullptr;
-  /// Makes member `rank` of a group of `size`, on device `index`, when all members have called it. The devices are different.
-  std::unique_ptr<DeviceGroup> (*join_group)(int index, const std::string& id, int size, int rank,
-                                             const DeviceGroup::Poll& poll) = nullptr;
+  /// Member `rank` of a group of `size`, on device `index`, which has not joined it. The devices are different.
+  std::unique_ptr<DeviceGroup> (*make_group)(int index, const std::string& id, int size, int rank) = nullptr;
 };
 
 /// Adds the functions of a backend, so that tensors on its devices can be distributed and resharded. Throws invalid_argument where

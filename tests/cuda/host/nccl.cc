@@ -2,10 +2,16 @@
 // communicator's device, and the stream of a thread, because NCCL may issue from another one.
 #include "include/nccl.h"
 
+#include <algorithm>
 #include <atomic>
-#include <list>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "access.h"
 #include "nccl_call.h"
@@ -19,7 +25,27 @@ thread_local std::vector<std::pair<ncclComm_t, std::shared_ptr<Call>>> grouped;
 thread_local uint64_t issued_calls = 0;
 thread_local ncclResult_t next_error = ncclSuccess;
 thread_local std::optional<ncclResult_t> next_hang;  // with the error that is known later
-std::atomic<int> live{0};
+std::atomic<int> live{0}, blocked_aborts{0};
+
+/// A call that hangs while it is true. It is never freed: streams may hold calls of communicators that are no more.
+struct Hang {
+  int device;
+  std::atomic<bool> lasts{true};
+};
+std::mutex hangs_mutex;
+std::vector<Hang*>& hangs() {
+  static auto* const all = new std::vector<Hang*>;
+  return *all;
+}
+Hang* new_hang(int device) {
+  const std::lock_guard lock(hangs_mutex);
+  return hangs().emplace_back(new Hang{device});
+}
+bool device_hangs(int device) {
+  const std::lock_guard lock(hangs_mutex);
+  return std::any_of(hangs().begin(), hangs().end(),
+                     [&](const Hang* hang) { return hang->device == device && hang->lasts; });
+}
 
 }  // namespace
 
@@ -29,7 +55,7 @@ struct ncclComm {
   Calls to_issue = {};
   ncclResult_t error = ncclSuccess;
   ncclResult_t later_error = ncclSuccess;  // known after the state of a call that hangs was asked for
-  std::vector<std::atomic<bool>*> hangs = {};
+  std::vector<Hang*> hangs = {};
 
   /// As the library's own thread does, some time after a call.
   void issue() {
@@ -54,10 +80,8 @@ ncclResult_t add(ncclComm_t communicator, cudaStream_t stream, Call call) {
   auto shared = std::make_shared<Call>(call);
   if (next_hang) {
     communicator->later_error = *std::exchange(next_hang, std::nullopt);
-    static auto* const all =
-        new std::list<std::atomic<bool>>;  // streams may hold calls of communicators that are no more
-    communicator->hangs.push_back(&all->emplace_back(true));
-    shared->hangs = communicator->hangs.back();
+    communicator->hangs.push_back(new_hang(communicator->device));
+    shared->hangs = &communicator->hangs.back()->lasts;
   }
   if (group_depth > 0) {
     grouped.emplace_back(communicator, std::move(shared));
@@ -117,7 +141,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t communicator) { return release(communica
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   if (communicator != nullptr) {
     communicator->link->abort();
-    for (std::atomic<bool>* const hangs : communicator->hangs) *hangs = false;
+    for (Hang* const hang : communicator->hangs) hang->lasts = false;
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (device_hangs(communicator->device) && std::chrono::steady_clock::now() < give_up)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (device_hangs(communicator->device)) ++blocked_aborts;
   }
   return release(communicator);
 }
@@ -180,6 +208,7 @@ uint64_t nccl_calls() { return issued_calls; }
 void stop_next_nccl_call() { next_error = ncclInProgress; }
 void fail_next_nccl_call(ncclResult_t error) { next_error = error; }
 void hang_next_nccl_call(ncclResult_t error) { next_hang = error; }
+int nccl_blocked_aborts() { return blocked_aborts; }
 int nccl_communicators() { return live; }
 
 }  // namespace cuda_host

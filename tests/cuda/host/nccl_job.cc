@@ -21,7 +21,7 @@ class JobLink final : public Link {
  public:
   JobLink(fs::path folder, int size, int member, int device)
       : folder_(std::move(folder)), size_(size), member_(member), device_(device) {
-    write(name("joined", member), &device, sizeof(device), nullptr, 0);
+    write(folder_, member, name("joined", member), &device, sizeof(device), nullptr, 0);
   }
 
   ncclResult_t state() override {
@@ -47,16 +47,19 @@ class JobLink final : public Link {
           numbers_[{call->kind == Kind::receive ? call->peer : member_, call->kind == Kind::send      ? call->peer
                                                                         : call->kind == Kind::receive ? member_
                                                                                                       : -1}]++;
-      bool is_sent = false;
-      submit(call->stream, [&] {
+      const auto is_sent = std::make_shared<bool>(false);
+      submit(call->stream, [call, is_sent, folder = folder_, size = size_, member = member_, device = device_] {
         const DeviceAccess access;
-        check_buffers(*call, size_, device_);
+        check_buffers(*call, size, device);
         if (call->kind != Kind::receive)
-          write(file_of(*call, member_), call.get(), sizeof(Call), call->send, send_bytes(*call, size_));
-        is_sent = true;
+          write(folder, member, file_of(*call, member, member), call.get(), sizeof(Call), call->send,
+                send_bytes(*call, size));
+        *is_sent = true;
       });
-      run_until(call->stream, [&] { return is_sent; });
-      if (!is_sent) return ncclUnhandledCudaError;
+      try {
+        run_until(call->stream, [&] { return *is_sent; });
+      } catch (const Stuck&) {}  // a call before it hangs
+      if (!*is_sent) return ncclUnhandledCudaError;
     }
     issued_ = calls;
     return ncclSuccess;
@@ -64,20 +67,21 @@ class JobLink final : public Link {
 
  private:
   static std::string name(const char* what, int member) { return what + std::to_string(member); }
-  /// What `member` sends to this call.
-  std::string file_of(const Call& call, int member) const {
+  /// What `member` sends to this call of member `me`.
+  static std::string file_of(const Call& call, int me, int member) {
     std::string text = std::to_string(call.number) + "." + std::to_string(member);
-    if (is_transfer(call)) text += "to" + std::to_string(call.kind == Kind::send ? call.peer : member_);
+    if (is_transfer(call)) text += "to" + std::to_string(call.kind == Kind::send ? call.peer : me);
     return text;
   }
   /// Nobody sees a part of it.
-  void write(const std::string& file, const void* header, size_t header_bytes, const void* data, size_t bytes) const {
-    const fs::path part = folder_ / name("part", member_);
+  static void write(const fs::path& folder, int member, const std::string& file, const void* header,
+                    size_t header_bytes, const void* data, size_t bytes) {
+    const fs::path part = folder / name("part", member);
     std::ofstream out(part, std::ios::binary);
     out.write(static_cast<const char*>(header), static_cast<std::streamsize>(header_bytes));
     if (bytes > 0) out.write(static_cast<const char*>(data), static_cast<std::streamsize>(bytes));
     out.close();
-    fs::rename(part, folder_ / file);
+    fs::rename(part, folder / file);
   }
   std::string read(const std::string& file) const {
     std::ifstream in(folder_ / file, std::ios::binary);
@@ -91,12 +95,12 @@ class JobLink final : public Link {
     if (call.kind == Kind::receive) senders.push_back(call.peer);
     for (int i = 0; call.kind != Kind::receive && i < size_; ++i) senders.push_back(i);
     for (const int i : senders) {
-      if (!fs::exists(folder_ / file_of(call, i))) return false;
+      if (!fs::exists(folder_ / file_of(call, member_, i))) return false;
     }
     Calls others;
     std::vector<std::string> data;
     for (const int i : senders) {
-      data.push_back(read(file_of(call, i)));
+      data.push_back(read(file_of(call, member_, i)));
       auto other = std::make_shared<Call>(call);
       std::memcpy(static_cast<void*>(other.get()), data.back().data(), sizeof(Call));
       others.push_back(std::move(other));
@@ -115,11 +119,11 @@ class JobLink final : public Link {
       const DeviceAccess access;
       give(call, result);
     });
-    if (call.kind == Kind::receive) fs::remove(folder_ / file_of(call, call.peer));
+    if (call.kind == Kind::receive) fs::remove(folder_ / file_of(call, member_, call.peer));
     else if (call.number > 0) {  // others have read that of the collective before
       Call before = call;
       --before.number;
-      fs::remove(folder_ / file_of(before, member_));
+      fs::remove(folder_ / file_of(before, member_, member_));
     }
     return true;
   }

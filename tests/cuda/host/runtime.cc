@@ -415,6 +415,10 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   const std::lock_guard lock(mutex());
   CUstream_st* const stream = resolve(handle);
   if (stream == nullptr) return fail(cudaErrorInvalidValue);
+  if (stream->recording != nullptr) {
+    stream->recording->is_broken = true;
+    return fail(cudaErrorStreamCaptureUnsupported);
+  }
   if (stream->pending.empty()) return report(stream);
   stream->try_one();
   return fail(cudaErrorNotReady);

@@ -80,19 +80,21 @@ void check_wait(cudaError_t status, const char* call) {
   check(status, call);
 }
 
-/// A call that waits would not end where work of the device needs that of another rank, which never comes.
+/// Asks for the state of work until it has ended: a call that waits would not return where the work needs that of another rank which
+/// never comes.
 template <class Query>
-void wait_watching(Query query, const char* call) {
+void wait_watching(Query query, const char* call, bool polls) {
   DeviceWatch* const watch = device_watch();
   const WaitScope scope;
   cudaError_t status = query();
   for (int turn = 0; status == cudaErrorNotReady; status = query(), ++turn) {
     cudaGetLastError();  // otherwise the next launch would report it
     watch->check();
+    if (polls) watch->poll();
     pause_wait(turn);
   }
+  watch->check();  // first: what a failed rank left unfinished may look like an error in the data
   check_wait(status, call);
-  watch->check();
 }
 
 bool waits_for_checks() {
@@ -115,11 +117,11 @@ uint64_t next_check() {
 
 void wait_for_stream() {
   if (device_watch() == nullptr) check_wait(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
-  else wait_watching([own = stream()] { return cudaStreamQuery(own); }, "cudaStreamQuery");
+  else wait_watching([own = stream()] { return cudaStreamQuery(own); }, "cudaStreamQuery", true);
 }
 void wait_for_event(cudaEvent_t event) {
   if (device_watch() == nullptr) check_wait(cudaEventSynchronize(event), "cudaEventSynchronize");
-  else wait_watching([event] { return cudaEventQuery(event); }, "cudaEventQuery");
+  else wait_watching([event] { return cudaEventQuery(event); }, "cudaEventQuery", false);
 }
 
 void checked_launch() {

@@ -7,6 +7,7 @@
 
 #include "shard/core/cuda/cuda_call.cuh"
 #include "shard/core/cuda/data_error.cuh"
+#include "shard/core/waiting.h"
 
 namespace shard::cuda {
 namespace {
@@ -74,6 +75,8 @@ void copy_from_host_staged(void* to, const void* from, size_t bytes) {
 }
 
 void copy_to_host_staged(void* to, const void* from, size_t bytes) {
+  if (device_watch() != nullptr)
+    wait_for_stream();  // here, where hooks may be called, and not in the middle of the copy
   Slots& ours = slots();
   const size_t pieces = (bytes + kSlot - 1) / kSlot, first = ours.next;
   const auto size_of_piece = [&](size_t piece) { return std::min(kSlot, bytes - piece * kSlot); };

@@ -2,6 +2,7 @@
 // once for the device, to learn that number.
 #pragma once
 
+#include "shard/kernels/cuda/read_back.cuh"
 #include "shard/kernels/cuda/scan.cuh"
 
 namespace shard::cuda {
@@ -27,9 +28,7 @@ struct NoResults {
 /// A number that a kernel has left at `from`. Waits for the stream, and throws what kernels found in their data.
 inline int64_t wait_for_number(const int64_t* from) {
   int64_t number = 0;
-  check(cudaMemcpyAsync(&number, from, sizeof(number), cudaMemcpyDeviceToHost, stream()),
-        "cudaMemcpyAsync (device to host)");
-  wait_for_stream();
+  read_back(&number, from, 1);
   return number;
 }
 

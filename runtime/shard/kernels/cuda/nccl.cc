@@ -76,7 +76,7 @@ std::optional<Reduction> reduction(DType dtype, ReduceType type, int size) {
 /// beside what it transfers.
 class NcclGroup final : public DeviceGroup {
  public:
-  NcclGroup(int index, int size) : index_(index), size_(size) {}
+  NcclGroup(int index, const std::string& id, int size, int rank) : index_(index), id_(id), size_(size), rank_(rank) {}
   ~NcclGroup() override {
     if (communicator_ != nullptr) ncclCommDestroy(communicator_);
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
@@ -84,33 +84,29 @@ class NcclGroup final : public DeviceGroup {
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
-  /// Where it throws, the group can only be destroyed.
-  void join(const std::string& id, int rank, const Poll& poll) {
+  void join(const Poll& poll) override {
     const DeviceScope scope(index_);
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     ncclUniqueId unique;
-    std::memcpy(static_cast<void*>(&unique), id.data(), sizeof(unique));
+    std::memcpy(static_cast<void*>(&unique), id_.data(), sizeof(unique));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    try {
-      settle(ncclCommInitRankConfig(&communicator_, size_, unique, rank, &config), "ncclCommInitRankConfig", poll);
-    } catch (...) {
-      abort();
-      throw;
-    }
+    settle(ncclCommInitRankConfig(&communicator_, size_, unique, rank_, &config), "ncclCommInitRankConfig", poll);
   }
 
   void begin(std::string what, void* mark) override {
     const DeviceScope scope(index_);
+    issued_.emplace_back(std::move(what));
     continue_after(mark);
     if (!is_captured()) drop_ended();
-    issued_.emplace_back(std::move(what));
-    check(cudaEventRecord(issued_.back().begin.get(), stream_), "cudaEventRecord");
   }
 
   void continue_after(void* mark) override {
     const DeviceScope scope(index_);
     check(cudaStreamWaitEvent(stream_, static_cast<const Event*>(mark)->get(), 0), "cudaStreamWaitEvent");
+    // Time before the mark is reached is that of other work of the device.
+    check(cudaEventRecord(issued_.back().begin.get(), stream_), "cudaEventRecord");
+    issued_.back().begun.reset();
   }
 
   void precede() override {
@@ -169,6 +165,7 @@ class NcclGroup final : public DeviceGroup {
   }
 
   std::optional<Unfinished> unfinished() override {
+    if (communicator_ == nullptr) return std::nullopt;
     const DeviceScope scope(index_);
     ncclResult_t state = ncclSuccess;
     check_nccl(ncclCommGetAsyncError(communicator_, &state), "ncclCommGetAsyncError", communicator_);
@@ -225,7 +222,9 @@ class NcclGroup final : public DeviceGroup {
     check_nccl(result, call, communicator_);
   }
 
-  int index_, size_;
+  const int index_;
+  const std::string id_;
+  const int size_, rank_;
   ncclComm_t communicator_ = nullptr;
   cudaStream_t stream_ = nullptr;
   std::deque<Issued> issued_;
@@ -243,10 +242,8 @@ std::string make_group_id() {
   return {reinterpret_cast<const char*>(&id), sizeof(id)};
 }
 
-std::unique_ptr<DeviceGroup> join_group(int index, const std::string& id, int size, int rank, const Poll& poll) {
-  auto group = std::make_unique<NcclGroup>(index, size);
-  group->join(id, rank, poll);
-  return group;
+std::unique_ptr<DeviceGroup> make_group(int index, const std::string& id, int size, int rank) {
+  return std::make_unique<NcclGroup>(index, id, size, rank);
 }
 
 }  // namespace
@@ -254,7 +251,7 @@ std::unique_ptr<DeviceGroup> join_group(int index, const std::string& id, int si
 void add_nccl_groups(DeviceWork& work) {
   work.machine_id = machine_id;
   work.make_group_id = make_group_id;
-  work.join_group = join_group;
+  work.make_group = make_group;
 }
 
 }  // namespace shard::cuda

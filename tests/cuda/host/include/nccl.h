@@ -66,6 +66,8 @@ void stop_next_nccl_call();
 /// The next call of this thread is issued, but its device does not go on until the communicator is aborted. Whoever asks for the
 /// state of the communicator once more learns of this error.
 void hang_next_nccl_call(ncclResult_t error = ncclSuccess);
+/// Aborts that would have waited forever: each waits for its device, in which a call of another communicator hung.
+int nccl_blocked_aborts();
 /// Communicators that were made and neither destroyed nor aborted.
 int nccl_communicators();
 
