@@ -158,7 +158,7 @@ void device_faults() {
     sum_over_world(rank, data).wait();
     is_interrupted = rank.id() == 2;
     copy_to(kCpu, data);
-    check(false, "nothing is to be read");
+    check(rank.id() != 2, "nothing is to be read");  // the model gives the others their results
   });
   set_wait_hooks({});
   check_fails(own_devices_for(400ms), {"did not end #0 all_reduce for add argument 'x'"}, [](Rank& rank) {
@@ -166,7 +166,7 @@ void device_faults() {
     const DenseTensor data = numbers(rank);
     sum_over_world(rank, data).wait();
     copy_to(kCpu, data);
-    check(false, "nothing is to be read");
+    check(rank.id() != 2, "nothing is to be read");
   });
   check_fails(own_devices_for(60s), {"disk on fire"}, [](Rank& rank) {
     cuda_host::hang_next_nccl_call();

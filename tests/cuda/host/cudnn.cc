@@ -159,6 +159,7 @@ struct Call {
     }
     void* const to = pass == Pass::output ? y_data : pass == Pass::input ? x_data : w_data;
     for (size_t i = 0; i < sums.size(); ++i) write(result(), to, static_cast<int64_t>(i), sums[i]);
+    cuda_host::mark_written(to, sums.size() * size_of(result().type));
   }
 
  private:
