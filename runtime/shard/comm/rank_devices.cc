@@ -54,7 +54,6 @@ bool RankDevices::have_ended() {
 
 /// As check(); returns whether the groups have ended what they were given.
 bool RankDevices::look() {
-  if (has_given_up_) fail(ErrorCode::peer_failed, "{}", reason_);
   try {
     bool ended = false;
     std::exception_ptr error;
@@ -93,8 +92,7 @@ void RankDevices::finish() {
 void RankDevices::give_up(const std::string& reason) noexcept {
   if (std::exchange(has_given_up_, true)) return;
   try {
-    reason_ = fmt::format("rank {} failed: {}", rank_, reason);
-    peers_.fail(reason_);
+    peers_.fail(fmt::format("rank {} failed: {}", rank_, reason));
   } catch (...) {  // out of memory: the others find out by their timeouts
   }
   // All at once: to abort a group is to wait for its device, which may be busy with a collective of another group.

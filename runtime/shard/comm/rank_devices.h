@@ -63,7 +63,6 @@ class RankDevices final : public DeviceWatch {
   std::map<std::vector<int>, std::unique_ptr<DeviceGroup>> groups_;
   bool is_watching_ = false;
   bool has_given_up_ = false;
-  std::string reason_;  // of having given up
 };
 
 }  // namespace shard

@@ -106,7 +106,6 @@ class NcclGroup final : public DeviceGroup {
     check(cudaStreamWaitEvent(stream_, static_cast<const Event*>(mark)->get(), 0), "cudaStreamWaitEvent");
     // Time before the mark is reached is that of other work of the device.
     check(cudaEventRecord(issued_.back().begin.get(), stream_), "cudaEventRecord");
-    issued_.back().begun.reset();
   }
 
   void precede() override {
