@@ -97,9 +97,10 @@ void RankDevices::give_up(const std::string& reason) noexcept {
   }
   // All at once: to abort a group is to wait for its device, which may be busy with a collective of another group.
   std::vector<std::thread> threads;
-  for (const auto& [key, group] : groups_) {
+  for (const auto& entry : groups_) {
+    DeviceGroup* const group = entry.second.get();
     try {
-      threads.emplace_back([&group] { group->abort(); });
+      threads.emplace_back([group] { group->abort(); });
     } catch (...) { group->abort(); }  // no thread can be made
   }
   for (std::thread& thread : threads) thread.join();
