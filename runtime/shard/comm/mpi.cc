@@ -145,7 +145,8 @@ MpiChannel::MpiChannel(const CommOptions& options, std::shared_ptr<PartialFailur
                {[this] { check_peers(); },
                 [this](const std::string& reason) {
                   if (failure_.empty()) fail(kFailure, reason, reason);
-                  else poll_until([] { return false; }, kGrace);  // the rank that has failed tells the others
+                  else if (devices_.has_groups())
+                    poll_until([] { return false; }, kGrace);  // while the others are told
                 },
                 [this] { poll_hooks(); }}) {
   void* limit = nullptr;
@@ -158,7 +159,8 @@ MpiChannel::~MpiChannel() {
   if (!failure_.empty())
     devices_.give_up(failure_);  // members of which some have ended may wait for each other forever
   // Freeing is collective. After a failure other ranks may never call it, and messages in flight
-  // may still arrive.
+  // may still arrive: they are leaked on purpose, because they are still being sent from.
+  if (!failure_.empty()) static_cast<void>(new std::list<Outgoing>(std::move(outgoing_)));
   if (!failure_.empty() || is_finalized()) return;
   MPI_Comm_free(&data_);
   MPI_Comm_free(&notes_);
@@ -245,9 +247,10 @@ void MpiChannel::poll_hooks() {
 }
 
 void MpiChannel::check_peers() {
-  if (is_finalized()) return;  // a program may wait for its devices after that
-  poll_all_control();
-  poll_all_control();  // MPI may look at the network only after it has answered that there is nothing
+  if (!is_finalized()) {  // a program may wait for its devices after that
+    poll_all_control();
+    poll_all_control();  // MPI may look at the network only after it has answered that there is nothing
+  }
   check_alive();
 }
 
@@ -271,7 +274,7 @@ std::vector<int> MpiChannel::ended_of(const std::vector<int>& ranks, int64_t beg
   std::vector<int> found;
   for (const int rank : ranks) {
     const auto end = ended_.find(rank);
-    if (end == ended_.end() || end->second.meeting != meetings_) continue;
+    if (end == ended_.end()) continue;
     if (now_ns() - std::max(end->second.time, begin) > kArrivalTime) found.push_back(rank);
   }
   return found;
@@ -303,9 +306,10 @@ void MpiChannel::fail_on_partial_failure() {
 }
 
 void MpiChannel::fail(ControlTag tag, const std::string& reason, const std::string& message) noexcept {
-  if (!failure_.empty() || is_finalized()) return;
+  if (!failure_.empty()) return;
   try {
     failure_ = reason;
+    if (is_finalized()) return;
     MpiRuntime::get().failed = true;
     for (int to = 0; to < size_; ++to) {
       if (to != rank_) send_control(to, tag, message);
@@ -345,7 +349,8 @@ bool MpiChannel::poll_control() {
     }
     case kQuestion:
       send_control(status.MPI_SOURCE, kAnswer,
-                   fmt::format("rank {} is {}", rank_, rank_status_ ? rank_status_() : "between two collectives"));
+                   fmt::format("rank {} is {}", rank_,
+                               rank_status_ ? rank_status_() : "between collectives, or waits for its device"));
       break;
     case kEnded: ended_[status.MPI_SOURCE] = {std::strtoull(text.c_str(), nullptr, 10), now_ns()}; break;
     default: answers_.push_back(text);

@@ -92,7 +92,7 @@ class MpiChannel final : public MpiHub {
   /// Sends `message` with `tag` to all other ranks, unless this world has failed already.
   void fail(ControlTag tag, const std::string& reason, const std::string& message) noexcept;
   void fail_on_partial_failure();
-  /// Whether all messages about failures and ends have left this process.
+  /// Whether all control messages have left this process, and those about failures have been received.
   bool all_sent();
   /// Handles one message from another rank, and returns false if there is none. A failure is only
   /// recorded.

@@ -86,8 +86,8 @@ class MpiOperation final : public Operation {
       if (between_devices()) run_between_devices();
       else end();
       channel_.set_rank_status({});
-    } catch (const std::exception& error) {
-      channel_.rank_failed(error.what());
+    } catch (...) {
+      channel_.rank_failed(text_of(std::current_exception()));
       channel_.set_rank_status({});
       throw;
     }
@@ -149,7 +149,8 @@ class MpiOperation final : public Operation {
     const int64_t begin = now_ns();
     const auto is_over = [&] {
       if (messages.test(c_, members_)) return true;
-      if (channel_.has_ended_ranks()) ended = channel_.ended_of(messages.unfinished(members_), begin);
+      if (!channel_.has_ended_ranks() || channel_.ended_of(members_, begin).empty()) return false;
+      ended = channel_.ended_of(messages.unfinished(members_), begin);
       return !ended.empty();
     };
     if (!channel_.wait(is_over, channel_.options().timeout)) fail_timeout(messages.unfinished(members_), what);
@@ -239,21 +240,16 @@ class MpiOperation final : public Operation {
       std::sort(others.begin(), others.end());
       fail_timeout(others, "connected devices for");
     };
-    try {
-      const std::string id =
-          me_ == 0 ? group_id() : std::string(notes_[members_.size()].group_id, sizeof(Note::group_id));
-      DeviceGroup& group = channel_.devices().group(members_, c_.device, id, size(), me_, poll);
-      shard::run_between_devices(channel_.devices(), group, c_, me_, size(), ready_, poll);
-      scratch_ = channel_.take_scratch(members_.size());
-      for_others([&](int i) {
-        send(messages_, i, &scratch_[static_cast<size_t>(me_)], 1, kFirst);
-        receive(messages_, i, &scratch_[static_cast<size_t>(i)], 1, kFirst);
-      });
-      wait(messages_, "finished");
-    } catch (...) {
-      channel_.rank_failed(text_of(std::current_exception()));
-      throw;
-    }
+    const std::string id =
+        me_ == 0 ? group_id() : std::string(notes_[members_.size()].group_id, sizeof(Note::group_id));
+    DeviceGroup& group = channel_.devices().group(members_, c_.device, id, size(), me_, poll);
+    shard::run_between_devices(channel_.devices(), group, c_, me_, size(), ready_, poll);
+    scratch_ = channel_.take_scratch(members_.size());
+    for_others([&](int i) {
+      send(messages_, i, &scratch_[static_cast<size_t>(me_)], 1, kFirst);
+      receive(messages_, i, &scratch_[static_cast<size_t>(i)], 1, kFirst);
+    });
+    wait(messages_, "finished");
   }
 
   // --- the collectives: how they start, and what remains to be done when they are waited for ---

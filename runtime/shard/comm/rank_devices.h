@@ -21,14 +21,15 @@ std::string text_of(const std::exception_ptr& error);
 
 /// The groups that a rank's devices form with those of other ranks. All members have issued a collective before the host goes on, but a
 /// device may still wait forever for that of a rank which fails or hangs. So the rank's thread looks at the groups and at the other ranks
-/// whenever it waits for a device. Used by that thread alone.
+/// whenever it waits for a device. Used by that thread alone while the rank runs.
 class RankDevices final : public DeviceWatch {
  public:
   /// The other ranks.
   struct Peers {
-    std::function<void()> check;                          // throws peer_failed when one has failed
-    std::function<void(const std::string& reason)> fail;  // makes the world fail, and returns when all others know why
-    std::function<void()> poll = {};                      // optional, as DeviceWatch::poll
+    std::function<void()> check;  // throws peer_failed when one has failed
+    /// Makes the world fail. Returns when all others know, or have had a moment to.
+    std::function<void(const std::string& reason)> fail;
+    std::function<void()> poll = {};  // optional, as DeviceWatch::poll
   };
 
   /// A collective that a device runs for longer than `timeout` (0: never) is given up.
@@ -52,6 +53,7 @@ class RankDevices final : public DeviceWatch {
   /// Makes the world fail because of this rank, unless it has failed, and ends what the groups are doing: in this order, because other
   /// ranks may then read what a device left unfinished.
   void give_up(const std::string& reason) noexcept;
+  bool has_groups() const { return !groups_.empty(); }
 
  private:
   bool have_ended();

@@ -10,7 +10,7 @@ struct WaitHooks {
   /// Called when a thread begins to wait, which may be in the destructor of a tensor. Its result is passed to `end`. Must not throw.
   void* (*begin)() = nullptr;
   void (*end)(void* state) = nullptr;
-  /// Called between the two, about ten times a second, by a rank that polls its transport (MPI). What it throws ends the wait and
+  /// Called between the two, about ten times a second, by a rank that polls its transport (MPI) or waits for its devices there. What it throws ends the wait and
   /// fails the world.
   void (*poll)() = nullptr;
 };
@@ -41,8 +41,7 @@ class DeviceWatch {
   /// Called again and again during a wait, and once after it. Throws where the work will not end, or has not ended well: the wait is
   /// given up, and later ones throw as well.
   virtual void check() = 0;
-  /// Called about ten times a second during a wait for all work of a thread, where nothing is half done: it may call hooks, which may use
-  /// devices. Throws to give the wait up.
+  /// Called during a wait for all work of a thread: it may call hooks, which may use devices. Throws to give the wait up.
   virtual void poll() = 0;
 };
 /// That of this thread; null where its devices work for themselves alone.

@@ -150,8 +150,10 @@ class MpiWorld final : public World {
   }
 
   void run(const std::function<void(Rank&)>& program) override {
-    if (!hub_->failure().empty())
+    if (!hub_->failure().empty()) {
+      hub_->rank_failed(hub_->failure());  // devices may still wait for those of other ranks
       fail(ErrorCode::peer_failed, "this world has failed before and cannot run again: {}", hub_->failure());
+    }
     Rank& mine = rank(hub_->rank());
     const LeftStorages left(&mine);
     try {

@@ -466,6 +466,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(mutex());
+  if (CUstream_st* const mine = resolve(cudaStreamPerThread); mine != nullptr && mine->recording != nullptr) {
+    mine->recording->is_broken = true;  // unsafe in a recording of this thread
+    return fail(cudaErrorStreamCaptureUnsupported);
+  }
   if (event->stream == nullptr || *event->reached || !is_alive(event->stream)) return cudaSuccess;
   if (event->stream->pending.empty()) return report(event->stream);  // work before the event has failed
   event->stream->try_one();

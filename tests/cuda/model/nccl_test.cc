@@ -265,6 +265,22 @@ TEST_CASE("NCCL: a number that an op needs on the host is waited for in the same
   CHECK_THAT(failure(ErrorCode::timeout, options, program), Catch::Contains("did not end #0 all_reduce"));
 }
 
+TEST_CASE("NCCL: a wait that a recording refuses does not fail the world") {
+  run_ranks(
+      2,
+      [](Rank& rank) {
+        const DenseTensor data = copy_to(rank.device(), small_numbers(100, DType::float32, 1));
+        sum_over_world(rank, data).wait();
+        const Backend& backend = backend_of(rank.device());
+        backend.graph_begin(rank.device().index);
+        const std::string text = error_of([&] { copy_to(kCpu, data); }, ErrorCode::device);
+        backend.graph_abandon(rank.device().index);
+        check(text.find("cudaErrorStreamCaptureUnsupported") != std::string::npos, text);
+        copy_to(kCpu, data);
+      },
+      own_devices(2));
+}
+
 TEST_CASE("NCCL: groups that hang are ended where a rank does not come to another collective") {
   const ProcessMesh* square = ProcessMesh::make({2, 2}, {}, {"a", "b"});
   WorldOptions options = own_devices(4);

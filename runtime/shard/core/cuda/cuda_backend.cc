@@ -17,6 +17,7 @@
 #include "shard/core/device.h"
 #include "shard/core/error.h"
 #include "shard/core/thread_state.h"
+#include "shard/core/waiting.h"
 
 namespace shard {
 namespace {
@@ -128,7 +129,10 @@ void release(int index, void* data) {
   int before = 0;
   if (cudaGetDevice(&before) != cudaSuccess) return;
   if (before != index) cudaSetDevice(index);
-  if (!owners().remove(data)) cudaDeviceSynchronize();
+  if (!owners().remove(data)) {
+    const WaitScope scope;
+    cudaDeviceSynchronize();
+  }
   cudaFreeAsync(data, stream());
   if (before != index) cudaSetDevice(before);
 }

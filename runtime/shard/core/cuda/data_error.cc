@@ -74,9 +74,14 @@ void throw_data_error() {
   } catch (const CheckError& refusal) { throw Error(refusal.code(), refusal.what()); }
 }
 
+/// Whether a wait was refused because its thread records.
+bool is_of_recording(cudaError_t status) {
+  return status == cudaErrorStreamCaptureUnsupported || status == cudaErrorStreamCaptureInvalidated;
+}
+
 void check_wait(cudaError_t status, const char* call) {
   // In a recording nobody has waited, and what throws here would be taken for what cannot be recorded.
-  if (status != cudaErrorStreamCaptureUnsupported && status != cudaErrorStreamCaptureInvalidated) throw_data_error();
+  if (!is_of_recording(status)) throw_data_error();
   check(status, call);
 }
 
@@ -93,7 +98,8 @@ void wait_watching(Query query, const char* call, bool polls) {
     if (polls) watch->poll();
     pause_wait(turn);
   }
-  watch->check();  // first: what a failed rank left unfinished may look like an error in the data
+  // First: what a failed rank left unfinished may look like an error in the data. In a recording nobody has waited, and nothing can be asked.
+  if (!is_of_recording(status)) watch->check();
   check_wait(status, call);
 }
 

@@ -98,7 +98,7 @@ class NcclGroup final : public DeviceGroup {
     const DeviceScope scope(index_);
     issued_.emplace_back(std::move(what));
     continue_after(mark);
-    if (!is_captured()) drop_ended();
+    drop_ended();
   }
 
   void continue_after(void* mark) override {
@@ -117,8 +117,7 @@ class NcclGroup final : public DeviceGroup {
 
   void end() override {
     precede();
-    if (is_captured()) issued_.pop_back();  // its events are no places in the work of a stream
-    else issued_.back().is_issued = true;
+    issued_.back().is_issued = true;
   }
 
   void all_gather(const void* send, void* receive, size_t bytes, const Poll& poll) override {
@@ -201,12 +200,6 @@ class NcclGroup final : public DeviceGroup {
 
   void drop_ended() {
     while (!issued_.empty() && issued_.front().is_issued && has_reached(issued_.front().end)) issued_.pop_front();
-  }
-
-  bool is_captured() const {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(stream_, &status), "cudaStreamIsCapturing");
-    return status != cudaStreamCaptureStatusNone;
   }
 
   /// Waits until NCCL has issued the work of a call, which returned `result`, to the stream.
