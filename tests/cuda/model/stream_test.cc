@@ -34,6 +34,7 @@ TEST_CASE("a collective waits for what was issued before it began, and not for l
     cuda::check(cudaStreamSynchronize(cuda::communication_stream()), "cudaStreamSynchronize");
     check(values == std::vector<float>(100, 4.0f), "the collective has run, with what was issued before it");
     check(cudaStreamQuery(cudaStreamPerThread) == cudaErrorNotReady, "the later kernel has not run");
+    cudaGetLastError();
     check(later.to(kCpu).to_vector<float>() == std::vector<float>(100, 2.0f), "the later kernel");
     check(add(sums, ones).to(kCpu).to_vector<float>() == std::vector<float>(100, 5.0f),
           "kernels after the wait see the result");
