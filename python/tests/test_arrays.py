@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import shard
+from grad_helpers import blocks_after
 
 DTYPES = [shard.float32, shard.float64, shard.bfloat16, shard.float16, shard.int32, shard.int64, shard.uint8, shard.bool]
 NUMPY = [np.float32, np.float64, ml_dtypes.bfloat16, np.float16, np.int32, np.int64, np.uint8, np.bool_]
@@ -565,18 +566,6 @@ def test_tensors_without_data():
 # References
 
 
-def references(f):
-    """By how many references and bytes 10,000 calls differ from none."""
-    for _ in range(100):
-        f()
-    gc.collect()
-    before = sys.getallocatedblocks()
-    for _ in range(10_000):
-        f()
-    gc.collect()
-    return sys.getallocatedblocks() - before
-
-
 def test_calls_leave_no_references_behind():
     x, values = shard.tensor(np.arange(12.0).reshape(4, 3)), np.arange(12.0)
     mask, index = x > 5.0, shard.tensor([0, 2])
@@ -593,6 +582,6 @@ def test_calls_leave_no_references_behind():
              lambda: shard.tensor(values), lambda: pytest.raises(IndexError, x.__getitem__, 9)]
     for call in calls:
         counts = [sys.getrefcount(each) for each in (x, values, mask, index)]
-        assert references(call) < 100, call
+        assert blocks_after(call, warmup=100) < 100, call
         after = [sys.getrefcount(each) for each in (x, values, mask, index)]
         assert all(abs(a - b) < 50 for a, b in zip(counts, after)), call

@@ -1,7 +1,6 @@
 """pickle and copy of tensors."""
 
 import copy
-import gc
 import pickle
 import sys
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 import shard
+from grad_helpers import blocks_after
 
 DTYPES = ["float32", "float64", "bfloat16", "float16", "int32", "int64", "uint8", "bool"]
 
@@ -187,14 +187,8 @@ def test_copies_leave_nothing_behind():
     x = shard.tensor([1.0, 2.0])
     for call in (lambda: pickle.loads(pickle.dumps(x)), lambda: copy.copy(x), lambda: copy.deepcopy(x),
                  lambda: pickle.loads(pickle.dumps(x, 2))):
-        for _ in range(50):
-            call()
-        gc.collect()
-        before, count = sys.getallocatedblocks(), sys.getrefcount(x)
-        for _ in range(2000):
-            call()
-        gc.collect()
-        assert sys.getallocatedblocks() - before < 100 and sys.getrefcount(x) == count
+        count = sys.getrefcount(x)
+        assert blocks_after(call, warmup=50, calls=2000) < 100 and sys.getrefcount(x) == count
 
 
 @shard.capture
