@@ -1,4 +1,4 @@
-// What elementwise kernels read and write, by the log of the model: each byte once, in accesses of warps without gaps.
+// What elementwise kernels, reductions and norms of rows read and write, by the log of the model: each byte once, in accesses of warps without gaps.
 #include <fstream>
 #include <map>
 #include <regex>
@@ -73,9 +73,9 @@ void run_formula(const Formula& f, Device device, In x, DenseTensor& out) {
 /// Work that was issued runs when somebody waits for it.
 void wait_for(Device device) { backend_of(device).synchronize(device.index); }
 
-/// What `work` reads and writes is at most kMost of these bytes, and its sectors of the least.
+/// What the kernels of `work` read and write together.
 template <class Work>
-void check_traffic(Device device, int64_t read, int64_t written, const Work& work) {
+cuda_host::GridLog traffic_of(Device device, const Work& work) {
   cuda_host::begin_log();
   work();
   wait_for(device);
@@ -86,12 +86,29 @@ void check_traffic(Device device, int64_t read, int64_t written, const Work& wor
     sum.sectors += log.sectors;
     sum.least_sectors += log.least_sectors;
   }
-  const auto ratio = [](uint64_t a, auto b) { return static_cast<double>(a) / static_cast<double>(b); };
+  return sum;
+}
+
+double ratio(uint64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
+
+/// What `work` reads and writes is at most kMost of these bytes, and its sectors of the least.
+template <class Work>
+void check_traffic(Device device, int64_t read, int64_t written, const Work& work) {
+  const cuda_host::GridLog sum = traffic_of(device, work);
   CHECK(sum.bytes_written >= static_cast<uint64_t>(written));
   CHECK(ratio(sum.bytes_read, read) <= kMost);
   CHECK(ratio(sum.bytes_written, written) <= kMost);
-  CHECK(ratio(sum.sectors, sum.least_sectors) <= kMost);
+  CHECK(ratio(sum.sectors, static_cast<int64_t>(sum.least_sectors)) <= kMost);
   CHECK(ratio(sum.sectors * 32, read + written) <= kMost * 1.01);  // the last sector of each tensor is not full
+}
+
+/// The same where results are much smaller than arguments, so that parts of them may be written and read again: of all bytes together.
+template <class Work>
+void check_total(Device device, int64_t bytes, const Work& work) {
+  const cuda_host::GridLog sum = traffic_of(device, work);
+  CHECK(sum.bytes_read + sum.bytes_written >= static_cast<uint64_t>(bytes));
+  CHECK(ratio(sum.bytes_read + sum.bytes_written, bytes) <= kMost);
+  CHECK(ratio(sum.sectors * 32, bytes) <= kMost * 1.01);
 }
 
 DenseTensor on(Device device, const Dims& dims, DType dtype) { return copy_to(device, random_tensor(dims, dtype, 3)); }
@@ -217,6 +234,34 @@ TEST_CASE("normalisations and cross entropies of rows read and write each byte o
         run_kernel<In, In, bool, bool, bool, int, int, Out, Out>("cross_entropy_with_softmax", device, t, x, label,
                                                                  false, true, true, -100, 1, out, loss);
       });
+    }
+  }
+}
+
+TEST_CASE("reductions read each byte once, in accesses without gaps") {
+  if (!is_logged()) return;
+  const Device device = *cuda_device();
+  struct Case {
+    Dims dims;
+    int axis;
+  };
+  const std::vector<Case> cases = {{{300, 512}, 1}, {{500, 256}, 0}, {{9, 128, 96}, 1},
+                                   {{6, 8000}, 1},  {{8000, 16}, 0}, {{70000}, 0}};
+  for (const DType t : {DType::float32, DType::bfloat16, DType::int32}) {
+    for (const Case& one : cases) {
+      INFO("axis " << one.axis << " of " << to_string(one.dims) << " in " << to_string(t));
+      const DenseTensor x = on(device, one.dims, t);
+      Dims rest;
+      for (int d = 0; d < one.dims.rank(); ++d) {
+        if (d != one.axis) rest.push_back(one.dims[d]);
+      }
+      for (const char* const name : {"sum", "max"}) {
+        const DType of_result = t == DType::int32 && name == std::string("sum") ? DType::int64 : t;
+        DenseTensor out = DenseTensor::allocate(device, {rest, of_result});
+        check_total(device, static_cast<int64_t>(x.meta().bytes() + out.meta().bytes()), [&] {
+          run_kernel<In, const IntArray&, bool, Out>(name, device, t, x, IntArray{one.axis}, false, out);
+        });
+      }
     }
   }
 }
