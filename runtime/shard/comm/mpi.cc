@@ -156,12 +156,14 @@ MpiChannel::MpiChannel(const CommOptions& options, std::shared_ptr<PartialFailur
 }
 
 MpiChannel::~MpiChannel() {
-  if (!failure_.empty())
+  if (!failure_.empty()) {
     devices_.give_up(failure_);  // members of which some have ended may wait for each other forever
-  // Freeing is collective. After a failure other ranks may never call it, and messages in flight
-  // may still arrive: they are leaked on purpose, because they are still being sent from.
-  if (!failure_.empty()) static_cast<void>(new std::list<Outgoing>(std::move(outgoing_)));
-  if (!failure_.empty() || is_finalized()) return;
+    // Freeing is collective, and other ranks may never call it. Messages that have not arrived are leaked on purpose: they are still
+    // being sent from.
+    static_cast<void>(new std::list<Outgoing>(std::move(outgoing_)));
+    return;
+  }
+  if (is_finalized()) return;
   MPI_Comm_free(&data_);
   MPI_Comm_free(&notes_);
   MPI_Comm_free(&control_);
