@@ -73,6 +73,17 @@ DenseTensor ties(const Dims& dims, DType dtype) {
   return x;
 }
 
+/// Compares a pooling and its gradients with those of the host.
+void check_case(Device device, const Case& one, bool last, const char* type, DType dtype) {
+  INFO(one.name << ", " << type << (last ? ", channels last" : "") << ", dtype " << int(dtype));
+  const std::string format = one.x.rank() == 5 ? (last ? "NDHWC" : "NCDHW") : (last ? "NHWC" : "NCHW");
+  const auto forward = [&](const Tensors& t) { return pooled(one, format, type, t); };
+  const DenseTensor x = ties(last ? channels_last(one.x) : one.x, dtype);
+  compare_op(device, {x}, forward);
+  const DenseTensor grad = like_result({x}, forward, 3), second = random_tensor(x.dims(), dtype, 4);
+  compare_op(device, {x, grad, second}, [&](const Tensors& t) { return pooled_back(one, format, type, t); });
+}
+
 }  // namespace
 
 TEST_CASE("pooling and its gradients are those of the host, for each of their kernels", "[slow_in_asan]") {
@@ -81,18 +92,26 @@ TEST_CASE("pooling and its gradients are those of the host, for each of their ke
   for (const Case& one : cases()) {
     for (const bool last : {false, true}) {
       for (const char* type : {"max", "avg"}) {
-        INFO(one.name << ", " << type << (last ? ", channels last" : ""));
-        const std::string format = one.x.rank() == 5 ? (last ? "NDHWC" : "NCDHW") : (last ? "NHWC" : "NCHW");
-        const auto forward = [&](const Tensors& t) { return pooled(one, format, type, t); };
-        for (const DType dtype : {DType::float32, DType::bfloat16, DType::float64}) {
-          const DenseTensor x = ties(last ? channels_last(one.x) : one.x, dtype);
-          compare_op(*device, {x}, forward);
-          const DenseTensor grad = like_result({x}, forward, 3), second = random_tensor(x.dims(), dtype, 4);
-          compare_op(*device, {x, grad, second}, [&](const Tensors& t) { return pooled_back(one, format, type, t); });
-        }
+        for (const DType dtype : {DType::float32, DType::bfloat16, DType::float64})
+          check_case(*device, one, last, type, dtype);
       }
     }
   }
+}
+
+TEST_CASE("pooling by cuDNN, where it is found, and its gradients are those of the host") {
+  const auto device = cuda_device();
+  if (!device) return;
+  setenv("CUDA_HOST_CUDNN", "1", 1);  // for the model
+  for (Case one : cases()) {
+    one.ceil = false;
+    for (const bool last : {false, true}) {
+      for (const char* type : {"max", "avg"}) {
+        for (const DType dtype : {DType::float32, DType::bfloat16}) check_case(*device, one, last, type, dtype);
+      }
+    }
+  }
+  unsetenv("CUDA_HOST_CUDNN");
 }
 
 TEST_CASE("places of maxima and their gradients are those of the host") {

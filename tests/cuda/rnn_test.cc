@@ -13,8 +13,9 @@ struct Run {
 };
 
 /// A network of two layers of two directions.
-Run run(const std::string& mode, int64_t gates, Device device, float dropout, const Tensor& lengths) {
-  const int64_t time = 5, batch = 3, inputs = 4, hidden = 6;
+Run run(const std::string& mode, int64_t gates, Device device, float dropout, const Tensor& lengths,
+        int64_t hidden = 6) {
+  const int64_t time = 5, batch = 3, inputs = 4;
   int number = 0;
   std::vector<Tensor> leaves;
   const auto leaf = [&](const Dims& dims) {
@@ -31,7 +32,7 @@ Run run(const std::string& mode, int64_t gates, Device device, float dropout, co
   }
   for (int cell = 0; cell < 8; ++cell) weights.push_back(leaf({gates * hidden}));
   auto [out, mask, state] = rnn(x, states, weights, lengths.defined() ? to_device(lengths, device) : lengths, {},
-                                dropout, true, inputs, hidden, 2, mode, 7, false);
+                                dropout, true, inputs, static_cast<int>(hidden), 2, mode, 7, false);
   Tensor loss = sum(multiply(out, out));
   for (const Tensor& each : state) loss = add(loss, sum(multiply(each, each)));
   loss.backward();
@@ -70,6 +71,26 @@ TEST_CASE("recurrent networks with dropout and lengths have the values and gradi
       }
     }
   }
+}
+
+TEST_CASE("recurrent networks by cuDNN, where it is found, have the values and gradients of the CPU") {
+  const auto device = cuda_device();
+  if (!device) return;
+  setenv("CUDA_HOST_CUDNN", "1", 1);  // for the model
+  for (const auto& [mode, gates] :
+       std::vector<std::pair<std::string, int64_t>>{{"LSTM", 4}, {"GRU", 3}, {"RNN_TANH", 1}, {"RNN_RELU", 1}}) {
+    for (const float dropout : {0.0f, 0.5f, 1.0f}) {
+      for (const int64_t hidden : {6, 13}) {  // cuDNN of the model refuses 13
+        if (hidden == 13 && dropout == 1.0f) continue;
+        INFO(mode << ", dropout " << dropout << ", " << hidden << " hidden");
+        const Run expected = run(mode, gates, kCpu, dropout, {}, hidden),
+                  actual = run(mode, gates, *device, dropout, {}, hidden);
+        require_same(actual.outputs, expected.outputs);
+        require_same(actual.gradients, expected.gradients);
+      }
+    }
+  }
+  unsetenv("CUDA_HOST_CUDNN");
 }
 
 TEST_CASE("a length beyond the steps is the error of the CPU on a device") {

@@ -1,31 +1,14 @@
 // cuDNN of the host model: sizes, dtypes, scratch memory and the meaning of arguments are checked as the library documents them;
 // results are summed in double.
-#include "include/cudnn.h"
-
 #include <array>
 #include <atomic>
 #include <cstdlib>
-#include <numeric>
 #include <string>
 #include <vector>
 
-#include "access.h"
-#include "memory.h"
-#include "shard/core/float16.h"
+#include "cudnn_model.h"
 #include "shard/kernels/cuda/cudnn_library.cuh"
 
-struct cudnnContext {
-  cudaStream_t stream = nullptr;
-};
-/// Batch, channels, and up to three dims of space; the others are 1.
-struct cudnnTensorStruct {
-  cudnnDataType_t type;
-  int count = 0;
-  std::array<int64_t, 5> sizes{1, 1, 1, 1, 1};
-  bool channels_last = false;
-
-  int64_t numel() const { return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>()); }
-};
 struct cudnnFilterStruct : cudnnTensorStruct {};
 struct cudnnConvolutionStruct {
   int count = 0, groups = 1;
@@ -36,53 +19,13 @@ struct cudnnConvolutionStruct {
 
 namespace {
 
-using Tensor = cudnnTensorStruct;
+using namespace cudnn_host;
 using Convolution = cudnnConvolutionStruct;
 
 std::atomic<uint64_t> issued = 0;
 
 /// What every algorithm of the model needs.
 constexpr size_t kWorkspace = 192;
-
-/// Where element i of those in the order of the sizes is.
-int64_t place_of(const Tensor& tensor, int64_t i) {
-  if (!tensor.channels_last) return i;
-  const int64_t channels = tensor.sizes[1], places = tensor.numel() / (tensor.sizes[0] * channels);
-  return (i / (places * channels) * places + i % places) * channels + i / places % channels;
-}
-
-double read(const Tensor& tensor, const void* data, int64_t i) {
-  i = place_of(tensor, i);
-  switch (tensor.type) {
-    case CUDNN_DATA_FLOAT: return static_cast<double>(static_cast<const float*>(data)[i]);
-    case CUDNN_DATA_DOUBLE: return static_cast<const double*>(data)[i];
-    case CUDNN_DATA_HALF: return static_cast<double>(static_cast<float>(static_cast<const shard::float16*>(data)[i]));
-    case CUDNN_DATA_BFLOAT16:
-      return static_cast<double>(static_cast<float>(static_cast<const shard::bfloat16*>(data)[i]));
-  }
-  return 0;
-}
-void write(const Tensor& tensor, void* data, int64_t i, double value) {
-  i = place_of(tensor, i);
-  switch (tensor.type) {
-    case CUDNN_DATA_FLOAT: static_cast<float*>(data)[i] = static_cast<float>(value); break;
-    case CUDNN_DATA_DOUBLE: static_cast<double*>(data)[i] = value; break;
-    case CUDNN_DATA_HALF: static_cast<shard::float16*>(data)[i] = shard::float16(static_cast<float>(value)); break;
-    case CUDNN_DATA_BFLOAT16:
-      static_cast<shard::bfloat16*>(data)[i] = shard::bfloat16(static_cast<float>(value));
-      break;
-  }
-}
-size_t size_of(cudnnDataType_t type) { return type == CUDNN_DATA_DOUBLE ? 8 : type == CUDNN_DATA_FLOAT ? 4 : 2; }
-
-/// Descriptors have their dims of space last: those of two dims are 1 before them.
-void set_sizes(Tensor& tensor, cudnnTensorFormat_t format, cudnnDataType_t type, int count, const int sizes[]) {
-  tensor.type = type;
-  tensor.channels_last = format == CUDNN_TENSOR_NHWC;
-  tensor.count = count;
-  tensor.sizes = {sizes[0], sizes[1], 1, 1, 1};
-  for (int i = 2; i < count; ++i) tensor.sizes[static_cast<size_t>(5 - count + i)] = sizes[i];
-}
 
 bool fits(const Tensor& x, const Tensor& w, const Convolution& conv, const Tensor& y) {
   const bool is_double = x.type == CUDNN_DATA_DOUBLE;
@@ -110,13 +53,6 @@ cudnnStatus_t answer(bool fits, int asked, int* count, Perf* found) {
   found[3] = {static_cast<Algorithm>(1), CUDNN_STATUS_SUCCESS, 4, kWorkspace, CUDNN_DETERMINISTIC, CUDNN_FMA_MATH};
   *count = 4;
   return CUDNN_STATUS_SUCCESS;
-}
-
-void check_range(const Tensor& tensor, const void* data, const char* name) {
-  const cuda_host::Region* const region = cuda_host::find_region(data);
-  const char* const end = static_cast<const char*>(data) + static_cast<size_t>(tensor.numel()) * size_of(tensor.type);
-  if (region == nullptr || end > region->data + region->bytes)
-    throw cuda_host::Finding(std::string("cuDNN: tensor ") + name + " is not within an allocation of the device");
 }
 
 enum class Pass { output, input, filter };
@@ -175,13 +111,8 @@ struct Call {
 
 cudnnStatus_t issue(cudnnHandle_t handle, const Call& call, int algorithm, size_t bytes, const void* alpha,
                     const void* beta) {
-  const bool is_double = call.x.type == CUDNN_DATA_DOUBLE;
-  const double one =
-      is_double ? *static_cast<const double*>(alpha) : static_cast<double>(*static_cast<const float*>(alpha));
-  const double zero =
-      is_double ? *static_cast<const double*>(beta) : static_cast<double>(*static_cast<const float*>(beta));
   if (!fits(call.x, call.w, call.conv, call.y) || algorithm != (call.conv.math == CUDNN_TENSOR_OP_MATH ? 0 : 1) ||
-      bytes < kWorkspace || one != 1 || zero != 0 || cuda_host::find_region(call.workspace) == nullptr)
+      bytes < kWorkspace || !overwrites(call.x.type, alpha, beta) || cuda_host::find_region(call.workspace) == nullptr)
     return CUDNN_STATUS_BAD_PARAM;
   ++issued;
   cuda_host::submit(handle->stream, [call] {
@@ -219,24 +150,32 @@ const CudnnLibrary* cudnn_library() {
                                     cudnnGetConvolutionBackwardFilterAlgorithm_v7,
                                     cudnnConvolutionForward,
                                     cudnnConvolutionBackwardData,
-                                    cudnnConvolutionBackwardFilter};
+                                    cudnnConvolutionBackwardFilter,
+                                    cudnnCreatePoolingDescriptor,
+                                    cudnnSetPoolingNdDescriptor,
+                                    cudnnDestroyPoolingDescriptor,
+                                    cudnnPoolingForward,
+                                    cudnnPoolingBackward,
+                                    cudnnSetTensorNdDescriptor,
+                                    cudnnCreateDropoutDescriptor,
+                                    cudnnSetDropoutDescriptor,
+                                    cudnnDestroyDropoutDescriptor,
+                                    cudnnCreateRNNDescriptor,
+                                    cudnnSetRNNDescriptor_v8,
+                                    cudnnDestroyRNNDescriptor,
+                                    cudnnCreateRNNDataDescriptor,
+                                    cudnnSetRNNDataDescriptor,
+                                    cudnnDestroyRNNDataDescriptor,
+                                    cudnnGetRNNTempSpaceSizes,
+                                    cudnnGetRNNWeightSpaceSize,
+                                    cudnnGetRNNWeightParams,
+                                    cudnnRNNForward,
+                                    cudnnRNNBackwardData_v8,
+                                    cudnnRNNBackwardWeights_v8};
   return std::getenv("CUDA_HOST_CUDNN") != nullptr ? &library : nullptr;
 }
 
 }  // namespace shard::cuda
-
-namespace {
-template <class T>
-cudnnStatus_t make(T** object) {
-  *object = new T{};
-  return CUDNN_STATUS_SUCCESS;
-}
-template <class T>
-cudnnStatus_t drop(T* object) {
-  delete object;
-  return CUDNN_STATUS_SUCCESS;
-}
-}  // namespace
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) { return make(handle); }
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) { return drop(handle); }

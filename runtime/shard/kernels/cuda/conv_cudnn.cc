@@ -5,16 +5,10 @@
 #include <cstdint>
 #include <iterator>
 #include <limits>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
-#include "shard/core/cuda/cuda_call.cuh"
-#include "shard/core/error.h"
-#include "shard/kernels/cuda/cudnn_library.cuh"
+#include "shard/kernels/cuda/cudnn_call.cuh"
 #include "shard/kernels/cuda/strided_copy.cuh"
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // see cudnn_library.cuh
@@ -28,11 +22,6 @@ using meta::Window;
 
 /// Algorithms that need more scratch memory are not used.
 constexpr size_t kMostWorkspace = size_t{1} << 30;
-constexpr size_t kCachedPlans = 1024;
-
-void check(cudnnStatus_t status, const char* call) {
-  if (status != CUDNN_STATUS_SUCCESS) fail(ErrorCode::device, "{} failed: status {}", call, static_cast<int>(status));
-}
 
 /// The sizes that cuDNN takes: of batch or rows, channels, and the space dims.
 using Sizes = std::array<int, 5>;
@@ -76,48 +65,11 @@ std::optional<Shape> shape_of(ConvPass pass, const Convolution& conv) {
   return shape;
 }
 
-cudnnDataType_t data_type(DType dtype) {
-  switch (dtype) {
-    case DType::float64: return CUDNN_DATA_DOUBLE;
-    case DType::bfloat16: return CUDNN_DATA_BFLOAT16;
-    case DType::float16: return CUDNN_DATA_HALF;
-    default: return CUDNN_DATA_FLOAT;
-  }
-}
-
-struct Destroy {
-  const CudnnLibrary* library;
-  void operator()(cudnnTensorDescriptor_t tensor) const { library->destroy_tensor(tensor); }
-  void operator()(cudnnFilterDescriptor_t filter) const { library->destroy_filter(filter); }
-  void operator()(cudnnConvolutionDescriptor_t convolution) const { library->destroy_convolution(convolution); }
-};
-template <class T>
-using Owned = std::unique_ptr<std::remove_pointer_t<T>, Destroy>;
-
-template <class T, class Create>
-Owned<T> make(const CudnnLibrary& library, Create* create, const char* call) {
-  T raw = nullptr;
-  check(create(&raw), call);
-  return Owned<T>(raw, Destroy{&library});
-}
-
-/// Filters have the order of the images.
-cudnnTensorFormat_t format_of(const Shape& shape) {
-  return shape.channels_last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW;
-}
-
-Owned<cudnnTensorDescriptor_t> make_tensor(const CudnnLibrary& library, const Shape& shape, const Sizes& sizes) {
-  auto tensor = make<cudnnTensorDescriptor_t>(library, library.create_tensor, "cudnnCreateTensorDescriptor");
-  check(library.set_tensor(tensor.get(), format_of(shape), data_type(shape.dtype), shape.dims, sizes.data()),
-        "cudnnSetTensorNdDescriptorEx");
-  return tensor;
-}
-
 /// The descriptors of a convolution, and its algorithm.
 struct Plan {
-  Owned<cudnnTensorDescriptor_t> input, output;
-  Owned<cudnnFilterDescriptor_t> filter;
-  Owned<cudnnConvolutionDescriptor_t> convolution;
+  CudnnOwned<cudnnTensorDescriptor_t> input, output;
+  CudnnOwned<cudnnFilterDescriptor_t> filter;
+  CudnnOwned<cudnnConvolutionDescriptor_t> convolution;
   std::optional<int> algorithm = {};
   size_t workspace = 0;
 };
@@ -138,14 +90,18 @@ void choose(const CudnnLibrary& library, Plan& plan, DType dtype, cudnnStatus_t 
   plan.workspace = best->memory;
 }
 
-Plan make_plan(const CudnnLibrary& library, cudnnHandle_t handle, const Shape& shape) {
-  Plan plan{
-      make_tensor(library, shape, shape.input), make_tensor(library, shape, shape.output),
-      make<cudnnFilterDescriptor_t>(library, library.create_filter, "cudnnCreateFilterDescriptor"),
-      make<cudnnConvolutionDescriptor_t>(library, library.create_convolution, "cudnnCreateConvolutionDescriptor")};
-  check(
-      library.set_filter(plan.filter.get(), data_type(shape.dtype), format_of(shape), shape.dims, shape.filter.data()),
-      "cudnnSetFilterNdDescriptor");
+/// Absent where no algorithm fits.
+std::optional<Plan> make_plan(const Cudnn& cudnn, const Shape& shape) {
+  const CudnnLibrary& library = cudnn.library();
+  const cudnnHandle_t handle = cudnn.handle();
+  Plan plan{make_image(library, shape.dtype, shape.channels_last, shape.dims, shape.input.data()),
+            make_image(library, shape.dtype, shape.channels_last, shape.dims, shape.output.data()),
+            make_cudnn<cudnnFilterDescriptor_t>(library, library.create_filter, "cudnnCreateFilterDescriptor"),
+            make_cudnn<cudnnConvolutionDescriptor_t>(library, library.create_convolution,
+                                                     "cudnnCreateConvolutionDescriptor")};
+  check(library.set_filter(plan.filter.get(), cudnn_type(shape.dtype), image_format(shape.channels_last), shape.dims,
+                           shape.filter.data()),
+        "cudnnSetFilterNdDescriptor");
   const bool is_double = shape.dtype == DType::float64;
   check(library.set_convolution(plan.convolution.get(), shape.dims - 2, shape.before.data(), shape.strides.data(),
                                 shape.dilations.data(), CUDNN_CROSS_CORRELATION,
@@ -182,72 +138,28 @@ Plan make_plan(const CudnnLibrary& library, cudnnHandle_t handle, const Shape& s
       break;
     }
   }
-  return plan;
+  return plan.algorithm ? std::optional(std::move(plan)) : std::nullopt;
 }
 
-/// The handle of this thread for one device, and the plans that were made with it. What cuDNN cannot do has no plan: its own functions
-/// refuse more or less from version to version.
-class Cudnn {
- public:
-  explicit Cudnn(const CudnnLibrary& library) : library_(library) {
-    const std::lock_guard lock(recording_mutex());
-    if (library.create(&handle_) != CUDNN_STATUS_SUCCESS) handle_ = nullptr;  // parts of the installation are missing
-  }
-  ~Cudnn() {
-    plans_.clear();
-    const std::lock_guard lock(recording_mutex());
-    if (handle_ != nullptr) library_.destroy(handle_);
-  }
-  Cudnn(const Cudnn&) = delete;
-  Cudnn& operator=(const Cudnn&) = delete;
-
-  static Cudnn& of(const CudnnLibrary& library, int device) {
-    thread_local std::unique_ptr<std::map<int, Cudnn>> of_device;  // a pointer: libraries have little space for these
-    if (of_device == nullptr) of_device = std::make_unique<std::map<int, Cudnn>>();
-    return of_device->try_emplace(device, library).first->second;
-  }
-  cudnnHandle_t handle() const { return handle_; }
-  std::optional<Plan>& plan(const Shape& shape) {
-    const auto found = plans_.find(shape);
-    if (found != plans_.end()) return found->second;
-    if (plans_.size() == kCachedPlans) plans_.clear();
-    std::optional<Plan>& plan = plans_[shape];
-    if (handle_ == nullptr) return plan;
-    const std::lock_guard lock(recording_mutex());  // it may load libraries
-    try {
-      plan = make_plan(library_, handle_, shape);
-    } catch (const Error&) { return plan; }
-    if (!plan->algorithm) plan.reset();
-    return plan;
-  }
-
- private:
-  const CudnnLibrary& library_;
-  cudnnHandle_t handle_ = nullptr;
-  std::map<Shape, std::optional<Plan>> plans_;
-};
-
-cudnnStatus_t run(const CudnnLibrary& library, cudnnHandle_t handle, const Plan& plan, const Shape& shape, void* input,
-                  void* filter, void* output, void* workspace) {
-  const float one = 1, zero = 0;
-  const double double_one = 1, double_zero = 0;
-  const bool is_double = shape.dtype == DType::float64;
-  const void* const alpha = is_double ? static_cast<const void*>(&double_one) : &one;
-  const void* const beta = is_double ? static_cast<const void*>(&double_zero) : &zero;
+cudnnStatus_t run(const Cudnn& cudnn, const Plan& plan, const Shape& shape, void* input, void* filter, void* output,
+                  void* workspace) {
+  const CudnnLibrary& library = cudnn.library();
+  const Scaling scaling(shape.dtype);
   switch (shape.pass) {
     case ConvPass::output:
-      return library.forward(handle, alpha, plan.input.get(), input, plan.filter.get(), filter, plan.convolution.get(),
-                             static_cast<cudnnConvolutionFwdAlgo_t>(*plan.algorithm), workspace, plan.workspace, beta,
-                             plan.output.get(), output);
+      return library.forward(cudnn.handle(), scaling.alpha(), plan.input.get(), input, plan.filter.get(), filter,
+                             plan.convolution.get(), static_cast<cudnnConvolutionFwdAlgo_t>(*plan.algorithm), workspace,
+                             plan.workspace, scaling.beta(), plan.output.get(), output);
     case ConvPass::input:
-      return library.backward_data(handle, alpha, plan.filter.get(), filter, plan.output.get(), output,
-                                   plan.convolution.get(), static_cast<cudnnConvolutionBwdDataAlgo_t>(*plan.algorithm),
-                                   workspace, plan.workspace, beta, plan.input.get(), input);
+      return library.backward_data(cudnn.handle(), scaling.alpha(), plan.filter.get(), filter, plan.output.get(),
+                                   output, plan.convolution.get(),
+                                   static_cast<cudnnConvolutionBwdDataAlgo_t>(*plan.algorithm), workspace,
+                                   plan.workspace, scaling.beta(), plan.input.get(), input);
     case ConvPass::filter:
-      return library.backward_filter(handle, alpha, plan.input.get(), input, plan.output.get(), output,
-                                     plan.convolution.get(),
+      return library.backward_filter(cudnn.handle(), scaling.alpha(), plan.input.get(), input, plan.output.get(),
+                                     output, plan.convolution.get(),
                                      static_cast<cudnnConvolutionBwdFilterAlgo_t>(*plan.algorithm), workspace,
-                                     plan.workspace, beta, plan.filter.get(), filter);
+                                     plan.workspace, scaling.beta(), plan.filter.get(), filter);
   }
   return CUDNN_STATUS_NOT_SUPPORTED;
 }
@@ -292,26 +204,21 @@ class FilterInOrder {
 
 bool convolve_by_cudnn(const OpContext& ctx, ConvPass pass, const Convolution& conv, const DenseTensor& input,
                        const DenseTensor& filter, const DenseTensor& output) {
-  const CudnnLibrary* const library = cudnn_library();
-  if (library == nullptr) return false;
+  Cudnn* const cudnn = Cudnn::of(output.device().index);
+  if (cudnn == nullptr) return false;
   const auto is_aligned = [](const DenseTensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; };
   if (!is_aligned(input) || !is_aligned(filter) || !is_aligned(output)) return false;
   const std::optional<Shape> shape = shape_of(pass, conv);
   if (!shape) return false;
-  Cudnn& cudnn = Cudnn::of(*library, output.device().index);
-  std::optional<Plan>& plan = cudnn.plan(*shape);
+  std::optional<Plan>& plan = cudnn->plan(*shape, make_plan);
   if (!plan) return false;
   const FilterInOrder ordered(ctx, pass, conv, filter);
   const Scratch workspace(plan->workspace);
-  check(library->set_stream(cudnn.handle(), stream()), "cudnnSetStream");
-  const cudnnStatus_t status =
-      run(*library, cudnn.handle(), *plan, *shape, input.raw(), ordered.data(), output.raw(), workspace.data());
-  const int category = static_cast<int>(status) / 1000 * 1000;  // a refusal has not issued anything
-  if (category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM) {
+  if (!is_done(run(*cudnn, *plan, *shape, input.raw(), ordered.data(), output.raw(), workspace.data()),
+               "a convolution of cuDNN")) {
     plan.reset();
     return false;
   }
-  check(status, "a convolution of cuDNN");
   ordered.finish();
   return true;
 }

@@ -90,7 +90,7 @@ __device__ int64_t first_not_below(const K* keys, int64_t count, K key) {
 
 /// The sums of weights of each bin in double, by a warp for each. `D` is the type of indices, of which keys are sorted.
 template <class D, class Weight, class Out>
-__global__ void sum_bins_kernel(const Key<D>* keys, Places places, int64_t count, const Weight* weights, int64_t bins,
+__global__ void sum_bins_kernel(const Key<D>* keys, Integers places, int64_t count, const Weight* weights, int64_t bins,
                                 Out* out) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int64_t bin = grid_first<int64_t>() / kWarp; bin < bins; bin += grid_step<int64_t>() / kWarp) {

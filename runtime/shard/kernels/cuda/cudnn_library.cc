@@ -32,6 +32,27 @@ std::optional<CudnnLibrary> open() {
   library.find(functions.forward, "cudnnConvolutionForward");
   library.find(functions.backward_data, "cudnnConvolutionBackwardData");
   library.find(functions.backward_filter, "cudnnConvolutionBackwardFilter");
+  library.find(functions.create_pooling, "cudnnCreatePoolingDescriptor");
+  library.find(functions.set_pooling, "cudnnSetPoolingNdDescriptor");
+  library.find(functions.destroy_pooling, "cudnnDestroyPoolingDescriptor");
+  library.find(functions.pool, "cudnnPoolingForward");
+  library.find(functions.pool_backward, "cudnnPoolingBackward");
+  library.find(functions.set_tensor_steps, "cudnnSetTensorNdDescriptor");
+  library.find(functions.create_dropout, "cudnnCreateDropoutDescriptor");
+  library.find(functions.set_dropout, "cudnnSetDropoutDescriptor");
+  library.find(functions.destroy_dropout, "cudnnDestroyDropoutDescriptor");
+  library.find(functions.create_rnn, "cudnnCreateRNNDescriptor");
+  library.find(functions.set_rnn, "cudnnSetRNNDescriptor_v8");
+  library.find(functions.destroy_rnn, "cudnnDestroyRNNDescriptor");
+  library.find(functions.create_rnn_data, "cudnnCreateRNNDataDescriptor");
+  library.find(functions.set_rnn_data, "cudnnSetRNNDataDescriptor");
+  library.find(functions.destroy_rnn_data, "cudnnDestroyRNNDataDescriptor");
+  library.find(functions.rnn_space, "cudnnGetRNNTempSpaceSizes");
+  library.find(functions.rnn_weight_space, "cudnnGetRNNWeightSpaceSize");
+  library.find(functions.rnn_weight, "cudnnGetRNNWeightParams");
+  library.find(functions.rnn_forward, "cudnnRNNForward");
+  library.find(functions.rnn_backward_data, "cudnnRNNBackwardData_v8");
+  library.find(functions.rnn_backward_weights, "cudnnRNNBackwardWeights_v8");
   return library.is_complete() ? std::optional(functions) : std::nullopt;
 }
 

@@ -30,6 +30,29 @@ struct CudnnLibrary {
   decltype(&cudnnConvolutionForward) forward;
   decltype(&cudnnConvolutionBackwardData) backward_data;
   decltype(&cudnnConvolutionBackwardFilter) backward_filter;
+
+  decltype(&cudnnCreatePoolingDescriptor) create_pooling;
+  decltype(&cudnnSetPoolingNdDescriptor) set_pooling;
+  decltype(&cudnnDestroyPoolingDescriptor) destroy_pooling;
+  decltype(&cudnnPoolingForward) pool;
+  decltype(&cudnnPoolingBackward) pool_backward;
+
+  decltype(&cudnnSetTensorNdDescriptor) set_tensor_steps;
+  decltype(&cudnnCreateDropoutDescriptor) create_dropout;
+  decltype(&cudnnSetDropoutDescriptor) set_dropout;
+  decltype(&cudnnDestroyDropoutDescriptor) destroy_dropout;
+  decltype(&cudnnCreateRNNDescriptor) create_rnn;
+  decltype(&cudnnSetRNNDescriptor_v8) set_rnn;
+  decltype(&cudnnDestroyRNNDescriptor) destroy_rnn;
+  decltype(&cudnnCreateRNNDataDescriptor) create_rnn_data;
+  decltype(&cudnnSetRNNDataDescriptor) set_rnn_data;
+  decltype(&cudnnDestroyRNNDataDescriptor) destroy_rnn_data;
+  decltype(&cudnnGetRNNTempSpaceSizes) rnn_space;
+  decltype(&cudnnGetRNNWeightSpaceSize) rnn_weight_space;
+  decltype(&cudnnGetRNNWeightParams) rnn_weight;
+  decltype(&cudnnRNNForward) rnn_forward;
+  decltype(&cudnnRNNBackwardData_v8) rnn_backward_data;
+  decltype(&cudnnRNNBackwardWeights_v8) rnn_backward_weights;
 };
 
 /// Null where it was not found.

@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 
 /// An int32 or int64 output of indices; null where it is empty.
-Places output_of(const DenseTensor& tensor) {
+Integers output_of(const DenseTensor& tensor) {
   return {tensor.numel() == 0 ? nullptr : tensor.raw(), tensor.dtype() == DType::int64};
 }
 
@@ -74,7 +74,7 @@ void masked_select(const OpContext& ctx, const DenseTensor& x, const DenseTensor
 }
 
 /// The sizes of runs of `size` elements, from the first one of each.
-__global__ void sizes_of_runs_kernel(const int64_t* firsts, int64_t runs, int64_t size, Places sizes) {
+__global__ void sizes_of_runs_kernel(const int64_t* firsts, int64_t runs, int64_t size, Integers sizes) {
   for (int64_t k = grid_first<int64_t>(); k < runs; k += grid_step<int64_t>())
     sizes.set(k, (k + 1 < runs ? firsts[k + 1] : size) - firsts[k]);
 }
@@ -93,9 +93,9 @@ struct IsNewKey {
 template <class D>
 struct WriteUnique {
   const D* x;
-  Places order;
+  Integers order;
   D* out;
-  Places indices, inverse;  // null where they are not wanted
+  Integers indices, inverse;  // null where they are not wanted
   int64_t* firsts;
 
   __device__ void operator()(int64_t i, int64_t number, bool is_first) const {
@@ -123,7 +123,7 @@ void unique(const OpContext& ctx, const DenseTensor& x, bool return_index, bool 
   if (found == 0) return;
   const Scratch memory(static_cast<size_t>(found) * sizeof(int64_t));
   auto* const firsts = static_cast<int64_t*>(memory.data());
-  const Places none{nullptr, false};
+  const Integers none{nullptr, false};
   numbers.write(ctx, WriteUnique<D>{elements<const D>(x), sorted.places(), elements<D>(out), output_of(indices),
                                     return_inverse ? output_of(inverse) : none, firsts});
   write_sizes(ctx, firsts, found, x.numel(), counts);
@@ -144,7 +144,7 @@ __global__ void mark_new_rows_kernel(const D* x, int64_t rows, int64_t width, ui
 
 struct WriteRun {
   int64_t* firsts;
-  Places index;  // null where it is not wanted
+  Integers index;  // null where it is not wanted
 
   __device__ void operator()(int64_t i, int64_t number, bool is_first) const {
     if (is_first) firsts[number] = i;

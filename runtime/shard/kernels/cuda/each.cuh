@@ -3,6 +3,7 @@
 
 #include "shard/kernels/cuda/cuda_types.cuh"
 #include "shard/kernels/cuda/device.cuh"
+#include "shard/kernels/cuda/words.cuh"
 
 namespace shard::cuda {
 

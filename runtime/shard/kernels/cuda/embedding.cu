@@ -3,7 +3,7 @@
 #include "shard/kernels/cuda/cuda_types.cuh"
 #include "shard/kernels/cuda/data_check.cuh"
 #include "shard/kernels/cuda/lines.cuh"
-#include "shard/kernels/cuda/position_sort.cuh"
+#include "shard/kernels/cuda/radix_sort.cuh"
 #include "shard/kernels/cuda/words.cuh"
 #include "shard/kernels/registry.h"
 
@@ -185,22 +185,19 @@ void sum_sorted(const OpContext& ctx, SortedRows<T, K> s) {
   else run(sum_tiles<T, K, 1>, sum_parts<T, K, 1>, 1);
 }
 
-int bits_of(uint64_t most) {
-  int bits = 1;
-  while (most >> bits != 0 && bits < 63) ++bits;
-  return bits;
-}
-
 template <class T, class K>
 void sum_by_row(const OpContext& ctx, const DenseTensor& x, const TableRows& rows, const IndexCheck& check,
                 const DenseTensor& out_grad, DenseTensor& weight_grad) {
   const int64_t count = x.numel();
-  const Scratch memory(4 * static_cast<size_t>(count) * sizeof(K));
-  K *keys = static_cast<K*>(memory.data()), *places = keys + count, *const others = keys + 2 * count;
-  launch(ctx, key_positions<K>, grid_for(count, kThreads), kThreads, keys, places, Indices(x), count, rows, check);
-  sort_positions(ctx, count, bits_of(static_cast<uint64_t>(rows.count)), keys, places, others, others + count);
-  sum_sorted<T, K>(ctx, {keys, places, count, weight_grad.dims()[1], static_cast<K>(rows.count),
-                         elements<const T>(out_grad), elements<T>(weight_grad), nullptr});
+  constexpr bool kWide = sizeof(K) == 8;
+  PairMemory memory(count, kWide, kWide);
+  Pairs& pairs = memory.pairs;
+  launch(ctx, key_positions<K>, grid_for(count, kThreads), kThreads, static_cast<K*>(pairs.keys),
+         static_cast<K*>(pairs.places), Indices(x), count, rows, check);
+  radix_sort(pairs, key_bits(static_cast<uint64_t>(rows.count)));
+  sum_sorted<T, K>(
+      ctx, {static_cast<const K*>(pairs.keys), static_cast<const K*>(pairs.places), count, weight_grad.dims()[1],
+            static_cast<K>(rows.count), elements<const T>(out_grad), elements<T>(weight_grad), nullptr});
 }
 
 /// For each row that this rank holds, adds up its gradients in the order of x.

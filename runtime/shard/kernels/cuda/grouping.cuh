@@ -3,6 +3,7 @@
 #pragma once
 
 #include "shard/kernels/cuda/device.cuh"
+#include "shard/kernels/cuda/radix_sort.cuh"
 #include "shard/kernels/cuda/words.cuh"
 
 namespace shard::cuda {
@@ -14,13 +15,14 @@ void visit_number(int64_t most, const Body& body) {
   else body(uint64_t{0});
 }
 
-/// Writes the row of each source, or `none` for those that have no row. `row_of(i)` is negative there; it may be a DataCheck
-/// (device.cuh).
+/// Writes the row of each source, or `none` for those that have no row, and its number, unless `sources` is null. `row_of(i)` is negative
+/// where there is no row; it may be a DataCheck (device.cuh).
 template <class N, class RowOf>
-__global__ void write_rows_of_sources(RowOf row_of, int64_t count, N none, N* rows) {
+__global__ void write_rows_of_sources(RowOf row_of, int64_t count, N none, N* rows, N* sources) {
   for (int64_t i = grid_first<int64_t>(); i < count; i += grid_step<int64_t>()) {
     const int64_t row = row_of(i);
     rows[i] = row < 0 ? none : static_cast<N>(row);
+    if (sources != nullptr) sources[i] = static_cast<N>(i);
   }
 }
 
@@ -58,13 +60,14 @@ class Grouping {
   /// left out.
   template <class RowOf>
   Grouping(const OpContext& ctx, int64_t size, int64_t count, const RowOf& row_of, bool sorted = false)
-      : size_(size), count_(count), memory_(bytes(size, count)) {
+      : size_(size), count_(count), memory_(bytes(size, count)), is_sorted_(sorted) {
     if (count == 0) return;
+    pairs_ = {count, is_wide(size, count), is_wide(size, count), array(0), array(1), array(2), array(3)};
     visit_number(std::max(size, count), [&]<class N>(N) {
       launch(ctx, write_rows_of_sources<N, RowOf>, grid_for(count, 256), 256, row_of, count, static_cast<N>(size),
-             static_cast<N*>(memory_.data()));
+             static_cast<N*>(pairs_.keys), sorted ? nullptr : static_cast<N*>(pairs_.places));
     });
-    group(ctx, sorted);
+    group(ctx);
   }
   Groups groups() const;
 
@@ -73,11 +76,12 @@ class Grouping {
   static size_t bytes(int64_t size, int64_t count);
   /// The array of this number: rows, sources, another two for the sort, parts, long groups, their number.
   char* array(int number) const;
-  void group(const OpContext& ctx, bool sorted);
+  void group(const OpContext& ctx);
 
   int64_t size_, count_;
   Scratch memory_;
-  bool is_sorted_ = false, is_other_ = false;  // other: the results of the sort are in its second arrays
+  bool is_sorted_;
+  Pairs pairs_{};  // of rows and sources
 };
 
 /// Notes the last source of each row.
@@ -114,8 +118,8 @@ class LastSources {
       using Signed = std::conditional_t<sizeof(N) == 8, long long, int>;  // those that CUDA has atomic operations for
       auto* const last = static_cast<Signed*>(memory_.data());
       N* const rows = reinterpret_cast<N*>(last + size);
-      launch(ctx, write_rows_of_sources<N, RowOf>, grid_for(count, 256), 256, row_of, count, static_cast<N>(size),
-             rows);
+      launch(ctx, write_rows_of_sources<N, RowOf>, grid_for(count, 256), 256, row_of, count, static_cast<N>(size), rows,
+             nullptr);
       launch(ctx, find_last_sources<N, Signed>, grid_for(count, 256), 256, rows, count, static_cast<N>(size), last);
     });
   }

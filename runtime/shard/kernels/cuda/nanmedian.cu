@@ -94,7 +94,7 @@ struct WriteMedian {
 };
 
 template <class D>
-__global__ void write_medians_kernel(ReducedLines lines, Places places, WriteMedian<D> finish) {
+__global__ void write_medians_kernel(ReducedLines lines, Integers places, WriteMedian<D> finish) {
   for (int64_t line = grid_first<int64_t>(); line < lines.count(); line += grid_step<int64_t>()) {
     const int64_t begin = line * lines.size;
     finish.write_sorted(lines, line, [=](int64_t k) { return places[begin + k] - begin; });

@@ -1,9 +1,10 @@
 // Pooling and its gradients on CUDA. An element of a result, a gradient too, is computed by one thread, or by a warp where it reads many
-// elements.
+// elements. cuDNN's are used where it has them.
 #include "shard/kernels/cpu/pool.h"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/data_check.cuh"
 #include "shard/kernels/cuda/images.cuh"
+#include "shard/kernels/cuda/pool_cudnn.h"
 
 namespace shard::cuda {
 namespace {
@@ -299,7 +300,11 @@ struct Work {
   static void forward(const OpContext& ctx, const Pooled& pooled, bool max, const DenseTensor& compared,
                       const Fetched& values, const ShardBox& outputs, DenseTensor& out) {
     const DeviceScope scope(out.device().index);
-    visit_windows(pooled, box_of(values), outputs, [&]<class N>(const Windows<N>& windows) {
+    const ShardBox images = box_of(values);
+    const bool is_pooling =
+        compared.raw() == values.tensor.raw();  // not the gradient of a gradient of largest elements
+    if ((is_pooling || !max) && pool_by_cudnn(pooled, max, values.tensor, images, outputs, out)) return;
+    visit_windows(pooled, images, outputs, [&]<class N>(const Windows<N>& windows) {
       const T* const from = elements<const T>(values.tensor);
       if (max)
         return largest<N, int32_t>(ctx, pooled, windows, elements<T>(out), nullptr, elements<const T>(compared), from);
@@ -312,6 +317,7 @@ struct Work {
                        const Fetched& grads, const Dims& begin, DenseTensor& x_grad) {
     const DeviceScope scope(x_grad.device().index);
     const ShardBox in = box_of(compared), out = box_of(grads);
+    if (!max && mean_pool_grad_by_cudnn(pooled, compared.tensor, in, grads.tensor, out, x_grad)) return;
     visit_windows(pooled, in, out, [&]<class N>(const Windows<N>& windows) {
       const Part<N> part = part_of<N>(pooled, begin, x_grad);
       const T* const grad = elements<const T>(grads.tensor);

@@ -1,256 +1,20 @@
 // rnn and its gradient on CUDA. For each cell one product with the inputs of all steps, and for each step a product with the state and one
-// kernel over all gates; back, the gradients of weights are products over all steps and sequences. Arithmetic is in float or double.
-#include <cmath>
+// kernel over all gates; back, the gradients of weights are products over all steps and sequences. cuDNN's are used where it has them.
+// Arithmetic is in float or double.
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "shard/kernels/cuda/cuda_kernels.cuh"
-#include "shard/kernels/cuda/data_check.cuh"
 #include "shard/kernels/cuda/each.cuh"
-#include "shard/kernels/cuda/philox.cuh"
 #include "shard/kernels/cuda/product.cuh"
+#include "shard/kernels/cuda/rnn_cudnn.h"
+#include "shard/kernels/cuda/rnn_steps.cuh"
 #include "shard/kernels/registry.h"
-#include "shard/meta/rnn.h"
 
 namespace shard::cuda {
 namespace {
-
-using meta::RnnMode;
-
-template <class C>
-__device__ C sigmoid_of(C x) {
-  return C(1) / (C(1) + ::exp(-x));
-}
-
-/// The sizes of a call, and what it keeps for the gradient. A cell is one direction of one layer.
-template <class C>
-struct Network {
-  int64_t time, batch, hidden, directions;
-  RnnMode mode;
-  meta::RnnParts parts;
-  Indices lengths;  // of sequences, where there are any
-  bool has_lengths;
-  C* reserve;  // [cells, time, batch, parts * hidden]
-
-  __host__ __device__ int64_t gates() const { return parts.gates * hidden; }
-  __host__ __device__ int64_t kept_width() const { return parts.reserved * hidden; }
-  /// The step that a cell computes as number k.
-  __host__ __device__ int64_t step_of(int64_t cell, int64_t k) const {
-    return cell % directions == 0 ? k : time - 1 - k;
-  }
-  __device__ bool is_valid(int64_t step, int64_t b) const { return !has_lengths || step < lengths[b]; }
-  /// What a step of a cell keeps of sequence b: its gates, and last its h, before which an LSTM has c.
-  __device__ C* kept(int64_t cell, int64_t step, int64_t b) const {
-    return reserve + ((cell * time + step) * batch + b) * kept_width();
-  }
-  __device__ C* h_of(int64_t cell, int64_t step, int64_t b) const {
-    return kept(cell, step, b) + kept_width() - hidden;
-  }
-  __device__ C* c_of(int64_t cell, int64_t step, int64_t b) const { return h_of(cell, step, b) - hidden; }
-};
-
-/// Step number k of a cell, for unit i % hidden of sequence i / hidden. The state is replaced by the one after the step.
-template <class C>
-struct Step {
-  Network<C> net;
-  int64_t cell, k;
-  const C *projected, *recurrent;      // [time, batch, gates] and [batch, gates]
-  const C *inputs_bias, *hidden_bias;  // [gates]
-  C *h, *c;                            // [batch, hidden]
-
-  __device__ void operator()(int64_t i) const {
-    const int64_t n = net.hidden, b = i / n, j = i % n, step = net.step_of(cell, k), row = step * net.batch + b;
-    C* const kept = net.kept(cell, step, b) + j;
-    if (!net.is_valid(step, b)) {  // the state stays
-      for (int64_t part = 0; part < net.kept_width(); part += n) kept[part] = 0;
-      net.h_of(cell, step, b)[j] = h[i];
-      if (net.mode == RnnMode::lstm) net.c_of(cell, step, b)[j] = c[i];
-      return;
-    }
-    const auto input = [&](int64_t gate) {
-      return projected[row * net.gates() + gate * n + j] + inputs_bias[gate * n + j];
-    };
-    const auto state = [&](int64_t gate) {
-      return recurrent[b * net.gates() + gate * n + j] + hidden_bias[gate * n + j];
-    };
-    const auto sum = [&](int64_t gate) { return input(gate) + state(gate); };
-    switch (net.mode) {
-      case RnnMode::lstm: {
-        const C in = sigmoid_of(sum(0)), forget = sigmoid_of(sum(1)), cell_gate = ::tanh(sum(2)),
-                out = sigmoid_of(sum(3));
-        kept[0] = in;
-        kept[n] = forget;
-        kept[2 * n] = cell_gate;
-        kept[3 * n] = out;
-        kept[4 * n] = c[i] = forget * c[i] + in * cell_gate;
-        kept[5 * n] = h[i] = out * ::tanh(c[i]);
-        return;
-      }
-      case RnnMode::gru: {
-        const C reset = sigmoid_of(sum(0)), update = sigmoid_of(sum(1)), part = state(2),
-                cell_gate = ::tanh(input(2) + reset * part);
-        kept[0] = reset;
-        kept[n] = update;
-        kept[2 * n] = cell_gate;
-        kept[3 * n] = part;
-        kept[4 * n] = h[i] = (h[i] - cell_gate) * update + cell_gate;
-        return;
-      }
-      case RnnMode::tanh: kept[0] = h[i] = ::tanh(sum(0)); return;
-      case RnnMode::relu: {
-        const C total = sum(0);
-        kept[0] = h[i] = total < C(0) ? C(0) : total;  // NaN stays NaN
-        return;
-      }
-    }
-  }
-};
-
-/// The same step back. h and c are the gradients of the state after it, of h without what came through the product of the step
-/// after it, which is `added`, and become those of the state before it.
-template <class C>
-struct StepBack {
-  Network<C> net;
-  int64_t cell, k;
-  const C* out_grad;           // [time, batch, directions * hidden]
-  const C *h_first, *c_first;  // [batch, hidden], before the first step
-  const C* added;              // [batch, hidden]; null at the last step
-  C *h, *c;                    // [batch, hidden]
-  C *of_input, *of_state;      // [time, batch, gates], which are one but of a GRU
-
-  __device__ void operator()(int64_t i) const {
-    const int64_t n = net.hidden, b = i / n, j = i % n, step = net.step_of(cell, k), row = step * net.batch + b;
-    C *const sums = of_input + row * net.gates() + j, *const state_sums = of_state + row * net.gates() + j;
-    const C above = added != nullptr ? h[i] + added[i] : h[i];
-    if (!net.is_valid(step, b)) {  // the state stayed, and its gradient stays
-      for (int64_t gate = 0; gate < net.gates(); gate += n) sums[gate] = state_sums[gate] = 0;
-      h[i] = above;
-      return;
-    }
-    const C of_h = above + out_grad[(row * net.directions + cell % net.directions) * n + j];
-    const C* const kept = net.kept(cell, step, b) + j;
-    const int64_t before = net.step_of(cell, k - 1);
-    switch (net.mode) {
-      case RnnMode::lstm: {
-        const C in = kept[0], forget = kept[n], cell_gate = kept[2 * n], out = kept[3 * n], bent = ::tanh(kept[4 * n]),
-                of_c = c[i] + of_h * out * (1 - bent * bent),
-                c_before = k == 0 ? c_first[i] : net.c_of(cell, before, b)[j];
-        sums[0] = of_c * cell_gate * in * (1 - in);
-        sums[n] = of_c * c_before * forget * (1 - forget);
-        sums[2 * n] = of_c * in * (1 - cell_gate * cell_gate);
-        sums[3 * n] = of_h * bent * out * (1 - out);
-        c[i] = of_c * forget;
-        h[i] = 0;
-        return;
-      }
-      case RnnMode::gru: {
-        const C reset = kept[0], update = kept[n], cell_gate = kept[2 * n], part = kept[3 * n],
-                of_cell = of_h * (1 - update) * (1 - cell_gate * cell_gate),
-                h_before = k == 0 ? h_first[i] : net.h_of(cell, before, b)[j];
-        sums[0] = state_sums[0] = of_cell * part * reset * (1 - reset);
-        sums[n] = state_sums[n] = of_h * (h_before - cell_gate) * update * (1 - update);
-        sums[2 * n] = of_cell;
-        state_sums[2 * n] = of_cell * reset;
-        h[i] = of_h * update;
-        return;
-      }
-      case RnnMode::tanh:
-        sums[0] = of_h * (1 - kept[0] * kept[0]);
-        h[i] = 0;
-        return;
-      case RnnMode::relu:
-        sums[0] = kept[0] > C(0) ? of_h : C(0);
-        h[i] = 0;
-        return;
-    }
-  }
-};
-
-struct CheckLengths {
-  using IsDataCheck = void;
-  Indices lengths;
-  int64_t most;
-  DataCheck<LengthRange> check;
-  __device__ void operator()(int64_t i) const {
-    if (lengths[i] < 0 || lengths[i] > most) check.report(i, lengths[i]);
-  }
-};
-
-/// The states before each step [time, batch, hidden].
-template <class C>
-struct StatesBefore {
-  Network<C> net;
-  int64_t cell;
-  const C* first;
-  C* out;
-
-  __device__ void operator()(int64_t i) const {
-    const int64_t n = net.hidden, j = i % n, b = i / n % net.batch, k = i / n / net.batch;
-    out[(net.step_of(cell, k) * net.batch + b) * n + j] =
-        k == 0 ? first[b * n + j] : net.h_of(cell, net.step_of(cell, k - 1), b)[j];
-  }
-};
-
-/// Values between two layers are multiplied by 0 or by the factor of dropout; a factor of 0 is none.
-template <class C>
-struct Dropout {
-  const uint8_t* keeps;
-  C factor;
-  __device__ C of(C value, int64_t i) const { return factor == 0 ? value : keeps[i] != 0 ? value * factor : C(0); }
-};
-
-/// The output of a layer [time, batch, directions * hidden].
-template <class C, class D>
-struct Output {
-  Network<C> net;
-  int64_t layer;
-  Dropout<C> dropout;
-  D* out;
-
-  __device__ void operator()(int64_t i) const {
-    const int64_t n = net.hidden, j = i % n, d = i / n % net.directions, row = i / n / net.directions;
-    const int64_t step = row / net.batch, b = row % net.batch;
-    const C value = net.is_valid(step, b) ? net.h_of(layer * net.directions + d, step, b)[j] : C(0);
-    out[i] = store<D>(dropout.of(value, i));
-  }
-};
-
-template <class C>
-struct DropInPlace {
-  Dropout<C> dropout;
-  C* values;
-  __device__ void operator()(int64_t i) const { values[i] = dropout.of(values[i], i); }
-};
-
-template <class C>
-struct AddInPlace {
-  const C* from;
-  C* to;
-  __device__ void operator()(int64_t i) const { to[i] += from[i]; }
-};
-
-/// 1 where dropout keeps an element of a mask [time, batch, width], by its place in the whole mask.
-struct DrawMask {
-  uint8_t* out;
-  RandomKey key;
-  GlobalIndex index;
-  float dropout;
-  __device__ void operator()(int64_t i) const {
-    PhiloxWords words(key);
-    out[i] = uniform_fraction(words.at(static_cast<uint64_t>(index.of(i)))) >= dropout ? 1 : 0;
-  }
-};
-
-template <class D>
-struct Widen {
-  const D* from;
-  math_t<D>* to;
-  __device__ void operator()(int64_t i) const { to[i] = load(from[i]); }
-};
-template <class D>
-struct Narrow {
-  const math_t<D>* from;
-  D* to;
-  __device__ void operator()(int64_t i) const { to[i] = store<D>(from[i]); }
-};
 
 /// One call. T: the dtype of its tensors.
 template <class T>
@@ -280,7 +44,9 @@ class Call {
     if (lengths.defined()) check_lengths(lengths);
   }
 
+  /// What is kept for the gradient is not written where cuDNN computes the network: its gradient runs the network again.
   void forward(DenseTensor& out, std::span<DenseTensor> state) const {
+    if (is_for_cudnn() && forward_by_cudnn(out, state)) return;
     for (int64_t layer = 0; layer < layers_; ++layer) {
       const DenseTensor input = input_of(layer);
       for (int64_t d = 0; d < net_.directions; ++d) run_cell(layer * net_.directions + d, input, state);
@@ -289,13 +55,17 @@ class Call {
   }
 
   void backward(const DenseTensor& out_grad, std::span<const DenseTensor> state_grad, DenseTensor& x_grad,
-                std::span<DenseTensor> pre_state_grad, std::span<DenseTensor> weight_grads) const {
+                std::span<DenseTensor> pre_state_grad, std::span<DenseTensor> weight_grads) {
+    if (is_for_cudnn()) {
+      if (backward_by_cudnn(out_grad, state_grad, x_grad, pre_state_grad, weight_grads)) return;
+      keep_again();
+    }
     DenseTensor above = widened(out_grad);  // the gradient of the output of a layer
     for (int64_t layer = layers_ - 1; layer >= 0; --layer) {
       const DenseTensor input = input_of(layer), below = made({rows(), input.dims()[1]});
       for (int64_t d = 0; d < net_.directions; ++d)
         run_back(layer * net_.directions + d, input, above, state_grad, below, d > 0, pre_state_grad, weight_grads);
-      if (layer > 0) for_each(ctx_, below.numel(), DropInPlace<C>{dropout_, elements<C>(below)});
+      if (layer > 0) for_each(ctx_, below.numel(), Drop<C>{dropout_, elements<const C>(below), elements<C>(below)});
       above = below;
     }
     narrow(above, x_grad);
@@ -316,14 +86,16 @@ class Call {
   void narrow(const DenseTensor& from, DenseTensor& to) const {
     for_each(ctx_, to.numel(), Narrow<D>{elements<const C>(from), elements<D>(to)});
   }
-  /// Cell `cell` of a state [cells, batch, hidden], and a copy of it in the type of arithmetic, which steps write.
-  DenseTensor part_of(const DenseTensor& all, int64_t cell) const {
-    const Meta meta{{net_.batch, net_.hidden}, all.dtype()};
-    return {all.storage(), meta, all.offset() + static_cast<size_t>(cell) * meta.bytes()};
+  /// Cells of a state [cells, batch, hidden], and a copy of them in the type of arithmetic, which steps write.
+  DenseTensor part_of(const DenseTensor& all, int64_t cell, int64_t cells = 1) const {
+    const Meta one{{net_.batch, net_.hidden}, all.dtype()};
+    return {all.storage(),
+            {{cells * net_.batch, net_.hidden}, all.dtype()},
+            all.offset() + static_cast<size_t>(cell) * one.bytes()};
   }
-  DenseTensor copy_of(const DenseTensor& all, int64_t cell) const {
-    const DenseTensor copy = made({net_.batch, net_.hidden});
-    for_each(ctx_, copy.numel(), Widen<D>{elements<const D>(part_of(all, cell)), elements<C>(copy)});
+  DenseTensor copy_of(const DenseTensor& all, int64_t cell, int64_t cells = 1) const {
+    const DenseTensor copy = made({cells * net_.batch, net_.hidden});
+    for_each(ctx_, copy.numel(), Widen<D>{elements<const D>(part_of(all, cell, cells)), elements<C>(copy)});
     return copy;
   }
   /// Weights and biases of a cell, as the list has them: both weights of all cells, then both biases.
@@ -349,11 +121,10 @@ class Call {
   }
 
   void run_cell(int64_t cell, const DenseTensor& input, std::span<DenseTensor> state) const {
-    const bool is_lstm = net_.mode == RnnMode::lstm;
     DenseTensor projected = made({rows(), net_.gates()}), recurrent = made({net_.batch, net_.gates()});
     matmul(ctx_, input, weight(cell, 0), false, true, projected);
     const DenseTensor weights = weight(cell, 1), inputs_bias = bias(cell, 0), hidden_bias = bias(cell, 1);
-    const DenseTensor h = copy_of(pre_state_[0], cell), c = is_lstm ? copy_of(pre_state_[1], cell) : h;
+    const DenseTensor h = copy_of(pre_state_[0], cell), c = is_lstm() ? copy_of(pre_state_[1], cell) : h;
     for (int64_t k = 0; k < net_.time; ++k) {
       matmul(ctx_, h, weights, false, true, recurrent);
       for_each(ctx_, h.numel(),
@@ -361,23 +132,22 @@ class Call {
                        elements<const C>(inputs_bias), elements<const C>(hidden_bias), elements<C>(h), elements<C>(c)});
     }
     store_state(h, state[0], cell);
-    if (is_lstm) store_state(c, state[1], cell);
+    if (is_lstm()) store_state(c, state[1], cell);
   }
 
-  void store_state(const DenseTensor& from, const DenseTensor& all, int64_t cell) const {
-    DenseTensor to = part_of(all, cell);
+  void store_state(const DenseTensor& from, const DenseTensor& all, int64_t cell, int64_t cells = 1) const {
+    DenseTensor to = part_of(all, cell, cells);
     narrow(from, to);
   }
 
   void run_back(int64_t cell, const DenseTensor& input, const DenseTensor& out_grad,
                 std::span<const DenseTensor> state_grad, const DenseTensor& below, bool adds,
                 std::span<DenseTensor> pre_state_grad, std::span<DenseTensor> weight_grads) const {
-    const bool is_lstm = net_.mode == RnnMode::lstm;
     const DenseTensor of_input = made({rows(), net_.gates()}),
                       of_state = net_.mode == RnnMode::gru ? made(of_input.dims()) : of_input;
     const DenseTensor h_first = copy_of(pre_state_[0], cell),
-                      c_first = is_lstm ? copy_of(pre_state_[1], cell) : h_first;
-    const DenseTensor h = copy_of(state_grad[0], cell), c = is_lstm ? copy_of(state_grad[1], cell) : h,
+                      c_first = is_lstm() ? copy_of(pre_state_[1], cell) : h_first;
+    const DenseTensor h = copy_of(state_grad[0], cell), c = is_lstm() ? copy_of(state_grad[1], cell) : h,
                       weights = weight(cell, 1);
     DenseTensor added = made(h.dims());
     for (int64_t k = net_.time - 1; k >= 0; --k) {
@@ -393,7 +163,7 @@ class Call {
     }
     if (net_.time > 0) for_each(ctx_, h.numel(), AddInPlace<C>{elements<const C>(added), elements<C>(h)});
     store_state(h, pre_state_grad[0], cell);
-    if (is_lstm) store_state(c, pre_state_grad[1], cell);
+    if (is_lstm()) store_state(c, pre_state_grad[1], cell);
 
     DenseTensor part = adds ? made(below.dims()) : below;
     matmul(ctx_, of_input, weight(cell, 0), false, false, part);
@@ -417,12 +187,139 @@ class Call {
     narrow(sums, to);
   }
 
+  bool is_for_cudnn() const { return has_cudnn_rnn(net_.mode, net_.has_lengths); }
+  bool is_lstm() const { return net_.mode == RnnMode::lstm; }
+
+  /// Runs the network to keep what its gradient needs, in memory of this call.
+  void keep_again() {
+    kept_again_ = made({layers_ * net_.directions * rows(), net_.kept_width()});
+    net_.reserve = elements<C>(kept_again_);
+    std::vector<DenseTensor> state;
+    for (const DenseTensor& each : pre_state_) state.push_back(DenseTensor::allocate(x_.device(), each.meta()));
+    for (int64_t layer = 0; layer < layers_; ++layer) {
+      const DenseTensor input = input_of(layer);
+      for (int64_t d = 0; d < net_.directions; ++d) run_cell(layer * net_.directions + d, input, state);
+    }
+  }
+
+  /// Layers that cuDNN computes in one call: all, or one where elements between layers are dropped.
+  struct CudnnLayers {
+    RnnLayers shape;
+    std::shared_ptr<const RnnBuffers> buffers;
+    int64_t first_cell, cells;
+    DenseTensor x, h, c, weights;  // c: undefined but for LSTM
+    DenseTensor y, reserve;        // of its forward pass; the reserve only where a gradient follows
+
+    RnnArguments arguments() const {
+      return {x.raw(), h.raw(), c.defined() ? c.raw() : nullptr, weights.raw(),
+              reserve.defined() ? reserve.raw() : nullptr};
+    }
+  };
+
+  DenseTensor bytes_of(size_t bytes) const {
+    return DenseTensor::allocate(x_.device(), {{static_cast<int64_t>(bytes)}, DType::uint8});
+  }
+  const DenseTensor& parameter(std::span<const DenseTensor> list, const RnnRun& run, int64_t cell) const {
+    const size_t first = run.parameter >= RnnRun::inputs_bias ? list.size() / 2 : 0;
+    return list[first + static_cast<size_t>(2 * cell + run.parameter % 2)];
+  }
+
+  /// Nullopt where cuDNN does not support such layers.
+  std::optional<CudnnLayers> layers_for_cudnn(int64_t layer, int64_t layers, const DenseTensor& input,
+                                              bool trains) const {
+    CudnnLayers of{{net_.mode, sizeof(C) == 8 ? DType::float64 : DType::float32, net_.time, net_.batch, input.dims()[1],
+                    net_.hidden, net_.directions, layers},
+                   nullptr,
+                   layer * net_.directions,
+                   layers * net_.directions,
+                   input,
+                   {},
+                   {},
+                   {},
+                   {},
+                   {}};
+    of.buffers = find_cudnn_rnn(of.shape);
+    if (of.buffers == nullptr) return std::nullopt;
+    of.h = copy_of(pre_state_[0], of.first_cell, of.cells);
+    if (is_lstm()) of.c = copy_of(pre_state_[1], of.first_cell, of.cells);
+    of.weights = bytes_of(of.buffers->weight_bytes);
+    for (const RnnRun& run : of.buffers->weights) {
+      const D* const from = elements<const D>(parameter(weights_, run, of.first_cell + run.cell)) + run.begin;
+      for_each(ctx_, run.numel, Widen<D>{from, static_cast<C*>(of.weights.raw()) + run.place});
+    }
+    of.y = made({rows(), net_.directions * net_.hidden});
+    if (trains) of.reserve = bytes_of(of.buffers->reserve_bytes);
+    return of;
+  }
+
+  /// Runs all layers, of which `state` gets the states after the last step where it is not empty. Nullopt where cuDNN does not support them.
+  std::optional<std::vector<CudnnLayers>> run_by_cudnn(std::span<DenseTensor> state, bool trains) const {
+    if (rows() == 0 || net_.hidden == 0 || x_.dims()[2] == 0) return std::nullopt;
+    std::vector<CudnnLayers> all;
+    DenseTensor input = widened(x_.reinterpret({{rows(), x_.dims()[2]}, x_.dtype()}));
+    const int64_t at_once = dropout_.factor == 0 ? layers_ : 1;
+    for (int64_t layer = 0; layer < layers_; layer += at_once) {
+      std::optional<CudnnLayers> layers = layers_for_cudnn(layer, at_once, input, trains);
+      if (!layers) return std::nullopt;
+      const DenseTensor h = made(layers->h.dims()), c = is_lstm() ? made(h.dims()) : DenseTensor();
+      if (!rnn_by_cudnn(layers->shape, layers->arguments(), layers->y.raw(), h.raw(), is_lstm() ? c.raw() : nullptr))
+        return std::nullopt;
+      if (!state.empty()) {
+        store_state(h, state[0], layers->first_cell, layers->cells);
+        if (is_lstm()) store_state(c, state[1], layers->first_cell, layers->cells);
+      }
+      input = layers->y;
+      if (layer + at_once < layers_) {  // y itself belongs to the gradient
+        input = made(layers->y.dims());
+        for_each(ctx_, input.numel(), Drop<C>{dropout_, elements<const C>(layers->y), elements<C>(input)});
+      }
+      all.push_back(std::move(*layers));
+    }
+    return all;
+  }
+
+  bool forward_by_cudnn(DenseTensor& out, std::span<DenseTensor> state) const {
+    const auto all = run_by_cudnn(state, false);
+    if (all) narrow(all->back().y, out);
+    return all.has_value();
+  }
+
+  bool backward_by_cudnn(const DenseTensor& out_grad, std::span<const DenseTensor> state_grad, DenseTensor& x_grad,
+                         std::span<DenseTensor> pre_state_grad, std::span<DenseTensor> weight_grads) const {
+    const auto all = run_by_cudnn({}, true);
+    if (!all) return false;
+    DenseTensor above = widened(out_grad);
+    for (size_t i = all->size(); i-- > 0;) {
+      const CudnnLayers& layers = (*all)[i];
+      const auto states = [&](size_t which) { return copy_of(state_grad[which], layers.first_cell, layers.cells); };
+      const DenseTensor h_out = states(0), c_out = is_lstm() ? states(1) : DenseTensor();
+      const DenseTensor below = made(layers.x.dims()), h = made(layers.h.dims()),
+                        c = is_lstm() ? made(h.dims()) : DenseTensor(),
+                        weights = bytes_of(layers.buffers->weight_bytes);
+      const auto raw = [](const DenseTensor& tensor) { return tensor.defined() ? tensor.raw() : nullptr; };
+      if (!rnn_grad_by_cudnn(layers.shape, layers.arguments(), layers.y.raw(),
+                             {above.raw(), h_out.raw(), raw(c_out), below.raw(), h.raw(), raw(c), weights.raw()}))
+        return false;
+      store_state(h, pre_state_grad[0], layers.first_cell, layers.cells);
+      if (is_lstm()) store_state(c, pre_state_grad[1], layers.first_cell, layers.cells);
+      for (const RnnRun& run : layers.buffers->weights) {
+        D* const to = elements<D>(parameter(weight_grads, run, layers.first_cell + run.cell)) + run.begin;
+        for_each(ctx_, run.numel, Narrow<D>{static_cast<const C*>(weights.raw()) + run.place, to});
+      }
+      if (i > 0) for_each(ctx_, below.numel(), Drop<C>{dropout_, elements<const C>(below), elements<C>(below)});
+      above = below;
+    }
+    narrow(above, x_grad);
+    return true;
+  }
+
   const OpContext& ctx_;
   const DenseTensor& x_;
   std::span<const DenseTensor> pre_state_, weights_;
   int64_t layers_;
   Network<C> net_;
   Dropout<C> dropout_;
+  DenseTensor kept_again_;
 };
 
 /// The probability by which elements between layers are dropped in this call.

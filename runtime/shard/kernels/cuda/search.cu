@@ -14,7 +14,7 @@ constexpr int kThreads = 256;
 /// `size` elements of a sequence for each `row` values.
 template <class D, bool right>
 __global__ void search_kernel(const D* sequence, int64_t size, const D* values, int64_t row, int64_t count,
-                              Places out) {
+                              Integers out) {
   for (int64_t i = grid_first<int64_t>(); i < count; i += grid_step<int64_t>()) {
     const int64_t begin = i / row * size;
     const Key<D> key = key_of(values[i], false);
@@ -40,7 +40,7 @@ void searchsorted(const OpContext& ctx, const DenseTensor& sequence, const Dense
   const int64_t row = rows.rank() == 1 ? count : dims[dims.rank() - 1];
   launch(ctx, right ? search_kernel<D, true> : search_kernel<D, false>, grid_for(count, kThreads), kThreads,
          elements<const D>(sequence), rows[rows.rank() - 1], elements<const D>(values), row, count,
-         Places{out.raw(), out.dtype() == DType::int64});
+         Integers{out.raw(), out.dtype() == DType::int64});
 }
 
 template <class N>

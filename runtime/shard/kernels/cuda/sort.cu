@@ -40,7 +40,7 @@ struct FirstInOrder {
 };
 
 template <class D>
-__global__ void write_sorted_kernel(Lines lines, Places places, FirstInOrder<D> finish) {
+__global__ void write_sorted_kernel(Lines lines, Integers places, FirstInOrder<D> finish) {
   const int64_t count = lines.count() * finish.kept;
   for (int64_t i = grid_first<int64_t>(); i < count; i += grid_step<int64_t>()) {
     const int64_t line = i / finish.kept, rank = i - line * finish.kept, begin = line * lines.size;
@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(kTileThreads) find_rank_kernel(Lines lines, Wr
   }
 }
 template <class D>
-__global__ void write_rank_kernel(Lines lines, Places places, WriteRank<D> finish) {
+__global__ void write_rank_kernel(Lines lines, Integers places, WriteRank<D> finish) {
   for (int64_t line = grid_first<int64_t>(); line < lines.count(); line += grid_step<int64_t>())
     finish.one.write(lines, line, places[line * lines.size + finish.rank] - line * lines.size);
 }
@@ -295,7 +295,7 @@ struct WriteMode {
 
 /// One block for each line that was sorted.
 template <class D>
-__global__ void write_mode_kernel(Lines lines, Places places, WriteOne<D> one) {
+__global__ void write_mode_kernel(Lines lines, Integers places, WriteOne<D> one) {
   for (int64_t line = blockIdx.x; line < lines.count(); line += gridDim.x) {
     const int64_t begin = line * lines.size;
     const auto key_at = [=](int64_t k) { return key_of(one.x[lines.place(line, places[begin + k] - begin)], false); };

@@ -5,7 +5,7 @@
 
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/cuda_types.cuh"
-#include "shard/kernels/cuda/sort_keys.cuh"
+#include "shard/kernels/cuda/radix_sort.cuh"
 #include "shard/kernels/cuda/words.cuh"
 #include "shard/kernels/registry.h"
 #include "shard/meta/vision.h"
@@ -118,48 +118,46 @@ __global__ void sample_grid_grad_kernel(T* grid_grad, const T* x, const T* grid,
   }
 }
 
-/// Keys of the elements around all places: the element of all images, and below it, in `bits` bits, the place times the number of
-/// corners plus the corner. Those outside are behind all others.
+/// For each corner around each place of all images its weight, and a pair of its element of all images, which is `elements` for those
+/// outside, and its number.
 template <int kSpace, class T>
-__global__ void sample_keys_kernel(uint64_t* keys, math_t<T>* weights, int64_t key_count, const T* grid, Images images,
-                                   int bits) {
-  const int64_t places = images.batch * images.places;
+__global__ void sample_corners_kernel(Integers keys, Integers numbers, math_t<T>* weights, const T* grid,
+                                      Images images) {
+  const int64_t places = images.batch * images.places, elements = images.batch * images.elements;
   for (int64_t i = grid_first<int64_t>(); i < places; i += grid_step<int64_t>()) {
-    const int64_t image = i / images.places, place = i - image * images.places;
+    const int64_t image = i / images.places;
     Neighbours around[3];
     find_neighbours<kSpace>(images, grid, i, around);
     for (int k = 0; k < images.corners; ++k) {
       const Corner corner = corner_of(images.dims, around, k);
-      const auto element = static_cast<uint64_t>(image * images.elements + corner.from);
-      keys[i * images.corners + k] =
-          corner.from < 0 ? ~uint64_t{0} : element << bits | static_cast<uint64_t>(place * images.corners + k);
-      weights[i * images.corners + k] = static_cast<math_t<T>>(corner.weight);
+      const int64_t number = i * images.corners + k;
+      keys.set(number, corner.from < 0 ? elements : image * images.elements + corner.from);
+      numbers.set(number, number);
+      weights[number] = static_cast<math_t<T>>(corner.weight);
     }
   }
-  for (int64_t i = places * images.corners + grid_first<int64_t>(); i < key_count; i += grid_step<int64_t>())
-    keys[i] = ~uint64_t{0};
 }
 
-/// The gradient of x: an element of an image for each thread (x), and kChannels channels of it (y).
+/// The gradient of x: an element of an image for each thread (x), and kChannels channels of it (y). The pairs are in the order of their keys,
+/// and those of an element in that of their numbers.
 template <int kChannels, class T>
-__global__ void sample_x_grad_kernel(T* x_grad, const T* out_grad, const uint64_t* keys, int64_t key_count, int bits,
+__global__ void sample_x_grad_kernel(T* x_grad, const T* out_grad, Integers keys, Integers numbers, int64_t count,
                                      const math_t<T>* weights, Images images) {
   using C = math_t<T>;
   const int64_t first = static_cast<int64_t>(blockIdx.y) * kChannels;
   for (int64_t i = grid_first<int64_t>(); i < images.batch * images.elements; i += grid_step<int64_t>()) {
     const int64_t image = i / images.elements, element = i - image * images.elements;
     int64_t at = 0;
-    for (int64_t end = key_count; at < end;) {
+    for (int64_t end = count; at < end;) {
       const int64_t middle = at + (end - at) / 2;
-      if (keys[middle] < static_cast<uint64_t>(i) << bits) at = middle + 1;
+      if (keys[middle] < i) at = middle + 1;
       else end = middle;
     }
     const int64_t channel = image * images.channels + first;
     C sums[kChannels] = {};
-    for (; at < key_count && keys[at] >> bits == static_cast<uint64_t>(i); ++at) {
-      const auto corner = static_cast<int64_t>(keys[at] & ((uint64_t{1} << bits) - 1));
-      const C weight = weights[image * images.places * images.corners + corner];
-      const int64_t place = corner / images.corners;
+    for (; at < count && keys[at] == i; ++at) {
+      const int64_t number = numbers[at], place = number / images.corners - image * images.places;
+      const C weight = weights[number];
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) {
         if (first + c < images.channels) sums[c] += weight * load(out_grad[(channel + c) * images.places + place]);
@@ -195,18 +193,19 @@ void grid_sample(const OpContext& ctx, const DenseTensor& x, const DenseTensor& 
 
 template <class T>
 void sample_x_grad(const OpContext& ctx, const Images& images, const T* grid, const T* out_grad, T* x_grad) {
-  const int64_t corners = images.places * images.corners, count = keys_to_sort(images.batch * corners);
-  const int bits = std::bit_width(static_cast<uint64_t>(corners));
-  const Scratch key_memory(static_cast<size_t>(count) * sizeof(uint64_t)),
-      weight_memory(static_cast<size_t>(images.batch * corners) * sizeof(math_t<T>));
-  auto* const keys = static_cast<uint64_t*>(key_memory.data());
+  const int64_t elements = images.batch * images.elements, count = images.batch * images.places * images.corners;
+  constexpr int64_t kMost = UINT32_MAX;
+  PairMemory memory(count, elements > kMost, count > kMost);
+  Pairs& pairs = memory.pairs;
+  const Scratch weight_memory(static_cast<size_t>(count) * sizeof(math_t<T>));
   auto* const weights = static_cast<math_t<T>*>(weight_memory.data());
-  launch(ctx, images.dims.space == 2 ? sample_keys_kernel<2, T> : sample_keys_kernel<3, T>, grid_for(count, kThreads),
-         kThreads, keys, weights, count, grid, images, bits);
-  sort_keys(ctx, keys, count);
+  launch(ctx, images.dims.space == 2 ? sample_corners_kernel<2, T> : sample_corners_kernel<3, T>,
+         grid_for(images.batch * images.places, kThreads), kThreads, Integers{pairs.keys, pairs.wide_keys},
+         Integers{pairs.places, pairs.wide_places}, weights, grid, images);
+  radix_sort(pairs, key_bits(static_cast<uint64_t>(elements)));
   constexpr int kChannels = 8;
-  launch(ctx, sample_x_grad_kernel<kChannels, T>, grid_of(images, images.batch * images.elements, kChannels), kThreads,
-         x_grad, out_grad, keys, count, bits, weights, images);
+  launch(ctx, sample_x_grad_kernel<kChannels, T>, grid_of(images, elements, kChannels), kThreads, x_grad, out_grad,
+         Integers{pairs.keys, pairs.wide_keys}, Integers{pairs.places, pairs.wide_places}, count, weights, images);
 }
 
 template <class E>

@@ -1,0 +1,132 @@
+// Calls of cuDNN: descriptors that are owned, and the handle of a thread with what was made by it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <type_traits>
+#include <typeindex>
+
+#include "shard/core/cuda/cuda_call.cuh"
+#include "shard/core/dtype.h"
+#include "shard/core/error.h"
+#include "shard/kernels/cuda/cudnn_library.cuh"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // see cudnn_library.cuh
+
+namespace shard::cuda {
+
+inline void check(cudnnStatus_t status, const char* call) {
+  if (status != CUDNN_STATUS_SUCCESS) fail(ErrorCode::device, "{} failed: status {}", call, static_cast<int>(status));
+}
+
+/// False where cuDNN does not support a call, which has not issued anything then. Other failures are errors.
+inline bool is_done(cudnnStatus_t status, const char* call) {
+  const int category = static_cast<int>(status) / 1000 * 1000;
+  if (category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM) return false;
+  check(status, call);
+  return true;
+}
+
+inline cudnnDataType_t cudnn_type(DType dtype) {
+  switch (dtype) {
+    case DType::float64: return CUDNN_DATA_DOUBLE;
+    case DType::bfloat16: return CUDNN_DATA_BFLOAT16;
+    case DType::float16: return CUDNN_DATA_HALF;
+    default: return CUDNN_DATA_FLOAT;
+  }
+}
+
+/// 1 and 0 as cuDNN takes them for tensors of a dtype: results are alpha times what is computed plus beta times what was there.
+struct Scaling {
+  explicit Scaling(DType dtype) : is_double_(dtype == DType::float64) {}
+  const void* alpha() const { return is_double_ ? static_cast<const void*>(&kDoubleOne) : &kOne; }
+  const void* beta() const { return is_double_ ? static_cast<const void*>(&kDoubleZero) : &kZero; }
+
+ private:
+  static constexpr float kOne = 1, kZero = 0;
+  static constexpr double kDoubleOne = 1, kDoubleZero = 0;
+  bool is_double_;
+};
+
+struct DestroyCudnn {
+  const CudnnLibrary* library;
+  void operator()(cudnnTensorDescriptor_t each) const { library->destroy_tensor(each); }
+  void operator()(cudnnFilterDescriptor_t each) const { library->destroy_filter(each); }
+  void operator()(cudnnConvolutionDescriptor_t each) const { library->destroy_convolution(each); }
+  void operator()(cudnnPoolingDescriptor_t each) const { library->destroy_pooling(each); }
+  void operator()(cudnnDropoutDescriptor_t each) const { library->destroy_dropout(each); }
+  void operator()(cudnnRNNDescriptor_t each) const { library->destroy_rnn(each); }
+  void operator()(cudnnRNNDataDescriptor_t each) const { library->destroy_rnn_data(each); }
+};
+/// A descriptor. T: its type in cuDNN, a pointer.
+template <class T>
+using CudnnOwned = std::unique_ptr<std::remove_pointer_t<T>, DestroyCudnn>;
+
+template <class T>
+CudnnOwned<T> make_cudnn(const CudnnLibrary& library, cudnnStatus_t (*create)(T*), const char* call) {
+  T raw = nullptr;
+  check(create(&raw), call);
+  return CudnnOwned<T>(raw, DestroyCudnn{&library});
+}
+
+/// The order of images, and of the filters of their convolutions.
+inline cudnnTensorFormat_t image_format(bool channels_last) {
+  return channels_last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW;
+}
+/// Images whose `dims` sizes are batch, channels, and the space dims.
+inline CudnnOwned<cudnnTensorDescriptor_t> make_image(const CudnnLibrary& library, DType dtype, bool channels_last,
+                                                      int dims, const int* sizes) {
+  auto image = make_cudnn<cudnnTensorDescriptor_t>(library, library.create_tensor, "cudnnCreateTensorDescriptor");
+  check(library.set_tensor(image.get(), image_format(channels_last), cudnn_type(dtype), dims, sizes),
+        "cudnnSetTensorNdDescriptorEx");
+  return image;
+}
+
+/// The handle of this thread for one device, and the plans that were made with it. What cuDNN cannot do has no plan: its own functions
+/// refuse more or less from version to version.
+class Cudnn {
+ public:
+  explicit Cudnn(const CudnnLibrary& library);
+  ~Cudnn();
+  Cudnn(const Cudnn&) = delete;
+  Cudnn& operator=(const Cudnn&) = delete;
+
+  /// That of a device; null where cuDNN is not there.
+  static Cudnn* of(int device);
+
+  const CudnnLibrary& library() const { return library_; }
+  /// The handle, which issues to the stream of this thread.
+  cudnnHandle_t handle() const;
+
+  /// The plan for a shape, which `make(cudnn, shape)` makes at its first use: a std::optional<Plan>, absent where cuDNN has none. An error
+  /// is taken as that.
+  template <class Shape, class Make>
+  auto& plan(const Shape& shape, const Make& make) {
+    using Found = decltype(make(*this, shape));
+    std::shared_ptr<void>& all = plans_[std::type_index(typeid(Shape))];
+    if (all == nullptr) all = std::make_shared<std::map<Shape, Found>>();
+    auto& of_shape = *static_cast<std::map<Shape, Found>*>(all.get());
+    if (const auto found = of_shape.find(shape); found != of_shape.end()) return found->second;
+    if (of_shape.size() == kMostPlans) of_shape.clear();
+    Found& plan = of_shape[shape];
+    if (handle_ == nullptr) return plan;
+    const std::lock_guard lock(recording_mutex());  // it may load libraries
+    try {
+      plan = make(*this, shape);
+    } catch (const Error&) {}
+    return plan;
+  }
+
+ private:
+  static constexpr size_t kMostPlans = 1024;
+  const CudnnLibrary& library_;
+  cudnnHandle_t handle_ = nullptr;
+  std::map<std::type_index, std::shared_ptr<void>> plans_;
+};
+
+}  // namespace shard::cuda
+
+#pragma GCC diagnostic pop
