@@ -465,12 +465,6 @@ void run(const Grid& grid) {
   Block& b = block();
   if (b.running()) throw Finding("a kernel launches another one, which the model does not know");
   const uint64_t blocks = uint64_t{grid.blocks.x} * grid.blocks.y * grid.blocks.z;
-  const uint64_t threads = uint64_t{grid.threads.x} * grid.threads.y * grid.threads.z;
-  if (blocks == 0 || threads == 0 || threads > 1024 || grid.blocks.y > 65535 || grid.blocks.z > 65535) {
-    throw Finding(fmt::format("kernel {}: a grid of {} x {} x {} blocks of {} x {} x {} threads cannot be launched",
-                              grid.name, grid.blocks.x, grid.blocks.y, grid.blocks.z, grid.threads.x, grid.threads.y,
-                              grid.threads.z));
-  }
   accessing_grid(grid);
   std::vector<uint32_t> order(blocks);
   std::iota(order.begin(), order.end(), 0u);

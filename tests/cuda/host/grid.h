@@ -38,6 +38,7 @@ struct Grid {
   // What it is called with, and may read.
   std::shared_ptr<const void> arguments;
   size_t argument_bytes = 0;
+  const void* kernel = nullptr;  // its address
 };
 
 /// Runs all blocks; returns when the last has ended. Throws Finding. One grid runs at a time in a process.

@@ -20,6 +20,8 @@ namespace {
 
 using Work = std::function<void()>;
 constexpr int kDevices = 4;
+// Of dynamic shared memory: for any launch, and for kernels that have asked for more.
+constexpr int kShared = 48 << 10, kMostShared = 227 << 10;
 constexpr size_t kMostPending =
     4096;  // then the oldest is run: memory that waits to be freed must not grow without end
 
@@ -88,7 +90,7 @@ thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 /// One of the texts of failures, which stay. It is no string of the thread: streams report when that ends, after its destructors.
 thread_local const std::string* last_failure = nullptr;
-thread_local uint64_t waits = 0, host_copies = 0, updates = 0, instantiations = 0;
+thread_local uint64_t waits = 0, allocated = 0, host_copies = 0, updates = 0, instantiations = 0;
 
 cudaError_t fail(cudaError_t error) {
   last_error = error;
@@ -158,6 +160,12 @@ bool is_pinned(const void* data) {
   return static_cast<const char*>(data) < first + bytes;
 }
 
+/// The most dynamic shared memory that kernels have asked for, by device.
+std::map<std::pair<int, const void*>, int>& allowed_shared() {
+  static auto* all = new std::map<std::pair<int, const void*>, int>;
+  return *all;
+}
+
 void copy(void* to, const void* from, size_t bytes) {
   const cuda_host::DeviceAccess access;
   for (const void* end : {static_cast<const void*>(to), from}) {
@@ -188,7 +196,25 @@ cudaError_t submit(cudaStream_t handle, Work work) {
   return cudaSuccess;
 }
 
+cudaError_t allow_shared(const void* kernel, int bytes) {
+  if (bytes < 0 || bytes > kMostShared) return fail(cudaErrorInvalidValue);
+  const std::lock_guard lock(mutex());
+  allowed_shared()[{current_device, kernel}] = bytes;
+  return cudaSuccess;
+}
+
 cudaError_t launch(Grid grid, cudaStream_t stream) {
+  const dim3 blocks = grid.blocks, threads = grid.threads;
+  const uint64_t in_block = uint64_t{threads.x} * threads.y * threads.z;
+  if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.x > 0x7fffffffu || blocks.y > 65535 ||
+      blocks.z > 65535 || in_block == 0 || in_block > 1024 || threads.z > 64)
+    return fail(cudaErrorInvalidConfiguration);
+  {
+    const std::lock_guard lock(mutex());
+    const auto allowed = allowed_shared().find({current_device, grid.kernel});
+    if (grid.dynamic_shared > static_cast<size_t>(allowed == allowed_shared().end() ? kShared : allowed->second))
+      return fail(cudaErrorInvalidValue);
+  }
   return submit(stream, [grid = std::move(grid)] {
     const DeviceAccess access;
     run(grid);
@@ -203,6 +229,7 @@ void run_until(cudaStream_t handle, const std::function<bool()>& done) {
 int stream_device(cudaStream_t handle) { return handle->device; }
 
 uint64_t synchronisations() { return waits; }
+uint64_t allocations() { return allocated; }
 uint64_t copies_to_host() { return host_copies; }
 uint64_t graph_updates() { return updates; }
 uint64_t graph_instantiations() { return instantiations; }
@@ -218,6 +245,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaSuccess: return "cudaSuccess";
     case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
     case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
     case cudaErrorNoDevice: return "cudaErrorNoDevice";
     case cudaErrorNotReady: return "cudaErrorNotReady";
@@ -232,6 +260,8 @@ const char* cudaGetErrorName(cudaError_t error) {
 const char* cudaGetErrorString(cudaError_t error) {
   if (error == cudaErrorLaunchFailure && last_failure != nullptr) return last_failure->c_str();
   if (error == cudaErrorMemoryAllocation) return "out of memory";
+  if (error == cudaErrorInvalidConfiguration) return "invalid configuration argument";
+  if (error == cudaErrorInvalidValue) return "invalid argument";
   return cudaGetErrorName(error);
 }
 
@@ -265,7 +295,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount: *value = 2; break;
     case cudaDevAttrL2CacheSize: *value = 1 << 20; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = kMostShared; break;
     case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
     case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
   }
@@ -312,6 +342,7 @@ cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t handle) {
     *data = cuda_host::allocate_device(current_device, bytes);
   }
   if (*data == nullptr) return fail(cudaErrorMemoryAllocation);
+  ++allocated;
   if (stream->recording != nullptr) stream->recording->memory.push_back(*data);
   return cudaSuccess;
 }

@@ -275,10 +275,35 @@ TEST_CASE("streams run their work as late as they may") {
   cudaFreeHost(copied);
 }
 
-TEST_CASE("a launch that no device takes is refused") {
+TEST_CASE("a launch that no device takes is an Error that names the op, at once") {
   const Buffer<int> out(kThreads);
-  CHECK_THAT(finding(fill, 1, 2048, out.data(), 1), Contains("cannot be launched"));
-  CHECK_THAT(finding(fill, 0, 32, out.data(), 1), Contains("cannot be launched"));
+  const auto refusal = [&](const auto& launch) {
+    try {
+      launch();
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::device);
+      CHECK(cudaGetLastError() == cudaSuccess);  // the next launch does not report it again
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  const std::string grid =
+      "[test] cudaLaunchKernel failed: invalid configuration argument (cudaErrorInvalidConfiguration)";
+  for (const dim3 threads : {dim3(2048), dim3(0), dim3(32, 33), dim3(1, 1, 65)})
+    CHECK(refusal([&] { finding(fill, 1, threads, out.data(), 1); }) == grid);
+  for (const dim3 blocks : {dim3(0), dim3(1, 65536), dim3(1, 1, 65536), dim3(1u << 31)})
+    CHECK(refusal([&] { finding(fill, blocks, 32, out.data(), 1); }) == grid);
+
+  using AllOfABlock = char[227 << 10];
+  using MoreThanThat = char[(227 << 10) + 1];
+  const OpContext ctx{"test"};
+  CHECK(refusal([&] { cuda::launch_with_shared<AllOfABlock>(ctx, fill, 1, kThreads, out.data(), 1); }) == "none");
+  CHECK(refusal([&] { cuda::launch_with_shared<MoreThanThat>(ctx, fill, 1, kThreads, out.data(), 1); }) ==
+        "cudaFuncSetAttribute failed: invalid argument (cudaErrorInvalidValue)");
+  CHECK(refusal([&] { cuda::detail::launch(ctx, reverse_unwritten, 1, kThreads, (48 << 10) + 1, out.data()); }) ==
+        "[test] cudaLaunchKernel failed: invalid argument (cudaErrorInvalidValue)");
+  CHECK(finding(fill, 1, kThreads, out.data(), 2) == "");
+  CHECK(out.values() == std::vector<int>(kThreads, 2));
 }
 
 TEST_CASE("the log counts bytes, and the sectors that warps touch") {

@@ -185,10 +185,10 @@ inline float rsqrt(float x) { return rsqrtf(x); }
 inline double normcdf(double x) { return static_cast<double>(0.5L * std::erfc(-0.70710678118654752440L * x)); }
 inline float normcdff(float x) { return static_cast<float>(normcdf(x)); }
 
-/// A block of the model may have all the shared memory that a device has.
+/// Of the one attribute there is.
 template <class Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int) {
-  return cudaSuccess;
+cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute, int bytes) {
+  return cuda_host::allow_shared(reinterpret_cast<const void*>(kernel), bytes);
 }
 
 namespace cuda_host {
@@ -215,6 +215,7 @@ cudaError_t launch(const char* name, void (*kernel)(P...), dim3 blocks, dim3 thr
   grid.thread = Call<P...>::run;
   grid.arguments = std::make_shared<Call<P...>>(Call<P...>{kernel, {arguments...}});
   grid.argument_bytes = sizeof(Call<P...>);
+  grid.kernel = reinterpret_cast<const void*>(kernel);
   return launch(std::move(grid), stream);
 }
 

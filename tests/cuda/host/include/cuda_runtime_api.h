@@ -14,6 +14,7 @@ enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidDevice = 101,
   cudaErrorNoDevice = 100,
   cudaErrorNotReady = 600,
@@ -138,10 +139,14 @@ cudaError_t submit(cudaStream_t stream, std::function<void()> work);
 void run_until(cudaStream_t stream, const std::function<bool()>& done);
 /// The device of a stream that was created.
 int stream_device(cudaStream_t stream);
-/// Issues a kernel.
+/// Issues a kernel. What no device takes is an error at once, as on a device.
 cudaError_t launch(Grid grid, cudaStream_t stream);
+/// Launches of `kernel` on the current device may ask for so much dynamic shared memory (cudaFuncSetAttribute).
+cudaError_t allow_shared(const void* kernel, int bytes);
 /// How often this thread has waited for a device.
 uint64_t synchronisations();
+/// How often this thread has allocated memory of a device.
+uint64_t allocations();
 /// How many copies from a device to the host this thread has issued.
 uint64_t copies_to_host();
 /// The graphs of this thread that took the place of others by an update, and those that were made anew.
