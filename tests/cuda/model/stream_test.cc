@@ -1,5 +1,6 @@
 // The order between streams, by what the model has run when somebody waits.
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include <thread>
 
@@ -52,6 +53,31 @@ TEST_CASE("memory that another thread frees is kept for the work of the thread t
     std::thread([dropped = std::move(ones)]() mutable { dropped = {}; }).join();
   }
   CHECK(sum.to(kCpu).to_vector<float>() == std::vector<float>(100, 2.0f));
+}
+
+TEST_CASE("scratch memory that is not there is the error of a tensor's: what was asked, held and free") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const cuda::DeviceScope scope(device->index);
+  const int64_t bytes = int64_t{1} << 50;
+  check_contains(error_of(
+                     [&] {
+                       DenseTensor::allocate(*device, {{bytes}, DType::uint8});
+                     },
+                     ErrorCode::device),
+                 error_of([&] { const cuda::Scratch scratch(static_cast<size_t>(bytes)); }, ErrorCode::device));
+
+  const Tensor x(copy_to(*device, random_tensor({1 << 18}, DType::float32, 1)));
+  cuda::check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+  size_t free = 0, total = 0;
+  cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  const size_t results = (4 + 8) << 18;
+  const DenseTensor held = DenseTensor::allocate(*device, {{static_cast<int64_t>(free - results)}, DType::uint8});
+  check_contains(
+      error_of([&] { argsort(x, 0); }, ErrorCode::device),
+      fmt::format("bytes on {} failed: out of memory (cudaErrorMemoryAllocation). Tensors of this process hold "
+                  "{} bytes there, its pool 0 more, and 0 of {} are free",
+                  to_string(*device), total, total));
 }
 
 TEST_CASE("a graph for new addresses is made of one that is needed no more, by an update of its parameters") {

@@ -62,25 +62,6 @@ void keep_pool(int index) {
   });
 }
 
-/// Why there is no memory: what the process holds of the device, what of it is unused, and what is free.
-[[noreturn]] void fail_allocation(cudaError_t status, int index, size_t bytes) {
-  cudaGetLastError();  // otherwise the next launch would report this error again
-  size_t free = 0, total = 0;
-  uint64_t used = 0, reserved = 0;
-  cudaMemPool_t pool = nullptr;
-  cudaMemGetInfo(&free, &total);
-  if (cudaDeviceGetDefaultMemPool(&pool, index) == cudaSuccess) {
-    cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used);
-    cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved);
-  }
-  fail(ErrorCode::device,
-       "cudaMallocAsync of {} bytes on cuda:{} failed: {} ({}). Tensors of this process hold {} bytes there, its pool "
-       "{} "
-       "more, and {} of {} are free",
-       bytes, index, cudaGetErrorString(status), cudaGetErrorName(status), used, reserved - std::min(used, reserved),
-       free, total);
-}
-
 /// The threads that allocated memory. A garbage collector may free it in another one, whose stream does not wait for the work that
 /// its own thread has issued.
 class Owners {
@@ -117,9 +98,7 @@ void* allocate(int index, size_t bytes) {
   if (bytes == 0) return nullptr;
   const DeviceScope scope(index);
   keep_pool(index);
-  void* data = nullptr;
-  const cudaError_t status = cudaMallocAsync(&data, bytes, stream());
-  if (status != cudaSuccess) fail_allocation(status, index, bytes);
+  void* const data = cuda::allocate(bytes);
   owners().add(data);
   return data;
 }

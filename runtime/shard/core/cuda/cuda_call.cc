@@ -24,6 +24,26 @@ void check_launch(const char* op) {
 
 namespace {
 
+/// Why there is no memory: what the process holds of the device, what of it is unused, and what is free.
+[[noreturn]] void fail_allocation(cudaError_t status, size_t bytes) {
+  cudaGetLastError();  // otherwise the next launch would report this error again
+  int index = 0;
+  size_t free = 0, total = 0;
+  uint64_t used = 0, reserved = 0;
+  cudaMemPool_t pool = nullptr;
+  cudaGetDevice(&index);
+  cudaMemGetInfo(&free, &total);
+  if (cudaDeviceGetDefaultMemPool(&pool, index) == cudaSuccess) {
+    cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used);
+    cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved);
+  }
+  fail(ErrorCode::device,
+       "cudaMallocAsync of {} bytes on cuda:{} failed: {} ({}). Tensors of this process hold {} bytes there, its "
+       "pool {} more, and {} of {} are free",
+       bytes, index, cudaGetErrorString(status), cudaGetErrorName(status), used, reserved - std::min(used, reserved),
+       free, total);
+}
+
 /// The devices to which a thread has issued work. When it ends, its streams end with it, and nobody could wait for them any more.
 struct UsedDevices {
   std::bitset<256> used;
@@ -71,8 +91,15 @@ DeviceScope::~DeviceScope() {
   if (changed_) cudaSetDevice(before_);
 }
 
+void* allocate(size_t bytes) {
+  void* data = nullptr;
+  const cudaError_t status = cudaMallocAsync(&data, bytes, stream());
+  if (status != cudaSuccess) fail_allocation(status, bytes);
+  return data;
+}
+
 Scratch::Scratch(size_t bytes) {
-  if (bytes != 0) check(cudaMallocAsync(&data_, bytes, stream()), "cudaMallocAsync");
+  if (bytes != 0) data_ = allocate(bytes);
 }
 
 Scratch::~Scratch() {

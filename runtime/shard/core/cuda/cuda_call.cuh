@@ -63,6 +63,9 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
+/// Memory of the current device, in the order of the stream of this thread. Throws Error(device) with what was asked, held and free.
+void* allocate(size_t bytes);
+
 /// Memory of the current device that belongs to the work issued during a scope.
 class Scratch {
  public:
