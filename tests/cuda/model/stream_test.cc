@@ -2,6 +2,9 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <atomic>
+#include <chrono>
+#include <functional>
 #include <thread>
 
 #include "../cuda_case.h"
@@ -105,4 +108,95 @@ TEST_CASE("a graph for new addresses is made of one that is needed no more, by a
   CHECK(cuda_host::graph_updates() - updates == 3);
   for (unsigned run = 0; run < 8; ++run)
     require_close(results[run][0].get().value, difference(held[run])[0].get().value);
+}
+
+TEST_CASE("a run of a program on a device neither waits nor allocates: its buffers are one block") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto layer = [](const std::vector<Tensor>& in) {
+    const Tensor hidden = softmax(matmul(in[0], in[1]), 1);
+    return std::vector<Tensor>{matmul(hidden, in[1], false, true), sum(cumsum(hidden, 1), {0})};
+  };
+  const std::vector<Tensor> in{Tensor(copy_to(*device, random_tensor({6, 4}, DType::float32, 1))),
+                               Tensor(copy_to(*device, random_tensor({4, 5}, DType::float32, 2)))};
+  const program::Trace trace = program::trace(layer, in);
+  const uint64_t before = cuda_host::allocations();
+  program::Executor executor(trace.program, {in, {}}, {.fuse_block = 0});  // the compiler of loops takes time
+  CHECK(cuda_host::allocations() - before == 1);
+  CHECK(executor.memory().block > 0);
+  for (int run = 0; run < 5; ++run) {
+    const uint64_t waits = cuda_host::synchronisations(), allocations = cuda_host::allocations();
+    const std::vector<Tensor> results = executor.run({in, {}});
+    CHECK(cuda_host::synchronisations() == waits);
+    // Outputs that nobody holds are written again. Kernels have scratch memory in the first run, and when the second records them.
+    if (run >= 2) CHECK(cuda_host::allocations() == allocations);
+    for (size_t i = 0; i < results.size(); ++i) require_close(results[i].get().value, layer(in)[i].get().value);
+  }
+  CHECK(executor.graphs().launches == 4);
+}
+
+namespace {
+
+/// Backward on two ranks with a bucket for each gradient. `look` is called once two of three products have been differentiated.
+void run_backward(Device device, const std::function<void(Rank&)>& begin,
+                  const std::function<void(Rank&, uint64_t collectives)>& look) {
+  const auto* mesh = ProcessMesh::make({2}, {}, {"p"});
+  run_ranks(2, [&](Rank& rank) {
+    const auto on_device = [&](const std::vector<float>& values, const Dims& dims, const char* layout) {
+      return distribute(Tensor::from_data(values, dims).to(device), DistSpec::parse(mesh, layout));
+    };
+    std::vector<Tensor> weights;
+    for (int i = 0; i < 3; ++i) weights.push_back(on_device({2}, {1, 1}, "-, -").set_requires_grad(true));
+    const Tensor first = matmul(on_device({1, 2, 3, 4}, {4, 1}, "p, -"), weights[0]);
+    const Tensor loss = sum(matmul(matmul(first, weights[1]), weights[2]), {}, false);
+    const uint64_t before = rank.stats().collectives;
+    uint64_t waits = cuda_host::synchronisations();
+    add_hook(first, [&](const Tensor&) {
+      check(cuda_host::synchronisations() == waits, "the host has not waited before");
+      look(rank, rank.stats().collectives - before);
+      waits = cuda_host::synchronisations();
+      return Tensor();
+    });
+    begin(rank);
+    backward({loss}, {}, {.bucket_bytes = 4});
+    check(cuda_host::synchronisations() == waits, "the host has not waited since");
+    check(rank.stats().collectives - before == 3, "a collective for each gradient");
+    for (const Tensor& weight : weights)
+      check(full_tensor(weight.grad()).to(kCpu).to_vector<float>() == std::vector<float>{40}, "the gradient");
+  });
+}
+
+}  // namespace
+
+TEST_CASE("gradients are reduced while backward goes on, and neither waits for the other") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto has_ended = [](cudaStream_t stream) {
+    const cudaError_t status = cudaStreamQuery(stream);
+    cudaGetLastError();
+    return status == cudaSuccess;
+  };
+  run_backward(
+      *device, [](Rank&) {},
+      [&](Rank& rank, uint64_t collectives) {
+        const cuda::DeviceScope scope(device->index);
+        check(collectives >= 1, "a reduction has begun");
+        rank.comm_queue().finish();
+        check(!has_ended(cuda::communication_stream()), "it is issued to the stream for communication");
+        cuda::check(cudaStreamSynchronize(cuda::communication_stream()), "cudaStreamSynchronize");
+        check(!has_ended(cudaStreamPerThread), "it has not waited for what backward has issued since");
+      });
+  // A rank goes on with backward while the other, which has not begun, keeps it from reducing.
+  std::atomic<bool> is_ahead = false;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  run_backward(
+      *device,
+      [&](Rank& rank) {
+        while (rank.id() == 1 && !is_ahead && std::chrono::steady_clock::now() < end)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        check(rank.id() == 0 || is_ahead, "backward has not waited for the reductions");
+      },
+      [&](Rank& rank, uint64_t) {
+        if (rank.id() == 0) is_ahead = true;
+      });
 }
