@@ -201,6 +201,35 @@ TEST_CASE("a transport of the host gets copies of buffers on a device") {
   for (const Device given : transport.devices) CHECK(given == kCpu);
 }
 
+TEST_CASE("tensors on devices are made again of shards that ranks have saved, in a later world on other devices") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto* mesh = ProcessMesh::make({2, 2}, {}, {"a", "b"});
+  const Device other{device->backend, static_cast<uint8_t>(backend_of(*device).device_count() - 1)};
+  const Dims dims{5, 7};
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const char* layout : {"a, b", "b+a, -", "-, a | sum(b)", "-, -"}) {
+      const DistSpec* const spec = DistSpec::parse(mesh, layout);
+      std::vector<DenseTensor> saved(4), wholes(4);  // on the host
+      const auto same = [](const DenseTensor& a, const DenseTensor& b) {
+        return a.meta() == b.meta() && std::memcmp(a.raw(), b.raw(), a.meta().bytes()) == 0;
+      };
+      run_ranks(4, [&](Rank& rank) {
+        const Tensor x = distribute(Tensor(random_tensor(dims, dtype, 1)).to(*device), spec);
+        saved[static_cast<size_t>(rank.id())] = copy_to(kCpu, local(x).get().value);
+        wholes[static_cast<size_t>(rank.id())] = copy_to(kCpu, full_tensor(x).get().value);
+      });
+      run_ranks(4, [&](Rank& rank) {
+        const DenseTensor& shard = saved[static_cast<size_t>(rank.id())];
+        const Tensor x = from_local(Tensor(shard).to(other), spec, dims, dtype);
+        check(x.device() == other && spec_of(x) == spec && same(copy_to(kCpu, local(x).get().value), shard), layout);
+        const Tensor whole = full_tensor(reshard(x, DistSpec::parse(mesh, "-, b+a")));
+        check(same(copy_to(kCpu, whole.get().value), wholes[static_cast<size_t>(rank.id())]), layout);
+      });
+    }
+  }
+}
+
 TEST_CASE("tensors on several devices are not resharded in one call, and nothing is sent") {
   const auto device = cuda_device();
   if (!device) return;
