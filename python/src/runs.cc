@@ -276,7 +276,7 @@ void Run::forget_all() {
   // Threads that are not in this process may hold the mutexes, so these are not used again, and what they guard is not freed.
   new (&active()) Active();
   new (&worlds()) Worlds();
-  this_thread.rank = nullptr;
+  set_current_rank(nullptr);
   this_thread.launcher = nullptr;
 }
 

@@ -129,7 +129,7 @@ void begin_script(std::optional<double> timeout, uint64_t seed, nb::handle devic
   Rank& rank = state.world->rank(state.world->local_ranks()[0]);
   state.device = std::make_unique<DefaultDevice>(rank.device());
   state.process = getpid();
-  this_thread.rank = &rank;
+  set_current_rank(&rank);
 }
 
 /// Waits until the scripts of all ranks have ended. With an error the others fail, as they do when a rank of a run throws.
@@ -137,7 +137,7 @@ void end_script(std::optional<std::string> error) {
   Script& state = script();
   if (!state.world || state.process != getpid()) return;
   const std::shared_ptr<World> world = std::exchange(state.world, nullptr);
-  this_thread.rank = nullptr;
+  set_current_rank(nullptr);
   state.device.reset();
   struct Leave {  // waits after the script are not those of a rank
     ~Leave() { device_watch() = nullptr; }
@@ -262,6 +262,7 @@ SHARD_NAMES(FallbackPolicy, "error", "replicate");
 SHARD_NAMES(PromotionPolicy, "error", "replicate", "replicate_checked");
 SHARD_NAMES(SavePolicy, "original", "resharded");
 SHARD_NAMES(SumPolicy, "float32", "rounded");
+SHARD_NAMES(AlgorithmPolicy, "deterministic", "fastest");
 #undef SHARD_NAMES
 
 template <class Policy>

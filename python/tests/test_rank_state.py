@@ -20,8 +20,10 @@ def test_policies_hold_for_a_scope():
         before = shard.get_policies()
         with shard.policies(comm="forbid", view="sync"):
             assert shard.get_policies() == {**before, "comm": "forbid", "view": "sync"}
-            with shard.policies(sums="rounded"):
-                assert shard.get_policies()["sums"] == "rounded" and shard.get_policies()["comm"] == "forbid"
+            with shard.policies(sums="rounded", algorithms="fastest"):
+                assert shard.get_policies() == {
+                    **before, "comm": "forbid", "view": "sync", "sums": "rounded", "algorithms": "fastest"
+                }
             with pytest.raises(shard.PolicyError):
                 shard.argsort(x)  # along a dim that is sharded
         try:
@@ -38,7 +40,7 @@ def test_policies_hold_for_a_scope():
 def test_names_of_policies_that_do_not_exist_are_refused():
     def program():
         before = shard.get_policies()
-        with pytest.raises(shard.ArgumentError, match="view, inplace, comm, fallback, promotion, save, sums"):
+        with pytest.raises(shard.ArgumentError, match="view, inplace, comm, fallback, promotion, save, sums, algorithms"):
             with shard.policies(comms="forbid"):
                 pass
         with pytest.raises(shard.ArgumentError, match="'allow', 'warn', 'forbid', 'forbid_reshards'"):

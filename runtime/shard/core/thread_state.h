@@ -3,11 +3,14 @@
 // thread_generator).
 #pragma once
 
+#include <cstdint>
+
 #include "shard/core/export.h"
 #include "shard/core/small_blocks.h"
 
 namespace shard {
 
+enum class AlgorithmPolicy : uint8_t;
 struct Device;
 class Launcher;
 class Rank;
@@ -32,8 +35,9 @@ struct ThreadState {
   autograd::Boundary* boundary = nullptr;
   // collects the inputs that distributed calls reshard: the innermost one (call/resharded_inputs.h)
   call::ReshardedInputs* resharded_inputs = nullptr;
-  DyingStorages* dying = nullptr;  // buffers that are destroyed after the current one (core/storage.cc)
-  SmallBlocks blocks;              // freed memory for the next small objects (core/small_blocks.cc)
+  DyingStorages* dying = nullptr;               // buffers that are destroyed after the current one (core/storage.cc)
+  SmallBlocks blocks;                           // freed memory for the next small objects (core/small_blocks.cc)
+  const AlgorithmPolicy* algorithms = nullptr;  // the policy of the rank (core/algorithm_policy.h)
 };
 
 // The library is loaded at program start, or fits into the space that the loader reserves for such

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "shard/core/algorithm_policy.h"
+
 namespace shard {
 
 /// What happens to views whose input was resharded (statement 22 of docs/semantics.md).
@@ -60,7 +62,8 @@ enum class PolicyUse : uint8_t { plan, call };
   ROW(fallback, FallbackPolicy, error, plan)   \
   ROW(promotion, PromotionPolicy, error, call) \
   ROW(save, SavePolicy, original, call)        \
-  ROW(sums, SumPolicy, float32, plan)
+  ROW(sums, SumPolicy, float32, plan)          \
+  ROW(algorithms, AlgorithmPolicy, deterministic, call)
 
 struct Policies {
 #define SHARD_ROW(member, Type, initial, ...) Type member = Type::initial;
@@ -76,8 +79,7 @@ constexpr void for_policies(const Policies& policies, F f) {
 #undef SHARD_ROW
 }
 
-// Seven bytes of a word: what makes a key of them has one left.
-static_assert(sizeof(Policies) <= 7);
+static_assert(sizeof(Policies) <= 8);  // key_of is one word
 
 /// All policies in one word, for keys of what depends on them.
 constexpr uint64_t key_of(const Policies& policies) {
@@ -85,7 +87,7 @@ constexpr uint64_t key_of(const Policies& policies) {
   for_policies(policies, [&](auto value, PolicyUse) { key = key << 8 | static_cast<uint64_t>(value); });
   return key;
 }
-/// The policies that plans depend on in one word.
+/// The policies that plans depend on in one word, of which a byte is left for other parts of a key.
 constexpr uint64_t plan_key_of(const Policies& policies) {
   uint64_t key = 0;
   for_policies(policies, [&](auto value, PolicyUse use) {
@@ -93,5 +95,10 @@ constexpr uint64_t plan_key_of(const Policies& policies) {
   });
   return key;
 }
+static_assert([] {
+  int plans = 0;
+  for_policies({}, [&](auto, PolicyUse use) { plans += use == PolicyUse::plan ? 1 : 0; });
+  return plans;
+}() <= 7);
 
 }  // namespace shard

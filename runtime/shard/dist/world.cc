@@ -251,11 +251,11 @@ void World::run_as(Rank& rank, const std::function<void(Rank&)>& program) {
   const DefaultDevice device(rank.device());
   struct Current {
     Current(Rank* rank, Launcher* launcher)
-        : rank(std::exchange(this_thread.rank, rank)), launcher(std::exchange(this_thread.launcher, launcher)),
+        : rank(set_current_rank(rank)), launcher(std::exchange(this_thread.launcher, launcher)),
           watch(std::exchange(device_watch(), nullptr)) {}
     Current(const Current&) = delete;
     ~Current() {
-      this_thread.rank = rank;
+      set_current_rank(rank);
       this_thread.launcher = launcher;
       device_watch() = watch;
     }
@@ -288,6 +288,11 @@ Rank& current_rank() {
          "a distributed tensor can be used only by the ranks of a world; call this inside World::run");
   }
   return *this_thread.rank;
+}
+
+Rank* set_current_rank(Rank* rank) {
+  this_thread.algorithms = rank == nullptr ? nullptr : &rank->policies.algorithms;
+  return std::exchange(this_thread.rank, rank);
 }
 
 }  // namespace shard

@@ -167,6 +167,9 @@ SHARD_API Rank& current_rank();
 /// The same, or null.
 inline Rank* current_rank_or_null() { return this_thread.rank; }
 
+/// From here on this thread runs the program of `rank`, or of none if null. Returns the one before.
+SHARD_API Rank* set_current_rank(Rank* rank);
+
 /// Changes policies of a rank for a scope.
 class PolicyScope {
  public:

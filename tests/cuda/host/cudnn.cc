@@ -22,10 +22,11 @@ namespace {
 using namespace cudnn_host;
 using Convolution = cudnnConvolutionStruct;
 
-std::atomic<uint64_t> issued = 0;
+std::atomic<uint64_t> issued = 0, unordered = 0;
 
-/// What every algorithm of the model needs.
+/// What the deterministic algorithms of the model need.
 constexpr size_t kWorkspace = 192;
+constexpr int kUnordered = 3;
 
 bool fits(const Tensor& x, const Tensor& w, const Convolution& conv, const Tensor& y) {
   const bool is_double = x.type == CUDNN_DATA_DOUBLE;
@@ -46,7 +47,7 @@ cudnnStatus_t answer(bool fits, int asked, int* count, Perf* found) {
   if (!fits || asked < 4) return CUDNN_STATUS_BAD_PARAM;
   using Algorithm = decltype(found[0].algo);
   // The fastest one is not deterministic, the next takes more memory than anyone has, and then there is one that rounds floats.
-  found[0] = {static_cast<Algorithm>(3), CUDNN_STATUS_SUCCESS, 1, 0, CUDNN_NON_DETERMINISTIC, CUDNN_FMA_MATH};
+  found[0] = {static_cast<Algorithm>(kUnordered), CUDNN_STATUS_SUCCESS, 1, 0, CUDNN_NON_DETERMINISTIC, CUDNN_FMA_MATH};
   found[1] = {static_cast<Algorithm>(2), CUDNN_STATUS_SUCCESS, 2, size_t{1} << 50, CUDNN_DETERMINISTIC, CUDNN_FMA_MATH};
   found[2] = {static_cast<Algorithm>(0), CUDNN_STATUS_SUCCESS, 3, kWorkspace,
               CUDNN_DETERMINISTIC,       CUDNN_TENSOR_OP_MATH};
@@ -111,13 +112,16 @@ struct Call {
 
 cudnnStatus_t issue(cudnnHandle_t handle, const Call& call, int algorithm, size_t bytes, const void* alpha,
                     const void* beta) {
-  if (!fits(call.x, call.w, call.conv, call.y) || algorithm != (call.conv.math == CUDNN_TENSOR_OP_MATH ? 0 : 1) ||
-      bytes < kWorkspace || !overwrites(call.x.type, alpha, beta) || cuda_host::find_region(call.workspace) == nullptr)
+  const bool is_unordered = algorithm == kUnordered && call.conv.math == CUDNN_FMA_MATH;
+  if (!fits(call.x, call.w, call.conv, call.y) || !overwrites(call.x.type, alpha, beta) ||
+      (!is_unordered && (algorithm != (call.conv.math == CUDNN_TENSOR_OP_MATH ? 0 : 1) || bytes < kWorkspace ||
+                         cuda_host::find_region(call.workspace) == nullptr)))
     return CUDNN_STATUS_BAD_PARAM;
   ++issued;
-  cuda_host::submit(handle->stream, [call] {
+  cuda_host::submit(handle->stream, [call, is_unordered] {
     const cuda_host::DeviceAccess access;
     call.run();
+    unordered += is_unordered ? 1 : 0;
   });
   return CUDNN_STATUS_SUCCESS;
 }
@@ -126,6 +130,7 @@ cudnnStatus_t issue(cudnnHandle_t handle, const Call& call, int algorithm, size_
 
 namespace cuda_host {
 uint64_t convolutions() { return issued; }
+uint64_t unordered_convolutions() { return unordered; }
 }  // namespace cuda_host
 
 namespace shard::cuda {

@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "../image_case.h"
+#include "shard/program/capture/function.h"
 #include "shard/shard.h"
+#include "support/mesh_run.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -118,4 +120,38 @@ TEST_CASE(
   CHECK(passes("RNN_RELU", 1, 5, 0, false, true) == 0);  // what becomes of NaN is not documented
   CHECK(passes("LSTM", 4, 5, 0, true, true) == 0);       // cuDNN reads lengths on the host
   CHECK(passes("LSTM", 4, 13, 0, false, true) == 0);     // a size that the model refuses
+}
+
+TEST_CASE("cuDNN adds up in any order under AlgorithmPolicy::fastest, and only then") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const WithCudnn with_cudnn;
+  run_ranks(1, [&](Rank& rank) {
+    const Policies fastest{.algorithms = AlgorithmPolicy::fastest};
+    const auto convolve = [](const Tensors& in) {
+      const auto [images, filter] = conv2d_grad(in[0], in[1], conv2d(in[0], in[1]));
+      return Tensors{images, filter};
+    };
+    const Tensors in{Tensor(copy_to(*device, random_tensor({2, 3, 5, 6}, DType::float32, 1))),
+                     Tensor(copy_to(*device, random_tensor({4, 3, 3, 2}, DType::float32, 2)))};
+    std::vector<DenseTensor> expected;
+    for (const Tensor& result : convolve(in)) expected.push_back(copy_to(kCpu, result.get().value));
+    const auto unordered = [&](const Policies& policies, const auto& run) {
+      const PolicyScope scope(rank, policies);
+      const uint64_t before = cuda_host::unordered_convolutions();
+      const Tensors results = run();
+      for (size_t i = 0; i < expected.size(); ++i)
+        check(testing::difference(copy_to(kCpu, results[i].get().value), expected[i]).empty(), "the gradients");
+      return cuda_host::unordered_convolutions() - before;
+    };
+    const program::Trace trace = program::trace(convolve, in);
+    program::Executor graphs(trace.program, {in, {}});
+    for (int run = 0; run < 3; ++run) {  // plans and graphs of both policies are kept from the first runs on
+      const auto calls = [&] { return convolve(in); };
+      const auto launch = [&] { return graphs.run({in, {}}); };
+      check(unordered({}, calls) == 0 && unordered(fastest, calls) == 3, "calls");
+      check(unordered({}, launch) == 0 && unordered(fastest, launch) == 3, "a program");
+    }
+    check(graphs.graphs().launches == 5 && graphs.graphs().recordings < 5, "graphs are launched again");
+  });
 }

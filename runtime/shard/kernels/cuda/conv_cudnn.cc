@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "shard/core/algorithm_policy.h"
 #include "shard/kernels/cuda/cudnn_call.cuh"
 #include "shard/kernels/cuda/strided_copy.cuh"
 
@@ -29,10 +30,11 @@ using Sizes = std::array<int, 5>;
 /// A convolution as far as algorithms depend on it.
 struct Shape {
   ConvPass pass;
+  AlgorithmPolicy algorithms;
   DType dtype;
   bool channels_last;
   int dims, groups;
-  Sizes input, filter, output, before, strides, dilations;
+  Sizes input{}, filter{}, output{}, before{}, strides{}, dilations{};
 
   auto operator<=>(const Shape&) const = default;
 };
@@ -44,8 +46,8 @@ std::optional<Shape> shape_of(ConvPass pass, const Convolution& conv) {
       conv.filter_numel() > kMost)
     return std::nullopt;
   const auto number = [](int64_t value) { return static_cast<int>(value); };
-  Shape shape{pass, conv.dtype, conv.image.channels_last, conv.image.space + 2, number(conv.groups), {}, {}, {}, {},
-              {},   {}};
+  Shape shape{
+      pass, algorithm_policy(), conv.dtype, conv.image.channels_last, conv.image.space + 2, number(conv.groups)};
   const auto set = [&](Sizes& sizes, int64_t first, int64_t second, int64_t Window::*size) {
     sizes = {number(first), number(second)};
     for (size_t i = 0; i < static_cast<size_t>(conv.image.space); ++i)
@@ -74,15 +76,17 @@ struct Plan {
   size_t workspace = 0;
 };
 
-/// Takes the first algorithm, that is the fastest as cuDNN estimates, which fits, gives the same result in each run and does not round
-/// floats to fewer bits. Its math type belongs to it.
+/// Takes the first algorithm, that is the fastest as cuDNN estimates, which fits, gives the same result in each run unless the policy
+/// allows others, and does not round floats to fewer bits. Its math type belongs to it.
 template <class Found>
-void choose(const CudnnLibrary& library, Plan& plan, DType dtype, cudnnStatus_t status, const Found* begin, int count) {
+void choose(const CudnnLibrary& library, Plan& plan, const Shape& shape, cudnnStatus_t status, const Found* begin,
+            int count) {
   if (status != CUDNN_STATUS_SUCCESS) return;
   const Found* const end = begin + count;
   const Found* const best = std::find_if(begin, end, [&](const Found& each) {
-    return each.status == CUDNN_STATUS_SUCCESS && each.determinism == CUDNN_DETERMINISTIC &&
-           each.memory <= kMostWorkspace && (dtype != DType::float32 || each.mathType == CUDNN_FMA_MATH);
+    return each.status == CUDNN_STATUS_SUCCESS && each.memory <= kMostWorkspace &&
+           (each.determinism == CUDNN_DETERMINISTIC || shape.algorithms == AlgorithmPolicy::fastest) &&
+           (shape.dtype != DType::float32 || each.mathType == CUDNN_FMA_MATH);
   });
   if (best == end) return;
   check(library.set_math_type(plan.convolution.get(), best->mathType), "cudnnSetConvolutionMathType");
@@ -118,7 +122,7 @@ std::optional<Plan> make_plan(const Cudnn& cudnn, const Shape& shape) {
       const cudnnStatus_t status =
           library.find_forward(handle, plan.input.get(), plan.filter.get(), plan.convolution.get(), plan.output.get(),
                                static_cast<int>(std::size(found)), &count, found);
-      choose(library, plan, shape.dtype, status, found, count);
+      choose(library, plan, shape, status, found, count);
       break;
     }
     case ConvPass::input: {
@@ -126,7 +130,7 @@ std::optional<Plan> make_plan(const Cudnn& cudnn, const Shape& shape) {
       const cudnnStatus_t status =
           library.find_backward_data(handle, plan.filter.get(), plan.output.get(), plan.convolution.get(),
                                      plan.input.get(), static_cast<int>(std::size(found)), &count, found);
-      choose(library, plan, shape.dtype, status, found, count);
+      choose(library, plan, shape, status, found, count);
       break;
     }
     case ConvPass::filter: {
@@ -134,7 +138,7 @@ std::optional<Plan> make_plan(const Cudnn& cudnn, const Shape& shape) {
       const cudnnStatus_t status =
           library.find_backward_filter(handle, plan.input.get(), plan.output.get(), plan.convolution.get(),
                                        plan.filter.get(), static_cast<int>(std::size(found)), &count, found);
-      choose(library, plan, shape.dtype, status, found, count);
+      choose(library, plan, shape, status, found, count);
       break;
     }
   }

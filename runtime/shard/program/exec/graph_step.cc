@@ -59,10 +59,11 @@ void GraphStep::run_parts() {
   }
 }
 
-/// Moves the graph of these addresses to the front. Returns false if there is none.
+/// Moves the graph of these addresses and of the policy in force to the front. Returns false if there is none.
 bool GraphStep::find() {
-  const auto found =
-      std::find_if(graphs_.begin(), graphs_.end(), [&](const Graph& graph) { return graph.addresses == addresses_; });
+  const auto found = std::find_if(graphs_.begin(), graphs_.end(), [&](const Graph& graph) {
+    return graph.algorithms == algorithm_policy() && graph.addresses == addresses_;
+  });
   if (found == graphs_.end()) return false;
   graphs_.splice(graphs_.begin(), graphs_, found);
   fruitless_ = 0;
@@ -90,7 +91,7 @@ bool GraphStep::record() {
     }
     handle = backend.graph_end(device_.index, old);
   } catch (...) { return false; }
-  graphs_.push_front({addresses_, handle});
+  graphs_.push_front({addresses_, algorithm_policy(), handle});
   ++recordings_;
   ++fruitless_;
   return true;

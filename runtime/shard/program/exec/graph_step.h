@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shard/call/binder.h"
+#include "shard/core/algorithm_policy.h"
 #include "shard/core/device.h"
 
 namespace shard::program {
@@ -18,7 +19,8 @@ std::optional<Device> recorded_on(call::BoundStep& step);
 
 /// Steps for which recorded_on returns the same device. The first run issues their work one by one,
 /// because what kernels set up in their first call cannot be recorded. Later runs launch a graph of
-/// the work at the current addresses of the tensors, and record one if there is none yet. If the
+/// the work at the current addresses of the tensors and under the current AlgorithmPolicy, and record
+/// one if there is none yet. If the
 /// addresses are new in each run, or a recording fails, work is issued one by one from then on.
 class GraphStep final : public call::BoundStep {
  public:
@@ -40,6 +42,7 @@ class GraphStep final : public call::BoundStep {
  private:
   struct Graph {
     std::vector<const void*> addresses;
+    AlgorithmPolicy algorithms;  // of its kernels
     void* handle;
   };
   void run_parts();

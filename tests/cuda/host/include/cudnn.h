@@ -160,6 +160,8 @@ namespace cuda_host {
 
 /// How many convolutions, poolings and passes of networks cuDNN has computed.
 uint64_t convolutions();
+/// How many convolutions have run by the algorithm that is not deterministic, those of graphs each time.
+uint64_t unordered_convolutions();
 uint64_t poolings();
 uint64_t recurrent_passes();
 
