@@ -100,10 +100,24 @@ void device_checks() {
 }
 
 void device_memory() {
-  // As cuda_aware.cc makes it.
-  setenv("SHARD_MPI_CUDA", "1", 1);
   WorldOptions shared = own_devices(4);
   for (Device& device : shared.devices) device = shared.devices[0];
+  // Whether the memory of devices is copied to the host for MPI.
+  const auto check_copies = [&](bool expected, const char* what) {
+    World::mpi(shared)->run([&](Rank& rank) {
+      const DenseTensor data = numbers(rank);
+      const uint64_t copies = cuda_host::copies_to_host();
+      sum_over_world(rank, data).wait();
+      check((cuda_host::copies_to_host() != copies) == expected, what);
+    });
+  };
+  unsetenv("SHARD_MPI_CUDA");
+  for (const bool takes : {false, true})
+    if (set_mpi_takes_cuda(takes)) check_copies(!takes, "MPI says whether it takes memory of CUDA");
+  setenv("SHARD_MPI_CUDA", "0", 1);
+  check_copies(true, "the environment has the last word");
+  set_mpi_takes_cuda(false);
+  setenv("SHARD_MPI_CUDA", "1", 1);
   shared.message_limit = 3000;  // so that messages are in pieces
   World::mpi(shared)->run([](Rank& rank) {
     check_collectives_between_devices(rank, Transport::mpi);

@@ -8,4 +8,7 @@ void device_checks();
 void device_memory();
 void device_faults();
 
+/// Has MPI say of itself whether it takes memory of CUDA (cuda_aware.cc). False where it has no function for that.
+bool set_mpi_takes_cuda(bool takes);
+
 }  // namespace shard::test
