@@ -88,9 +88,12 @@ Tensor dist(const Tensor& x, const Tensor& y, float p) {
 Tensor addmm(const Tensor& input, const Tensor& x, const Tensor& y, float beta, float alpha) {
   check_rank("addmm", "x", x, 2);
   check_rank("addmm", "y", y, 2);
+  const auto times = [](const Tensor& tensor, float factor) {
+    return factor == 1 && tensor.defined() ? tensor : scale(tensor, factor);
+  };
   // One that is repeated in the result is scaled before, and not as often as it is repeated.
   const bool large = input.defined() && input.dims().numel() >= call::kFusedElements;
-  const Tensor before = large ? Tensor() : scale(input, beta);
+  const Tensor before = large ? Tensor() : times(input, beta);
   const auto multiplied = [&] { return matmul(x, y, false, false); };
   const auto added = [&](const Tensor& product) {
     const Dims &from = input.dims(), &to = product.dims();
@@ -101,7 +104,7 @@ Tensor addmm(const Tensor& input, const Tensor& x, const Tensor& y, float beta, 
       fail(ErrorCode::shape_mismatch, "[addmm] input is {}, but must broadcast to the product of x and y, which is {}",
            to_string(from), to_string(to));
     }
-    return add(large ? scale(input, beta) : before, scale(product, alpha));
+    return add(large ? times(input, beta) : before, times(product, alpha));
   };
   const bool fused = fuses(x.dims()[0] * y.dims()[1], input, x, y);
   return fused ? call::run_fused(multiplied, added, call::LoopKind::arithmetic) : added(multiplied());

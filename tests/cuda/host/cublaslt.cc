@@ -1,7 +1,10 @@
 // cuBLASLt of the host model. Sizes, strides and alignments are checked as the library documents them; results are summed in
-// double.
+// double, and rounded to the type of the computation before the epilogue.
 #include "include/cublasLt.h"
 
+#include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -15,6 +18,11 @@ struct cublasLtMatmulDescOpaque {
   cublasComputeType_t compute;
   cudaDataType_t scale;
   cublasOperation_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
+  uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* bias = nullptr;
+
+  bool has(cublasLtEpilogue_t part) const { return (epilogue & static_cast<uint32_t>(part)) != 0; }
+  bool has_epilogue() const { return epilogue != CUBLASLT_EPILOGUE_DEFAULT; }
 };
 struct cublasLtMatrixLayoutOpaque {
   cudaDataType_t type;
@@ -30,6 +38,9 @@ struct cublasLtMatmulPreferenceOpaque {
 namespace {
 
 using Layout = cublasLtMatrixLayoutOpaque;
+
+std::atomic<int> heuristics = 0, products = 0, epilogues = 0;
+std::atomic<bool> no_epilogues = false;
 
 size_t size_of(cudaDataType_t type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
 
@@ -85,12 +96,31 @@ std::vector<double> unpack(const void* data, const Layout& layout, int64_t n, bo
   return values;
 }
 
+/// The bias is one element of D's type for each row of D, one after the other, the same in each matrix of a batch.
+void check_bias(const Call& call) {
+  const cuda_host::Region* const region = cuda_host::find_region(call.operation.bias);
+  const size_t bytes = static_cast<size_t>(call.of_d.rows) * size_of(call.of_d.type);
+  if (region == nullptr || static_cast<const char*>(call.operation.bias) + bytes > region->data + region->bytes)
+    throw cuda_host::Finding("cublasLtMatmul: the bias is not within an allocation of the device");
+}
+
+/// T is the type of the computation.
+template <class T>
+T finish(const Call& call, T value, int64_t row) {
+  if (call.operation.has(CUBLASLT_EPILOGUE_BIAS))
+    value += static_cast<T>(read(call.operation.bias, call.of_d.type, row));
+  if (call.operation.has(CUBLASLT_EPILOGUE_RELU) && value < 0) return 0;
+  if (!call.operation.has(CUBLASLT_EPILOGUE_GELU)) return value;
+  return T(0.5) * value * (1 + std::tanh(T(0.7978845608028654) * (value + T(0.044715) * value * value * value)));
+}
+
 void multiply(const Call& call) {
   const cuda_host::DeviceAccess access;
   check_range(call.a, call.of_a, "A");
   check_range(call.b, call.of_b, "B");
   if (call.beta != 0) check_range(call.c, call.of_c, "C");
   check_range(call.d, call.of_d, "D");
+  if (call.operation.has(CUBLASLT_EPILOGUE_BIAS)) check_bias(call);
   const bool a_turned = call.operation.transpose_a == CUBLAS_OP_T, b_turned = call.operation.transpose_b == CUBLAS_OP_T;
   const int64_t terms = a_turned ? call.of_a.rows : call.of_a.cols;
   for (int64_t n = 0; n < call.of_d.batch; ++n) {
@@ -101,7 +131,10 @@ void multiply(const Call& call) {
             std::inner_product(a.begin() + row * terms, a.begin() + (row + 1) * terms, b.begin() + col * terms, 0.0);
         const int64_t at = n * call.of_d.step + row + col * call.of_d.leading;
         const double before = call.beta == 0 ? 0 : call.beta * read(call.c, call.of_c.type, at);
-        write(call.d, call.of_d.type, at, call.alpha * sum + before);
+        const double product = call.alpha * sum + before;
+        const bool is_double = call.operation.compute == CUBLAS_COMPUTE_64F;
+        write(call.d, call.of_d.type, at,
+              is_double ? finish(call, product, row) : finish(call, static_cast<float>(product), row));
       }
     }
   }
@@ -117,7 +150,28 @@ bool agree(const cublasLtMatmulDescOpaque& operation, const Layout& a, const Lay
          a.type == b.type;
 }
 
+/// What an algorithm relies on: the alignments of A, B, C and D, and that of the bias, if it is for one.
+struct Algorithm {
+  uint16_t alignments[4];
+  uint64_t bias_alignment;
+};
+
+uint64_t alignment_of(const void* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer) | 256;
+  return address & (~address + 1);
+}
+
+/// Whether there is an algorithm with the epilogue of the operation.
+bool supports(const cublasLtMatmulDescOpaque& operation) {
+  return !operation.has_epilogue() ||
+         (!no_epilogues && (!operation.has(CUBLASLT_EPILOGUE_BIAS) || operation.bias != nullptr));
+}
+
 }  // namespace
+
+cuda_host::BlasCalls cuda_host::blas_calls() { return {heuristics, products, epilogues}; }
+cuda_host::NoEpilogues::NoEpilogues() { no_epilogues = true; }
+cuda_host::NoEpilogues::~NoEpilogues() { no_epilogues = false; }
 
 const char* cublasLtGetStatusString(cublasStatus_t status) {
   switch (status) {
@@ -147,9 +201,27 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation) {
 }
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t what,
                                               const void* value, size_t bytes) {
-  if (bytes != sizeof(cublasOperation_t)) return CUBLAS_STATUS_INVALID_VALUE;
-  std::memcpy(what == CUBLASLT_MATMUL_DESC_TRANSA ? &operation->transpose_a : &operation->transpose_b, value, bytes);
-  return CUBLAS_STATUS_SUCCESS;
+  const auto set = [&](auto& attribute) {
+    if (bytes != sizeof(attribute)) return CUBLAS_STATUS_INVALID_VALUE;
+    std::memcpy(&attribute, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+  };
+  switch (what) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: return set(operation->transpose_a);
+    case CUBLASLT_MATMUL_DESC_TRANSB: return set(operation->transpose_b);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(operation->bias);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: break;
+  }
+  if (set(operation->epilogue) != CUBLAS_STATUS_SUCCESS) return CUBLAS_STATUS_INVALID_VALUE;
+  switch (operation->epilogue) {
+    case CUBLASLT_EPILOGUE_DEFAULT:
+    case CUBLASLT_EPILOGUE_RELU:
+    case CUBLASLT_EPILOGUE_BIAS:
+    case CUBLASLT_EPILOGUE_RELU_BIAS:
+    case CUBLASLT_EPILOGUE_GELU:
+    case CUBLASLT_EPILOGUE_GELU_BIAS: return CUBLAS_STATUS_SUCCESS;
+    default: return CUBLAS_STATUS_INVALID_VALUE;
+  }
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType_t type, uint64_t rows,
@@ -196,12 +268,25 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int,
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
-  *found = agree(*operation, *a, *b, *d) ? 1 : 0;
+  ++heuristics;
+  *found = agree(*operation, *a, *b, *d) && supports(*operation) ? 1 : 0;
   if (*found != 0) {
     results[0].workspaceSize = 1024;  // not 0, so that it has to be allocated
-    std::memcpy(&results[0].algo.data, preference->alignments, sizeof(results[0].algo.data));
+    Algorithm algorithm{{}, alignment_of(operation->bias)};
+    std::memcpy(algorithm.alignments, preference->alignments, sizeof(algorithm.alignments));
+    std::memcpy(&results[0].algo.data, &algorithm, sizeof(algorithm));
   }
   return *found != 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t*, cublasLtMatmulHeuristicResult_t* result) {
+  ++heuristics;
+  if (!agree(*operation, *a, *b, *d)) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!supports(*operation)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  result->workspaceSize = 1024;  // `algo` stays as it was
+  return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const void* alpha, const void* a,
@@ -211,12 +296,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               size_t workspace_bytes, cudaStream_t stream) {
   if (!agree(*operation, *a_layout, *b_layout, *d_layout)) return CUBLAS_STATUS_INVALID_VALUE;
   if (workspace_bytes < 1024 || cuda_host::find_region(workspace) == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-  uint16_t alignments[4];
-  std::memcpy(alignments, &algorithm->data, sizeof(alignments));
+  if (!supports(*operation)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  Algorithm relies{};
+  std::memcpy(&relies, &algorithm->data, sizeof(relies));
   const void* const matrices[4] = {a, b, c, d};
   for (size_t i = 0; i < 4; ++i) {
-    if (reinterpret_cast<uintptr_t>(matrices[i]) % alignments[i] != 0) return CUBLAS_STATUS_INVALID_VALUE;
+    if (reinterpret_cast<uintptr_t>(matrices[i]) % relies.alignments[i] != 0) return CUBLAS_STATUS_INVALID_VALUE;
   }
+  // One that was chosen without a bias may rely on what its vector accesses need.
+  const uint64_t least = std::min<uint64_t>(relies.bias_alignment, 16);
+  if (reinterpret_cast<uintptr_t>(operation->bias) % least != 0) return CUBLAS_STATUS_INVALID_VALUE;
+  ++products;
+  if (operation->has_epilogue()) ++epilogues;
   const auto scale = [&](const void* value) { return read(value, operation->scale, 0); };
   const Call call{*operation, scale(alpha), scale(beta), a, b, c, d, *a_layout, *b_layout, *c_layout, *d_layout};
   return cuda_host::submit(stream, [call] { multiply(call); }) == cudaSuccess ? CUBLAS_STATUS_SUCCESS

@@ -12,17 +12,19 @@
 #include "shard/core/cuda/cuda_call.cuh"
 #include "shard/core/error.h"
 #include "shard/core/loop_functions.h"
+#include "shard/kernels/cuda/loop_collector.h"
 #include "shard/kernels/cuda/runtime_compiler.h"
 
 namespace shard::cuda {
 namespace {
 
+using namespace detail;
+
 constexpr unsigned kThreads = 256;
 
 /// The arguments of the kernel of a loop: LoopWords of loop_kernel.cuh.
 struct LoopWords {
-  static constexpr size_t kMost = 120;
-  uint64_t words[kMost];
+  uint64_t words[LoopCollector::kMostWords];
 };
 
 /// The files that define the formulas of a namespace.
@@ -59,94 +61,6 @@ std::string_view type_name(DType dtype) {
   }
   fail(ErrorCode::internal, "dtype {} in a loop", static_cast<int>(dtype));
 }
-
-/// Which element of an operand belongs to element i of the loop: (i / inner) % length, or i where the length is 0.
-struct Access {
-  int64_t inner = 1, length = 0;
-
-  bool operator==(const Access&) const = default;
-};
-
-/// How x is broadcast to `out`, if its dims that are not repeated stand side by side.
-std::optional<Access> access_of(const Dims& x, const Dims& out) {
-  const int before = out.rank() - x.rank();
-  int first = 0, last = x.rank() - 1;
-  while (first <= last && x[first] == 1) ++first;
-  while (last >= first && x[last] == 1) --last;
-  Access access{1, 1};
-  for (int i = first; i <= last; ++i) {
-    if (x[i] != out[before + i]) return std::nullopt;
-    access.length *= x[i];
-  }
-  if (first > last) return access;
-  for (int i = before + last + 1; i < out.rank(); ++i) access.inner *= out[i];
-  return access;
-}
-
-struct Memory {
-  const char* data;
-  size_t bytes;
-  DType dtype;
-
-  explicit Memory(const DenseTensor& tensor)
-      : data(static_cast<const char*>(tensor.raw())), bytes(tensor.meta().bytes()), dtype(tensor.dtype()) {}
-  bool meets(const Memory& other) const { return data < other.data + other.bytes && other.data < data + bytes; }
-  /// Whether element i of both is at the same place for each i.
-  bool agrees_with(const Memory& other) const {
-    return data == other.data && bytes == other.bytes && size_of(dtype) == size_of(other.dtype);
-  }
-};
-
-struct Read {
-  Memory memory;
-  Access access;
-};
-
-/// The operand of a call: the result of another one, or what is read.
-struct Value {
-  bool computed;
-  size_t index;
-};
-
-struct Call {
-  LoopCall what;  // without its tensors
-  std::vector<Value> inputs;
-  DType dtype;
-};
-
-struct Write {
-  Memory memory;
-  size_t call;  // the last one that computes it
-};
-
-}  // namespace
-
-namespace detail {
-
-thread_local LoopCollector* open_loop = nullptr;
-
-struct LoopCollector {
-  int device;
-  int64_t count = 0;
-  std::vector<Read> reads = {};
-  std::vector<Call> calls = {};
-  std::vector<Write> writes = {};
-  std::vector<const void*> dropped = {};  // addresses of results that nothing reads any more
-
-  size_t words() const { return 3 * reads.size() + 2 * calls.size() + writes.size(); }  // at most
-  void clear() {
-    reads.clear();
-    calls.clear();
-    writes.clear();
-  }
-};
-
-}  // namespace detail
-
-namespace {
-
-using detail::LoopCollector;
-using detail::open_loop;
 
 /// The text of a kernel, and its arguments.
 class LoopSource {
@@ -227,7 +141,8 @@ class LoopSource {
   }
 
   void compute(size_t c) {
-    const auto& [what, inputs, dtype] = loop_.calls[c];
+    const auto& [what, places, inputs] = loop_.calls[c];
+    const DType dtype = places.out.dtype;
     std::string expression = fmt::format("{}<{}>(", what.name, type_name(dtype));
     if (!what.formulas.empty()) {
       const std::string in = fmt::format(fmt::runtime(what.is_vector ? "Number<{}>" : "{}"), type_name(what.number));
@@ -264,13 +179,13 @@ class LoopSource {
   bool aligned_ = false;
 };
 
-/// Issues what was kept, as one kernel.
+/// Issues what was kept: the product if there is one, and the calls as one kernel.
 void issue(LoopCollector& loop) {
+  if (loop.product) loop.issue_product();
   if (loop.calls.empty()) return;
   std::vector<const Write*> stored;
   for (const Write& write : loop.writes) {
-    if (std::find(loop.dropped.begin(), loop.dropped.end(), write.memory.data) == loop.dropped.end())
-      stored.push_back(&write);
+    if (!loop.is_dropped(write.memory)) stored.push_back(&write);
   }
   if (!stored.empty()) {
     const DeviceScope scope(loop.device);
@@ -283,7 +198,9 @@ void issue(LoopCollector& loop) {
     check(cudaLaunchKernel(kernel, dim3(grid), dim3(kThreads), arguments, 0, stream()),
           "cudaLaunchKernel (fused loop)");
   }
-  loop.clear();
+  loop.reads.clear();
+  loop.calls.clear();
+  loop.writes.clear();
 }
 
 /// Other work of the thread comes behind the loop so far.
@@ -322,57 +239,6 @@ void abandon_loop(int) {
   collector.reset();
 }
 
-/// A call with its places in memory, and whether a loop can take it.
-struct Candidate {
-  std::vector<Read> reads;
-  Memory out;
-  int64_t count;
-
-  static std::optional<Candidate> of(const LoopCall& call) {
-    Candidate candidate{{}, Memory(*call.out), call.out->numel()};
-    for (const DenseTensor* const input : call.inputs) {
-      std::optional<Access> access = Access();
-      if (input->numel() != candidate.count) access = access_of(input->dims(), call.out->dims());
-      if (!access) return std::nullopt;
-      candidate.reads.push_back({Memory(*input), *access});
-    }
-    return candidate;
-  }
-
-  /// Whether the results of the loop with this call are those of one kernel after the other: a thread has its elements alone.
-  bool fits(const LoopCollector& loop) const {
-    if (loop.calls.empty()) return true;
-    if (count != loop.count || loop.words() + 3 * reads.size() + 3 > LoopWords::kMost) return false;
-    for (const Read& read : reads) {
-      for (const Write& write : loop.writes) {
-        const bool same =
-            read.access.length == 0 && read.memory.agrees_with(write.memory) && read.memory.dtype == write.memory.dtype;
-        if (read.memory.meets(write.memory) && !same) return false;
-      }
-    }
-    const auto apart = [&](const Memory& other) { return !out.meets(other) || out.agrees_with(other); };
-    return std::all_of(loop.writes.begin(), loop.writes.end(), [&](const Write& w) { return apart(w.memory); }) &&
-           std::all_of(loop.reads.begin(), loop.reads.end(), [&](const Read& read) {
-             return apart(read.memory) && (read.access.length == 0 || !out.meets(read.memory));
-           });
-  }
-};
-
-/// What an operand is in the loop: a result so far, what was read already, or a new read.
-Value value_of(LoopCollector& loop, const Read& read) {
-  for (const Write& write : loop.writes) {
-    if (write.memory.data == read.memory.data && read.access.length == 0) return {true, write.call};
-  }
-  const auto same = [&](const Read& other) {
-    return other.memory.data == read.memory.data && other.memory.dtype == read.memory.dtype &&
-           other.access == read.access;
-  };
-  const auto found = std::find_if(loop.reads.begin(), loop.reads.end(), same);
-  const size_t index = static_cast<size_t>(found - loop.reads.begin());
-  if (found == loop.reads.end()) loop.reads.push_back(read);
-  return {false, index};
-}
-
 }  // namespace
 
 std::pair<std::string_view, std::string_view> formula_name(std::string_view function) {
@@ -386,22 +252,23 @@ std::pair<std::string_view, std::string_view> formula_name(std::string_view func
 
 bool join_loop(const LoopCall& call) {
   if (!call.formulas.empty() && find_formulas(call.formulas) == nullptr) return false;
-  const std::optional<Candidate> candidate = Candidate::of(call);
+  const std::optional<Places> places = places_of(call);
   LoopCollector& loop = *open_loop;
-  if (!candidate || call.out->device().index != loop.device) return false;
-  if (!candidate->fits(loop)) {
+  const int64_t count = call.out->numel();
+  if (!places || call.out->device().index != loop.device) return false;
+  if (!loop.fits(*places, count)) {
     issue_before_work();
-    if (!candidate->fits(loop)) return false;
+    if (!loop.fits(*places, count)) return false;
   }
-  loop.count = candidate->count;
-  Call joined{call, {}, call.out->dtype()};
-  for (const Read& read : candidate->reads) joined.inputs.push_back(value_of(loop, read));
-  const auto same = [&](const Write& write) { return write.memory.data == candidate->out.data; };
-  const auto found = std::find_if(loop.writes.begin(), loop.writes.end(), same);
-  const size_t number = loop.calls.size();
-  if (found == loop.writes.end()) loop.writes.push_back({candidate->out, number});
-  else *found = {candidate->out, number};
-  loop.calls.push_back(std::move(joined));
+  loop.count = count;
+  loop.append(call, *places);
+  return true;
+}
+
+bool lead_loop(const ProductCall& call) {
+  if (call.out.device().index != open_loop->device) return false;
+  issue_before_work();
+  open_loop->product = call;
   return true;
 }
 

@@ -1,5 +1,5 @@
-// matmul and the gradient of a linear layer on CUDA: floats through cuBLASLt, integers by a kernel; batches with broadcast leading
-// dims, transpose flags, vectors.
+// matmul and the gradient of a linear layer on CUDA: floats through cuBLASLt, with a bias and an activation where a loop finds them behind
+// the product, integers by a kernel; batches with broadcast leading dims, transpose flags, vectors.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -12,7 +12,10 @@
 #include "shard/core/cuda/cuda_call.cuh"
 #include "shard/core/op_context.h"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
+#include "shard/kernels/cuda/epilogue.h"
+#include "shard/kernels/cuda/fused_loop.h"
 #include "shard/kernels/cuda/product.cuh"
+#include "shard/kernels/epilogue_ops.h"
 #include "shard/kernels/registry.h"
 
 namespace shard::cuda {
@@ -32,7 +35,10 @@ struct Shape {
   DType dtype = DType::float32, result = DType::float32;
   bool adds = false;
   int x_align = 256, y_align = 256, added_align = 256, out_align = 256;
+  int bias_align = 0;  // 0: no bias
+  Activation activation = Activation::none;
 
+  bool has_epilogue() const { return bias_align != 0 || activation != Activation::none; }
   auto operator<=>(const Shape&) const = default;
 };
 
@@ -72,15 +78,32 @@ Layout make_layout(DType dtype, int64_t rows, int64_t cols, int64_t batch, int64
   return layout;
 }
 
-/// The descriptors of cuBLASLt for one shape. As its matrices are column-major, it computes out' =
-/// y' x'.
+/// The descriptors of cuBLASLt for one shape. As its matrices are column-major, it computes out' = y' x', and a bias of its rows is one
+/// of our columns.
 struct Plan {
   Operation operation;
   Layout x, y, out;
+  bool possible = true;  // false: there is no algorithm with this epilogue
   cublasLtMatmulHeuristicResult_t choice{};
 };
 
-Operation make_operation(const Shape& shape) {
+cublasLtEpilogue_t epilogue_of(const Shape& shape) {
+  const bool bias = shape.bias_align != 0;
+  switch (shape.activation) {
+    case Activation::none: return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    case Activation::relu: return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    case Activation::gelu_tanh: return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+  }
+  fail(ErrorCode::internal, "activation {} of a product", static_cast<int>(shape.activation));
+}
+
+void set_attribute(const Operation& operation, cublasLtMatmulDescAttributes_t what, const auto& value) {
+  check_blas(cublasLtMatmulDescSetAttribute(operation.get(), what, &value, sizeof(value)),
+             "cublasLtMatmulDescSetAttribute");
+}
+
+/// `bias` is one of those that the operation is for: algorithms depend on its alignment.
+Operation make_operation(const Shape& shape, const void* bias) {
   const Product& p = shape.product;
   const bool is_double = shape.dtype == DType::float64;
   cublasLtMatmulDesc_t raw = nullptr;
@@ -90,10 +113,11 @@ Operation make_operation(const Shape& shape) {
   Operation operation(raw);
   const cublasOperation_t first = p.transpose_y ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t second = p.transpose_x ? CUBLAS_OP_T : CUBLAS_OP_N;
-  check_blas(cublasLtMatmulDescSetAttribute(raw, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first)),
-             "cublasLtMatmulDescSetAttribute");
-  check_blas(cublasLtMatmulDescSetAttribute(raw, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second)),
-             "cublasLtMatmulDescSetAttribute");
+  set_attribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, first);
+  set_attribute(operation, CUBLASLT_MATMUL_DESC_TRANSB, second);
+  if (shape.has_epilogue())
+    set_attribute(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(epilogue_of(shape)));
+  if (bias != nullptr) set_attribute(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   return operation;
 }
 
@@ -113,20 +137,35 @@ Preference make_preference(const Shape& shape) {
   return preference;
 }
 
-Plan make_plan(cublasLtHandle_t handle, const Shape& shape) {
+/// A plan without an algorithm.
+Plan make_plan(const Shape& shape, const void* bias) {
   const Product& p = shape.product;
   Plan plan;
-  plan.operation = make_operation(shape);
+  plan.operation = make_operation(shape, bias);
   plan.x = make_layout(shape.dtype, p.transpose_x ? p.k : p.m, p.transpose_x ? p.m : p.k, p.batch, p.x_step);
   plan.y = make_layout(shape.dtype, p.transpose_y ? p.n : p.k, p.transpose_y ? p.k : p.n, p.batch, p.y_step);
   plan.out = make_layout(shape.result, p.m, p.n, p.batch, p.m * p.n);
+  return plan;
+}
+
+void choose_algorithm(cublasLtHandle_t handle, const Shape& shape, Plan& plan) {
   const Preference preference = make_preference(shape);
   int found = 0;
-  check_blas(cublasLtMatmulAlgoGetHeuristic(handle, plan.operation.get(), plan.y.get(), plan.x.get(), plan.out.get(),
-                                            plan.out.get(), preference.get(), 1, &plan.choice, &found),
-             "cublasLtMatmulAlgoGetHeuristic");
-  if (found == 0) fail(ErrorCode::device, "cublasLtMatmulAlgoGetHeuristic found no algorithm for this shape");
-  return plan;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle, plan.operation.get(), plan.y.get(), plan.x.get(), plan.out.get(),
+                                     plan.out.get(), preference.get(), 1, &plan.choice, &found);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_blas(status, "cublasLtMatmulAlgoGetHeuristic");
+  plan.possible = status == CUBLAS_STATUS_SUCCESS && found != 0;
+  if (!plan.possible && !shape.has_epilogue())
+    fail(ErrorCode::device, "cublasLtMatmulAlgoGetHeuristic found no algorithm for this shape");
+}
+
+/// Takes the algorithm of the product alone, so that its sums have the same bits.
+void take_algorithm(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, Plan& plan) {
+  const cublasStatus_t status = cublasLtMatmulAlgoCheck(handle, plan.operation.get(), plan.y.get(), plan.x.get(),
+                                                        plan.out.get(), plan.out.get(), &algorithm, &plan.choice);
+  plan.choice.algo = algorithm;
+  plan.possible = status == CUBLAS_STATUS_SUCCESS && plan.choice.workspaceSize <= kWorkspaceBytes;
 }
 
 /// The handle of this thread for one device, and the plans it has made.
@@ -145,10 +184,18 @@ struct Blas {
     plans.clear();
     handle.reset();
   }
-  const Plan& plan(const Shape& shape) {
+  const Plan& plan(const Shape& shape, const void* bias) {
     if (const auto found = plans.find(shape); found != plans.end()) return found->second;
+    Plan made = make_plan(shape, bias);
+    if (shape.has_epilogue() && size_of(shape.dtype) > 2) {
+      Shape alone = shape;
+      alone.bias_align = 0;
+      take_algorithm(handle.get(), plan(alone, nullptr).choice.algo, made);
+    } else {
+      choose_algorithm(handle.get(), shape, made);
+    }
     if (plans.size() == kCachedPlans) plans.clear();
-    return plans.emplace(shape, make_plan(handle.get(), shape)).first->second;
+    return plans.emplace(shape, std::move(made)).first->second;
   }
 };
 
@@ -172,15 +219,20 @@ struct Operands {
   void* out;
 };
 
-void multiply(int device, Shape shape, const Operands& data) {
+/// False where cuBLASLt has no algorithm with this epilogue.
+bool multiply(int device, Shape shape, const Operands& data, const Epilogue& epilogue = {}) {
   shape.adds = data.added != nullptr;
+  shape.activation = epilogue.activation;
+  if (epilogue.bias != nullptr) shape.bias_align = alignment(epilogue.bias);
   const void* const added = shape.adds ? data.added : data.out;
   shape.x_align = alignment(data.x);
   shape.y_align = alignment(data.y);
   shape.added_align = alignment(added);
   shape.out_align = alignment(data.out);
   Blas& library = blas(device);
-  const Plan& plan = library.plan(shape);
+  const Plan& plan = library.plan(shape, epilogue.bias);
+  if (!plan.possible) return false;
+  if (epilogue.bias != nullptr) set_attribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, epilogue.bias);
   const Scratch workspace(plan.choice.workspaceSize);
   const float one = 1, factor = shape.adds ? 1 : 0;
   const double double_one = 1, double_factor = shape.adds ? 1 : 0;
@@ -191,18 +243,20 @@ void multiply(int device, Shape shape, const Operands& data) {
                             plan.x.get(), beta, added, plan.out.get(), data.out, plan.out.get(), &plan.choice.algo,
                             workspace.data(), plan.choice.workspaceSize, stream()),
              "cublasLtMatmul");
+  return true;
 }
 
-/// Calls body(x, y, out) with the places of the matrices of each product that remains when the innermost leading dim is in `p`.
+/// Calls body(x, y, out) with the places of the matrices of each product that remains when the innermost leading dim is in `p`. The
+/// `count` elements of the result are at `out`.
 template <class Body>
-void for_products(const DenseTensor& x, const DenseTensor& y, const DenseTensor& out, Product& p, const Body& body) {
+void for_products(const DenseTensor& x, const DenseTensor& y, void* out, int64_t count, Product& p, const Body& body) {
   std::vector<Leading> dims = leading_dims(x.dims(), y.dims());
   const size_t element = size_of(x.dtype());
   const size_t x_bytes = static_cast<size_t>(p.m * p.k) * element;
   const size_t y_bytes = static_cast<size_t>(p.k * p.n) * element;
   take_innermost(p, dims);
   const size_t out_bytes = static_cast<size_t>(p.batch * p.m * p.n) * element;
-  const int64_t calls = out.numel() / (p.batch * p.m * p.n);
+  const int64_t calls = count / (p.batch * p.m * p.n);
   for (int64_t call = 0; call < calls; ++call) {
     int64_t x_at = 0, y_at = 0, rest = call;
     for (const Leading& dim : dims) {
@@ -212,26 +266,38 @@ void for_products(const DenseTensor& x, const DenseTensor& y, const DenseTensor&
     }
     body(static_cast<const char*>(x.raw()) + static_cast<size_t>(x_at) * x_bytes,
          static_cast<const char*>(y.raw()) + static_cast<size_t>(y_at) * y_bytes,
-         static_cast<char*>(out.raw()) + static_cast<size_t>(call) * out_bytes);
+         static_cast<char*>(out) + static_cast<size_t>(call) * out_bytes);
   }
 }
 
 }  // namespace
 
+bool run_product(const ProductCall& call, const Epilogue& epilogue, void* to) {
+  const auto& [op, x, y, transpose_x, transpose_y, out] = call;
+  const int device = out.device().index;
+  const DeviceScope scope(device);
+  Shape shape{product_of(x.dims(), y.dims(), transpose_x, transpose_y), x.dtype(), x.dtype()};
+  bool possible = true;
+  try {
+    for_products(x, y, to, out.numel(), shape.product, [&](const char* x_of, const char* y_of, char* out_of) {
+      possible = possible && multiply(device, shape, {x_of, y_of, nullptr, out_of}, epilogue);
+    });
+  } catch (const Error& error) {
+    fail(error.code(), "[{}] {} times {}: {}", op, to_string(x.meta()), to_string(y.meta()), error.what());
+  }
+  return possible;
+}
+
 void matmul(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, bool transpose_x, bool transpose_y,
             DenseTensor& out) {
   if (out.numel() == 0) return;
-  const int device = out.device().index;
-  const DeviceScope scope(device);
-  Product p = product_of(x.dims(), y.dims(), transpose_x, transpose_y);
-  if (p.k == 0) return fill_with_zeros(out);
-  for_products(x, y, out, p, [&](const char* x_of, const char* y_of, char* out_of) {
-    try {
-      multiply(device, {p, x.dtype(), x.dtype()}, {x_of, y_of, nullptr, out_of});
-    } catch (const Error& error) {
-      fail(error.code(), "[{}] {} times {}: {}", ctx.op, to_string(x.meta()), to_string(y.meta()), error.what());
-    }
-  });
+  if (product_of(x.dims(), y.dims(), transpose_x, transpose_y).k == 0) {
+    const DeviceScope scope(out.device().index);
+    return fill_with_zeros(out);
+  }
+  const ProductCall call{ctx.op, x, y, transpose_x, transpose_y, out};
+  if (loop_is_open() && lead_loop(call)) return;
+  run_product(call, {}, out.raw());
 }
 
 namespace {
@@ -242,7 +308,7 @@ void matmul_integers(const OpContext& ctx, const DenseTensor& x, const DenseTens
   const DeviceScope scope(out.device().index);
   Product p = product_of(x.dims(), y.dims(), transpose_x, transpose_y);
   if (p.k == 0) return fill_with_zeros(out);
-  for_products(x, y, out, p, [&](const char* x_of, const char* y_of, char* out_of) {
+  for_products(x, y, out.raw(), out.numel(), p, [&](const char* x_of, const char* y_of, char* out_of) {
     multiply_integers(ctx, p, size_of(x.dtype()), x_of, y_of, out_of);
   });
 }
@@ -281,6 +347,7 @@ void register_matmul(int backend) {
     register_kernel("fused_linear_param_grad_add", backend, row.first, linear_param_grad_add);
   }
   for_types(IntTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("matmul", backend, dtype_of<T>, matmul_integers); });
+  for (const char* const op : {"add", "relu", "gelu"}) note_epilogue_op(backend, op);
 }
 
 }  // namespace shard::cuda

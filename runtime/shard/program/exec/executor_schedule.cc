@@ -126,9 +126,10 @@ class Executor::Schedule {
     executor_.steps_ = std::move(steps);
   }
 
-  /// The device that all tensors of a step are on, if its op may be part of a loop there.
+  /// The device that all tensors of a step are on, if its op may be part of a loop there, or lead one.
   std::optional<Device> looped_on(const Step& step) {
-    if (!step.computes || !step.parts.empty() || !is_looped(program_.ops[step.op])) return {};
+    const Op& op = program_.ops[step.op];
+    if (!step.computes || !step.parts.empty() || !(is_looped(op) || leads_loop(op))) return {};
     const std::vector<const DenseTensor*> tensors = step.step->replayable_tensors();
     if (tensors.empty() || tensors.front()->device() == kCpu) return {};
     const Device device = tensors.front()->device();
