@@ -19,6 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kBeta1 = 0.9, kBeta2 = 0.99;  // of AdamW
+constexpr int kChunk = 65536;                  // an argument of fused_adam_ without effect
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -89,23 +90,26 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--tolerance", options.tolerance, "fail where that difference is larger");
 }
 
-AdamW::AdamW(const std::vector<Tensor>& parameters, double rate) {
+AdamW::AdamW(const std::vector<Tensor>& parameters, double rate) : parameters_(parameters) {
+  const Tensor& first = parameters.at(0);
+  const DistSpec* whole = DistSpec::replicated(spec_of(first)->mesh(), 1);
+  const auto number = [&](double value) { return full({1}, value, whole, first.dtype()); };
+  rate_ = number(rate);
   for (const Tensor& parameter : parameters) {
-    const DistSpec* whole = DistSpec::replicated(spec_of(parameter)->mesh(), 1);
-    const auto number = [&](double value) { return full({1}, value, whole, parameter.dtype()); };
-    states_.push_back({parameter, number(rate), full_like(parameter, 0.0), full_like(parameter, 0.0), number(kBeta1),
-                       number(kBeta2)});
+    moments1_.push_back(full_like(parameter, 0.0));
+    moments2_.push_back(full_like(parameter, 0.0));
+    beta1_pows_.push_back(number(kBeta1));
+    beta2_pows_.push_back(number(kBeta2));
   }
 }
 
 void AdamW::step() {
   const NoGrad none_recorded;
-  Tensor none;
-  for (State& state : states_) {
-    adamw_(state.parameter, state.parameter.grad(), state.rate, state.moment1, state.moment2, state.beta1_pow,
-           state.beta2_pow, none, none, kBeta1, kBeta2, 1e-8, 1.0f, 0.01f, true);
-    state.parameter.set_grad({});
-  }
+  std::vector<Tensor> gradients, no_masters;
+  for (const Tensor& parameter : parameters_) gradients.push_back(parameter.grad());
+  fused_adam_(parameters_, gradients, rate_, moments1_, moments2_, beta1_pows_, beta2_pows_, no_masters, Tensor(),
+              kBeta1, kBeta2, 1e-8, kChunk, 0.01f, true, false, false);
+  for (const Tensor& parameter : parameters_) parameter.set_grad({});
 }
 
 int64_t Draw::below(int64_t bound) {  // splitmix64

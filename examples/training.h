@@ -34,8 +34,8 @@ struct Run {
   std::function<shard::Tensor(const std::vector<shard::Tensor>& batch)> loss;  // one element
 };
 
-/// AdamW over distributed parameters in any layouts: the moments have the layout of their
-/// parameter, so that a step sends nothing.
+/// AdamW over distributed parameters of one dtype in any layouts: the moments have the layout of their
+/// parameter, so that a step sends nothing, and one call updates all parameters.
 class AdamW {
  public:
   /// Betas 0.9 and 0.99, epsilon 1e-8, weight decay 0.01.
@@ -45,10 +45,8 @@ class AdamW {
   void step();
 
  private:
-  struct State {
-    shard::Tensor parameter, rate, moment1, moment2, beta1_pow, beta2_pow;
-  };
-  std::vector<State> states_;
+  shard::Tensor rate_;
+  std::vector<shard::Tensor> parameters_, moments1_, moments2_, beta1_pows_, beta2_pows_;
 };
 
 /// Trains a model on dp x tp ranks: threads, or the processes of mpirun. `start` builds it on a

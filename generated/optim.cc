@@ -180,6 +180,23 @@ std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std
   return {param, moment1, moment2, beta1_pow, beta2_pow, master_param};
 }
 
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&, std::vector<Tensor>&> fused_adam_(std::vector<Tensor>& params,
+    const std::vector<Tensor>& grads, const Tensor& learning_rate, std::vector<Tensor>& moments1,
+    std::vector<Tensor>& moments2, std::vector<Tensor>& beta1_pows, std::vector<Tensor>& beta2_pows,
+    std::vector<Tensor>& master_params, const Tensor& skip_update, const Scalar& beta1,
+    const Scalar& beta2, const Scalar& epsilon, int chunk_size, float weight_decay, bool use_adamw,
+    bool multi_precision, bool use_global_beta_pow, CallSite site) {
+  const Writing writing(site, params, moments1, moments2, beta1_pows, beta2_pows, master_params);
+  const autograd::UnlinkedWrite write(ops::fused_adam_, params, grads, learning_rate, moments1,
+      moments2, beta1_pows, beta2_pows, master_params, skip_update);
+  call::dispatch_inplace(ops::fused_adam_, dist::fused_adam_, infer::fused_adam_,
+      dense::fused_adam_, params, grads, learning_rate, moments1, moments2, beta1_pows, beta2_pows,
+      master_params, skip_update, beta1, beta2, epsilon, chunk_size, weight_decay, use_adamw,
+      multi_precision, use_global_beta_pow);
+  return {params, moments1, moments2, beta1_pows, beta2_pows, master_params};
+}
+
 std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,
     const Tensor& scale, CallSite site) {
   const Writing writing(site, x);

@@ -126,6 +126,18 @@ SHARD_API std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Ten
     std::vector<Tensor>& master_param, const Scalar& beta1 = 0.9f, const Scalar& beta2 = 0.999f,
     const Scalar& epsilon = 1e-08f, bool multi_precision = false, bool use_global_beta_pow = false,
     CallSite site = CallSite::here());
+/// One step of each parameter of a list: with use_adamw that of adamw_ with decoupled weight decay
+/// weight_decay, else that of adam_. The other lists have as many tensors (else invalid_argument);
+/// learning_rate and skip_update are for all of them. All parameters have one dtype. A device takes
+/// a few launches for all parameters. chunk_size is accepted for compatibility and has no effect.
+SHARD_API std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&> fused_adam_(
+    std::vector<Tensor>& params, const std::vector<Tensor>& grads, const Tensor& learning_rate,
+    std::vector<Tensor>& moments1, std::vector<Tensor>& moments2, std::vector<Tensor>& beta1_pows,
+    std::vector<Tensor>& beta2_pows, std::vector<Tensor>& master_params, const Tensor& skip_update,
+    const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, int chunk_size,
+    float weight_decay, bool use_adamw, bool multi_precision, bool use_global_beta_pow,
+    CallSite site = CallSite::here());
 /// x / scale for each tensor of the list, and whether an element of one of them is infinite or NaN,
 /// as a bool [1]. The tensors have one float dtype, and scale is [1] of a float dtype.
 SHARD_API std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,

@@ -160,6 +160,24 @@ std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>, std::vector<
       beta2_pow_out_metas, master_param_out_metas};
 }
 
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>, std::vector<Meta>,
+    std::vector<Meta>, std::vector<Meta>> fused_adam_(const OpContext& ctx,
+    std::span<const Meta> params, std::span<const Meta> grads, const Meta& learning_rate,
+    std::span<const Meta> moments1, std::span<const Meta> moments2,
+    std::span<const Meta> beta1_pows, std::span<const Meta> beta2_pows,
+    std::span<const Meta> master_params, const Meta* skip_update, const Scalar& beta1,
+    const Scalar& beta2, const Scalar& epsilon, int chunk_size, float weight_decay, bool use_adamw,
+    bool multi_precision, bool use_global_beta_pow) {
+  std::vector<Meta> params_out_metas, moments1_out_metas, moments2_out_metas, beta1_pows_out_metas,
+      beta2_pows_out_metas, master_params_out_metas;
+  meta::FusedAdamInferMeta(ctx, params, grads, learning_rate, moments1, moments2, beta1_pows,
+      beta2_pows, master_params, skip_update, beta1, beta2, epsilon, chunk_size, weight_decay,
+      use_adamw, multi_precision, use_global_beta_pow, params_out_metas, moments1_out_metas,
+      moments2_out_metas, beta1_pows_out_metas, beta2_pows_out_metas, master_params_out_metas);
+  return {params_out_metas, moments1_out_metas, moments2_out_metas, beta1_pows_out_metas,
+      beta2_pows_out_metas, master_params_out_metas};
+}
+
 std::tuple<std::vector<Meta>, Meta> check_finite_and_unscale_(const OpContext& ctx,
     std::span<const Meta> x, const Meta& scale) {
   Meta found_infinite_meta;
@@ -359,6 +377,23 @@ void merged_adam_(const OpContext& ctx, std::span<const Meta> param_out_metas,
       beta2_pow_out_metas, master_param_out_metas), param, grad, learning_rate, moment1, moment2,
       beta1_pow, beta2_pow, master_param, beta1, beta2, epsilon, multi_precision,
       use_global_beta_pow);
+}
+
+void fused_adam_(const OpContext& ctx, std::span<const Meta> params_out_metas,
+    std::span<const Meta> moments1_out_metas, std::span<const Meta> moments2_out_metas,
+    std::span<const Meta> beta1_pows_out_metas, std::span<const Meta> beta2_pows_out_metas,
+    std::span<const Meta> master_params_out_metas, call::Targets params,
+    std::span<const DenseTensor> grads, const DenseTensor& learning_rate, call::Targets moments1,
+    call::Targets moments2, call::Targets beta1_pows, call::Targets beta2_pows,
+    call::Targets master_params, const DenseTensor& skip_update, const Scalar& beta1,
+    const Scalar& beta2, const Scalar& epsilon, int chunk_size, float weight_decay, bool use_adamw,
+    bool multi_precision, bool use_global_beta_pow) {
+  call::compute_inplace(ctx, ops::fused_adam_, kernels<"fused_adam">(), params.front()->dtype(),
+      std::tie(params, moments1, moments2, beta1_pows, beta2_pows, master_params),
+      std::tie(params_out_metas, moments1_out_metas, moments2_out_metas, beta1_pows_out_metas,
+      beta2_pows_out_metas, master_params_out_metas), params, grads, learning_rate, moments1,
+      moments2, beta1_pows, beta2_pows, master_params, skip_update, beta1, beta2, epsilon,
+      chunk_size, weight_decay, use_adamw, multi_precision, use_global_beta_pow);
 }
 
 DenseTensor check_finite_and_unscale_(const OpContext& ctx, std::span<const Meta> out_metas,

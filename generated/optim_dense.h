@@ -58,6 +58,14 @@ std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>, std::vector<
     std::span<const Meta> moment1, std::span<const Meta> moment2, std::span<const Meta> beta1_pow,
     std::span<const Meta> beta2_pow, std::span<const Meta> master_param, const Scalar& beta1,
     const Scalar& beta2, const Scalar& epsilon, bool multi_precision, bool use_global_beta_pow);
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>, std::vector<Meta>,
+    std::vector<Meta>, std::vector<Meta>> fused_adam_(const OpContext& ctx,
+    std::span<const Meta> params, std::span<const Meta> grads, const Meta& learning_rate,
+    std::span<const Meta> moments1, std::span<const Meta> moments2,
+    std::span<const Meta> beta1_pows, std::span<const Meta> beta2_pows,
+    std::span<const Meta> master_params, const Meta* skip_update, const Scalar& beta1,
+    const Scalar& beta2, const Scalar& epsilon, int chunk_size, float weight_decay, bool use_adamw,
+    bool multi_precision, bool use_global_beta_pow);
 std::tuple<std::vector<Meta>, Meta> check_finite_and_unscale_(const OpContext& ctx,
     std::span<const Meta> x, const Meta& scale);
 std::tuple<std::vector<Meta>, Meta, Meta, Meta> update_loss_scaling_(const OpContext& ctx,
@@ -143,6 +151,15 @@ void merged_adam_(const OpContext& ctx, std::span<const Meta> param_out_metas,
     std::span<const DenseTensor> grad, std::span<const DenseTensor> learning_rate,
     call::Targets moment1, call::Targets moment2, call::Targets beta1_pow, call::Targets beta2_pow,
     call::Targets master_param, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon,
+    bool multi_precision, bool use_global_beta_pow);
+void fused_adam_(const OpContext& ctx, std::span<const Meta> params_out_metas,
+    std::span<const Meta> moments1_out_metas, std::span<const Meta> moments2_out_metas,
+    std::span<const Meta> beta1_pows_out_metas, std::span<const Meta> beta2_pows_out_metas,
+    std::span<const Meta> master_params_out_metas, call::Targets params,
+    std::span<const DenseTensor> grads, const DenseTensor& learning_rate, call::Targets moments1,
+    call::Targets moments2, call::Targets beta1_pows, call::Targets beta2_pows,
+    call::Targets master_params, const DenseTensor& skip_update, const Scalar& beta1,
+    const Scalar& beta2, const Scalar& epsilon, int chunk_size, float weight_decay, bool use_adamw,
     bool multi_precision, bool use_global_beta_pow);
 DenseTensor check_finite_and_unscale_(const OpContext& ctx, std::span<const Meta> out_metas,
     const Meta& found_infinite_meta, call::Targets x, const DenseTensor& scale);

@@ -197,6 +197,25 @@ std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std
   return {param, moment1, moment2, beta1_pow, beta2_pow, master_param};
 }
 
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&, std::vector<Tensor>&> fused_adam_(std::vector<Tensor>& params,
+    const std::vector<Tensor>& grads, const Tensor& learning_rate, std::vector<Tensor>& moments1,
+    std::vector<Tensor>& moments2, std::vector<Tensor>& beta1_pows, std::vector<Tensor>& beta2_pows,
+    std::vector<Tensor>& master_params, const Tensor& skip_update, const Scalar& beta1,
+    const Scalar& beta2, const Scalar& epsilon, int chunk_size, float weight_decay, bool use_adamw,
+    bool multi_precision, bool use_global_beta_pow) {
+  call::DistCall call(call::inplace, ops::fused_adam_, params, grads, learning_rate, moments1,
+      moments2, beta1_pows, beta2_pows, master_params, skip_update, beta1, beta2, epsilon,
+      chunk_size, weight_decay, use_adamw, multi_precision, use_global_beta_pow);
+  call.run(infer::fused_adam_, [&] {
+    dense::fused_adam_(call, call.metas(0), call.metas(1), call.metas(2), call.metas(3),
+        call.metas(4), call.metas(5), call.targets(0), call.locals(1), call[2], call.targets(3),
+        call.targets(4), call.targets(5), call.targets(6), call.targets(7), call[8], beta1, beta2,
+        epsilon, chunk_size, weight_decay, use_adamw, multi_precision, use_global_beta_pow);
+  });
+  return {params, moments1, moments2, beta1_pows, beta2_pows, master_params};
+}
+
 std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,
     const Tensor& scale) {
   call::DistCall call(call::inplace, ops::check_finite_and_unscale_, x, scale);

@@ -55,6 +55,13 @@ std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std
     std::vector<Tensor>& moment1, std::vector<Tensor>& moment2, std::vector<Tensor>& beta1_pow,
     std::vector<Tensor>& beta2_pow, std::vector<Tensor>& master_param, const Scalar& beta1,
     const Scalar& beta2, const Scalar& epsilon, bool multi_precision, bool use_global_beta_pow);
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&, std::vector<Tensor>&> fused_adam_(std::vector<Tensor>& params,
+    const std::vector<Tensor>& grads, const Tensor& learning_rate, std::vector<Tensor>& moments1,
+    std::vector<Tensor>& moments2, std::vector<Tensor>& beta1_pows, std::vector<Tensor>& beta2_pows,
+    std::vector<Tensor>& master_params, const Tensor& skip_update, const Scalar& beta1,
+    const Scalar& beta2, const Scalar& epsilon, int chunk_size, float weight_decay, bool use_adamw,
+    bool multi_precision, bool use_global_beta_pow);
 std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,
     const Tensor& scale);
 std::tuple<std::vector<Tensor>&, Tensor&, Tensor&, Tensor&> update_loss_scaling_(

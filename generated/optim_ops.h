@@ -127,6 +127,17 @@ inline constexpr OpDef merged_adam_ = {.name = "merged_adam_", .inplace_name = "
     .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
     inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>, .rule = "MergedAdamInferSpmd",
     .elementwise = true, .kernel = "merged_adam", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef fused_adam_ = {.name = "fused_adam_", .inplace_name = "fused_adam_",
+    .location = "optim.yaml",
+    .inputs = slots<"params[]", "grads[]", "learning_rate", "moments1[]", "moments2[]",
+    "beta1_pows[]", "beta2_pows[]", "master_params[]", "skip_update?">,
+    .attrs = names<"beta1", "beta2", "epsilon", "chunk_size", "weight_decay", "use_adamw",
+    "multi_precision", "use_global_beta_pow">,
+    .outputs = slots<"params_out[]", "moments1_out[]", "moments2_out[]", "beta1_pows_out[]",
+    "beta2_pows_out[]", "master_params_out[]">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
+    inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>, .rule = "FusedAdamInferSpmd",
+    .elementwise = true, .kernel = "fused_adam", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef check_finite_and_unscale_ = {.name = "check_finite_and_unscale_",
     .inplace_name = "check_finite_and_unscale_", .location = "optim.yaml",
     .inputs = slots<"x[]", "scale">, .outputs = slots<"out[]", "found_infinite">,

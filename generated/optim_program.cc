@@ -20,6 +20,7 @@ void register_api_optim([[maybe_unused]] OpTable& table) {
   table.add(
       op_entry(ops::merged_momentum_, infer::merged_momentum_, nullptr, dense::merged_momentum_));
   table.add(op_entry(ops::merged_adam_, infer::merged_adam_, nullptr, dense::merged_adam_));
+  table.add(op_entry(ops::fused_adam_, infer::fused_adam_, nullptr, dense::fused_adam_));
   table.add(
       op_entry(ops::check_finite_and_unscale_, infer::check_finite_and_unscale_, nullptr,
       dense::check_finite_and_unscale_));

@@ -544,6 +544,59 @@ constexpr python::Function merged_adam__function = {
     "error. All parameters have one dtype.",
 };
 
+constexpr python::Parameter fused_adam__parameters[] = {
+    {"params", "Sequence[Tensor]"},
+    {"grads", "Sequence[Tensor]"},
+    {"learning_rate", "Tensor"},
+    {"moments1", "Sequence[Tensor]"},
+    {"moments2", "Sequence[Tensor]"},
+    {"beta1_pows", "Sequence[Tensor]"},
+    {"beta2_pows", "Sequence[Tensor]"},
+    {"master_params", "Sequence[Tensor] | None"},
+    {"skip_update", "Tensor | None"},
+    {"beta1", "float"},
+    {"beta2", "float"},
+    {"epsilon", "float"},
+    {"chunk_size", "int"},
+    {"weight_decay", "float"},
+    {"use_adamw", "bool"},
+    {"multi_precision", "bool"},
+    {"use_global_beta_pow", "bool"},
+};
+PyObject* fused_adam__body(python::Arguments& arguments) {
+  std::vector<Tensor>& params = arguments.targets(0);
+  const std::vector<Tensor> grads = arguments.tensors(1);
+  const Tensor& learning_rate = arguments.tensor(2);
+  std::vector<Tensor>& moments1 = arguments.targets(3);
+  std::vector<Tensor>& moments2 = arguments.targets(4);
+  std::vector<Tensor>& beta1_pows = arguments.targets(5);
+  std::vector<Tensor>& beta2_pows = arguments.targets(6);
+  std::vector<Tensor>& master_params = arguments.targets(7);
+  const Tensor& skip_update = arguments.optional_tensor(8);
+  const Scalar beta1 = python::value<Scalar>(arguments, 9);
+  const Scalar beta2 = python::value<Scalar>(arguments, 10);
+  const Scalar epsilon = python::value<Scalar>(arguments, 11);
+  const int chunk_size = python::value<int>(arguments, 12);
+  const float weight_decay = python::value<float>(arguments, 13);
+  const bool use_adamw = python::value<bool>(arguments, 14);
+  const bool multi_precision = python::value<bool>(arguments, 15);
+  const bool use_global_beta_pow = python::value<bool>(arguments, 16);
+  return arguments.call([&](CallSite site) -> decltype(auto) {
+    return shard::fused_adam_(params, grads, learning_rate, moments1, moments2, beta1_pows,
+        beta2_pows, master_params, skip_update, beta1, beta2, epsilon, chunk_size, weight_decay,
+        use_adamw, multi_precision, use_global_beta_pow, site);
+  });
+}
+constexpr python::Function fused_adam__function = {
+    .name = "fused_adam_", .parameters = fused_adam__parameters, .body = fused_adam__body,
+    .doc =
+    "One step of each parameter of a list: with use_adamw that of adamw_ with decoupled\n"
+    "weight decay weight_decay, else that of adam_. The other lists have as many tensors\n"
+    "(else invalid_argument); learning_rate and skip_update are for all of them. All\n"
+    "parameters have one dtype. A device takes a few launches for all parameters.\n"
+    "chunk_size is accepted for compatibility and has no effect.",
+};
+
 constexpr python::Parameter check_finite_and_unscale__parameters[] = {
     {"x", "Sequence[Tensor]"},
     {"scale", "Tensor"},
@@ -665,6 +718,7 @@ const python::Binding table[] = {
     python::bind<clip_by_norm_function, true>(),
     python::bind<merged_momentum__function, false>(),
     python::bind<merged_adam__function, false>(),
+    python::bind<fused_adam__function, false>(),
     python::bind<check_finite_and_unscale__function, false>(),
     python::bind<update_loss_scaling__function, false>(),
     python::bind<average_accumulates__function, true>(),

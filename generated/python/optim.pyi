@@ -156,6 +156,20 @@ def merged_adam_(param: Sequence[Tensor], grad: Sequence[Tensor], learning_rate:
     error. All parameters have one dtype."""
     ...
 
+def fused_adam_(params: Sequence[Tensor], grads: Sequence[Tensor], learning_rate: Tensor,
+    moments1: Sequence[Tensor], moments2: Sequence[Tensor], beta1_pows: Sequence[Tensor],
+    beta2_pows: Sequence[Tensor], master_params: Sequence[Tensor] | None,
+    skip_update: Tensor | None, beta1: float, beta2: float, epsilon: float, chunk_size: int,
+    weight_decay: float, use_adamw: bool, multi_precision: bool,
+    use_global_beta_pow: bool) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor],
+    list[Tensor], list[Tensor]]:
+    """One step of each parameter of a list: with use_adamw that of adamw_ with decoupled
+    weight decay weight_decay, else that of adam_. The other lists have as many tensors
+    (else invalid_argument); learning_rate and skip_update are for all of them. All
+    parameters have one dtype. A device takes a few launches for all parameters.
+    chunk_size is accepted for compatibility and has no effect."""
+    ...
+
 def check_finite_and_unscale_(x: Sequence[Tensor], scale: Tensor) -> tuple[list[Tensor], Tensor]:
     """x / scale for each tensor of the list, and whether an element of one of them is
     infinite or NaN, as a bool [1]. The tensors have one float dtype, and scale is [1]

@@ -1,10 +1,12 @@
 // Optimisers against their formulas, with a non-default value for every attribute.
+#include <fmt/format.h>
 #include <catch2/catch.hpp>
 
 #include <cmath>
 #include <functional>
 #include <limits>
 
+#include "shard/program.h"
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
@@ -286,6 +288,104 @@ TEST_CASE("a step of a list of parameters is that of each in its own layout") {
   });
 }
 
+namespace {
+
+/// Parameters with all that a step of Adam writes.
+struct AdamState {
+  std::vector<Tensor> params, moments1, moments2, powers1, powers2, masters;
+
+  std::vector<Tensor> all() const {
+    std::vector<Tensor> tensors;
+    for (const auto* list : {&params, &moments1, &moments2, &powers1, &powers2, &masters})
+      tensors.insert(tensors.end(), list->begin(), list->end());
+    return tensors;
+  }
+};
+
+/// Bit for bit, in the same layouts. Collective.
+void check_equal(const AdamState& actual, const AdamState& expected, const std::string& when) {
+  const auto numbers = [](const Tensor& x) {
+    return cast(full_tensor(x).to(kCpu), DType::float64).to_vector<double>();
+  };
+  const std::vector<Tensor> ours = actual.all(), theirs = expected.all();
+  for (size_t i = 0; i < theirs.size(); ++i) {
+    test::check(spec_of(ours[i]) == spec_of(theirs[i]), "layouts stay");
+    test::check(numbers(ours[i]) == numbers(theirs[i]), fmt::format("tensor {} {}", i, when));
+  }
+}
+
+/// Steps of fused_adam_, eager and in a program, and of adamw_ or adam_ of each parameter, on this rank of two.
+void compare_fused_adam(Device device, DType dtype, bool decays) {
+  const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"dp"});
+  const bool narrow = size_of(dtype) == 2;
+  const DType wide = narrow ? DType::float32 : dtype;
+  const auto placed = [&](const Numbers& x, const char* layout, DType type) {
+    return distribute(cast(made(x), type).to(device), DistSpec::parse(mesh, layout));
+  };
+  const Numbers values[] = {{1.3, -2.7, 3.1}, {4.9, 5.3}};
+  const char* const layouts[] = {"dp", "-"};
+  const auto start = [&] {
+    AdamState state;
+    for (int i = 0; i < 2; ++i) {
+      state.params.push_back(placed(values[i], layouts[i], dtype));
+      if (narrow) state.masters.push_back(placed(values[i], layouts[i], wide));
+      for (auto* moments : {&state.moments1, &state.moments2})
+        moments->push_back(cast(full_like(state.params[i], 0.0), wide));
+      state.powers1.push_back(placed({0.75}, "-", wide));
+      state.powers2.push_back(placed({0.875}, "-", wide));
+    }
+    return state;
+  };
+  const Tensor rate = placed({0.1}, "-", wide);
+  const auto fused = [&](AdamState& s, const std::vector<Tensor>& grads, const Tensor& skip) {
+    fused_adam_(s.params, grads, rate, s.moments1, s.moments2, s.powers1, s.powers2, s.masters, skip, 0.75, 0.875, 1e-3,
+                65536, 0.3f, decays, narrow, false);
+  };
+  AdamState eager = start(), captured = start(), single = start();
+  CapturedFunction program(
+      [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
+        fused(captured, {in[0], in[1]}, in[2]);
+        return {captured.params[0]};
+      },
+      {});
+  for (int step = 0; step < 4; ++step) {
+    const Tensor skip = distribute(full({1}, step == 1, DType::boolean).to(device), DistSpec::replicated(mesh, 1));
+    // A gradient in another layout than its parameter, and one that is pending.
+    const std::vector<Tensor> grads = {
+        placed({6.1, 7.7 - step, -8.3}, "-", dtype),
+        reshard(placed({9.1, 1.9 + step}, "-", dtype), DistSpec::parse(mesh, "- | sum(dp)"))};
+    fused(eager, grads, skip);
+    program({grads[0], grads[1], skip});
+    for (size_t i = 0; i < 2; ++i) {
+      Tensor none;
+      Tensor& master = narrow ? single.masters[i] : none;
+      if (decays) {
+        adamw_(single.params[i], grads[i], rate, single.moments1[i], single.moments2[i], single.powers1[i],
+               single.powers2[i], master, skip, 0.75, 0.875, 1e-3, 1.0f, 0.3f, true, narrow);
+      } else {
+        adam_(single.params[i], grads[i], rate, single.moments1[i], single.moments2[i], single.powers1[i],
+              single.powers2[i], master, skip, 0.75, 0.875, 1e-3, false, 1000, narrow);
+      }
+    }
+    for (const AdamState* state : {&eager, &captured})
+      check_equal(*state, single, fmt::format("after step {} on {}", step, to_string(dtype)));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("fused_adam_ takes the steps of adamw_ or adam_ of each parameter in its own layout, bit for bit") {
+  std::vector<Device> devices = {kCpu};
+  if (const int cuda = find_backend("cuda"); cuda >= 0) devices.push_back({static_cast<uint8_t>(cuda), 0});
+  for (const Device device : devices) {
+    for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+      World::local(2)->run([&](Rank&) {
+        for (const bool decays : {true, false}) compare_fused_adam(device, dtype, decays);
+      });
+    }
+  }
+}
+
 TEST_CASE("clip_by_norm shortens only what is too long") {
   CHECK(clip_by_norm(made({3, -4}), 2.5f).to_vector<double>() == Numbers{1.5, -2});
   CHECK(clip_by_norm(made({3, -4}), 8).to_vector<double>() == Numbers{3, -4});
@@ -365,6 +465,8 @@ TEST_CASE("optimisers name the argument that does not fit") {
                     Catch::Contains("learning_rate has 0 entries, but param has 2"));
   CHECK_THROWS_WITH(merged_momentum_(two, two, two_states, {rate()}, no_masters, 0.5f, false, {"l2_decay"}, {1}),
                     Catch::Contains("regularization_method has 1 entries, but param has 2"));
+  CHECK_THROWS_WITH(merged_momentum_(two, two, two_states, {rate()}, no_masters, 0.5f, false, {"", ""}, {1}),
+                    Catch::Contains("regularization_coeff has 1 entries, but regularization_method has 2"));
   CHECK_THROWS_WITH(merged_momentum_(two, two, two_states, {rate()}, no_masters, 0.5f, false, {}, {}, true),
                     Catch::Contains("master_param has 0 entries, but param has 2"));
   std::vector<Tensor> swapped = {made({0}), made({0, 0})};
@@ -372,6 +474,15 @@ TEST_CASE("optimisers name the argument that does not fit") {
   std::vector<Tensor> powers = {rate(), rate()}, others = {made({0, 0}), made({0})}, one_power = {rate()};
   CHECK_THROWS_WITH(merged_adam_(two, two, {rate()}, two_states, others, powers, one_power, no_masters),
                     Catch::Contains("beta2_pow has 1 entries, but param has 2"));
+  const auto fused = [&](const std::vector<Tensor>& grads, std::vector<Tensor>& last_powers, const Tensor& skip,
+                         bool multi_precision) {
+    fused_adam_(two, grads, rate(), two_states, others, powers, last_powers, no_masters, skip, 0.5f, 0.5f, 1e-2f, 65536,
+                0.5f, true, multi_precision, false);
+  };
+  CHECK_THROWS_WITH(fused(few, powers, {}, false), Catch::Contains("grads has 1 entries, but params has 2"));
+  CHECK_THROWS_WITH(fused(two, one_power, {}, false), Catch::Contains("beta2_pows has 1 entries, but params has 2"));
+  CHECK_THROWS_WITH(fused(two, powers, {}, true), Catch::Contains("master_params has 0 entries, but params has 2"));
+  CHECK_THROWS_WITH(fused(two, powers, rate(), false), Catch::Contains("skip_update is"));
   std::vector<Tensor> mixed = {made({1}), cast(made({1}), DType::float32)};
   CHECK_THROWS_WITH(check_finite_and_unscale_(mixed, rate()), Catch::Contains("x[1]"));
   std::vector<Tensor> no_params, no_states;

@@ -88,13 +88,28 @@ def merged_momentum(call):
     return outs + velocities
 
 
+def adam_steps(values, masters, decay=0):
+    """The outputs of the steps of two parameters, whose master copies are in the list `masters`, which may be empty."""
+    exact = masters or values[:2]
+    steps = [adam_step(exact[i], values[2 + i], values[8], *(values[k + i] for k in (4, 6, 9, 11)), decay) for i in range(2)]
+    param, moment1, moment2, power1, power2 = ([step[k] for step in steps] for k in range(5))
+    return param + moment1 + moment2 + power1 + power2 + (param if masters else [])
+
+
 @op("merged_adam_")
 def merged_adam(call):
+    return adam_steps(call.inputs, call.inputs[13:])
+
+
+@op("fused_adam_")
+def fused_adam(call):
     values = call.inputs
-    masters = values[13:] if call.case.endswith("master copies") else values[:2]
-    steps = [adam_step(masters[i], values[2 + i], values[8], *(values[k + i] for k in (4, 6, 9, 11)), decay=0) for i in range(2)]
-    param, moment1, moment2, power1, power2 = ([step[k] for step in steps] for k in range(5))
-    return param + moment1 + moment2 + power1 + power2 + (param if len(values) > 13 else [])
+    if call.case.endswith("decayed"):
+        return adam_steps(values, [], decay=0.5)
+    masters, skip = values[13:15], values[15]
+    if skip[0]:
+        return [*values[:2], *values[4:8], *values[9:15]]
+    return adam_steps(values, masters)
 
 
 @op("rmsprop_")

@@ -70,7 +70,7 @@ struct Adam {
         numbers->push_back(copy_to(device, number));
       }
     }
-    if (dtype == DType::bfloat16) master = copies(device, list_of(sizes, DType::float32, 1));
+    if (size_of(dtype) == 2) master = copies(device, list_of(sizes, DType::float32, 1));
   }
   void step(Device device, DType dtype) {
     run_kernel<Inputs, Inputs, Inputs, Inputs, Inputs, Inputs, Inputs, Inputs, const Scalar&, const Scalar&,
@@ -78,7 +78,41 @@ struct Adam {
         "merged_adam", device, dtype, param, grad, rate, first, second, power1, power2, master, Scalar(0.9),
         Scalar(0.99), Scalar(1e-8), !master.empty(), false, param, first, second, power1, power2, master);
   }
+  void fused_step(Device device, DType dtype, In skip, bool decays) {
+    run_kernel<Inputs, Inputs, In, Inputs, Inputs, Inputs, Inputs, Inputs, In, const Scalar&, const Scalar&,
+               const Scalar&, int, float, bool, bool, bool, Outputs, Outputs, Outputs, Outputs, Outputs, Outputs>(
+        "fused_adam", device, dtype, param, grad, rate[0], first, second, power1, power2, master, skip, Scalar(0.9),
+        Scalar(0.99), Scalar(1e-8), 65536, 0.3f, decays, !master.empty(), false, param, first, second, power1, power2,
+        master);
+  }
+  void step_of_each(Device device, DType dtype, In skip, bool decays) {
+    DenseTensor none;
+    for (size_t i = 0; i < param.size(); ++i) {
+      DenseTensor& exact = master.empty() ? none : master[i];
+      run_kernel<In, In, In, In, In, In, In, In, In, const Scalar&, const Scalar&, const Scalar&, float, float, bool,
+                 bool, bool, Out, Out, Out, Out, Out, Out>(
+          "adamw", device, dtype, param[i], grad[i], rate[0], first[i], second[i], power1[i], power2[i], exact, skip,
+          Scalar(0.9), Scalar(0.99), Scalar(1e-8), 1.0f, 0.3f, decays, !master.empty(), false, param[i], first[i],
+          second[i], power1[i], power2[i], exact);
+    }
+  }
+  std::vector<DenseTensor> written() const {
+    std::vector<DenseTensor> all;
+    for (const auto* list : {&param, &first, &second, &power1, &power2, &master})
+      all.insert(all.end(), list->begin(), list->end());
+    return all;
+  }
 };
+
+/// Bits on the host.
+std::vector<std::string> bits_of(const std::vector<DenseTensor>& tensors) {
+  std::vector<std::string> bits;
+  for (const DenseTensor& x : tensors) {
+    const DenseTensor here = copy_to(kCpu, x);
+    bits.emplace_back(here.data<char>(), here.meta().bytes());
+  }
+  return bits;
+}
 
 }  // namespace
 
@@ -96,6 +130,26 @@ TEST_CASE("a step of many parameters on the device is that of the CPU", "[slow_i
     require_all_close(actual.power1, expected.power1);
     require_all_close(actual.power2, expected.power2);
     require_all_close(actual.master, expected.master);
+  }
+}
+
+TEST_CASE("fused_adam has the bits of adamw of each parameter on the device") {
+  const auto device = cuda_device();
+  if (!device) return;
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+    const std::vector<int64_t> sizes = many_sizes(34);
+    Adam fused(*device, dtype, sizes), single(*device, dtype, sizes);
+    for (const bool skips : {false, true}) {
+      INFO(to_string(dtype) << (skips ? ", skipped" : ""));
+      const DenseTensor skip = DenseTensor::allocate(kCpu, {{1}, DType::boolean});
+      *skip.data<bool>() = skips;
+      const DenseTensor moved = copy_to(*device, skip);
+      const std::vector<std::string> before = bits_of(fused.written());
+      fused.fused_step(*device, dtype, moved, dtype != DType::float64);
+      single.step_of_each(*device, dtype, moved, dtype != DType::float64);
+      CHECK(bits_of(fused.written()) == bits_of(single.written()));
+      CHECK((bits_of(fused.written()) == before) == skips);
+    }
   }
 }
 

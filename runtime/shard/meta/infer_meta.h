@@ -383,6 +383,16 @@ SHARD_API void MergedAdamInferMeta(const OpContext& ctx, std::span<const Meta> p
                                    bool multi_precision, std::vector<Meta>& param_out, std::vector<Meta>& moment1_out,
                                    std::vector<Meta>& moment2_out, std::vector<Meta>& beta1_pow_out,
                                    std::vector<Meta>& beta2_pow_out, std::vector<Meta>& master_param_out);
+SHARD_API void FusedAdamInferMeta(const OpContext& ctx, std::span<const Meta> params, std::span<const Meta> grads,
+                                  const Meta& learning_rate, std::span<const Meta> moments1,
+                                  std::span<const Meta> moments2, std::span<const Meta> beta1_pows,
+                                  std::span<const Meta> beta2_pows, std::span<const Meta> master_params,
+                                  const Meta* skip_update, const Scalar& beta1, const Scalar& beta2,
+                                  const Scalar& epsilon, int chunk_size, float weight_decay, bool use_adamw,
+                                  bool multi_precision, bool use_global_beta_pow, std::vector<Meta>& params_out,
+                                  std::vector<Meta>& moments1_out, std::vector<Meta>& moments2_out,
+                                  std::vector<Meta>& beta1_pows_out, std::vector<Meta>& beta2_pows_out,
+                                  std::vector<Meta>& master_params_out);
 SHARD_API void CheckFiniteAndUnscaleInferMeta(const OpContext& ctx, std::span<const Meta> x, const Meta& scale,
                                               std::vector<Meta>& out, Meta& found_infinite);
 SHARD_API void UpdateLossScalingInferMeta(const OpContext& ctx, std::span<const Meta> x, const Meta& found_infinite,

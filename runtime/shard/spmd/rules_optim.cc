@@ -82,6 +82,7 @@ RuleResult merged(const RuleArgs& args, std::initializer_list<size_t> numbers,
 void register_optim_rules() {
   register_rule("MergedMomentumInferSpmd", [](const RuleArgs& args) { return merged(args, {3}, {}); });
   register_rule("MergedAdamInferSpmd", [](const RuleArgs& args) { return merged(args, {2, 5, 6}, {3, 4}); });
+  register_rule("FusedAdamInferSpmd", [](const RuleArgs& args) { return merged(args, {2, 5, 6, 8}, {3, 4}); });
   register_rule("LambInferSpmd", lamb);
   register_rule("UpdateLossScalingInferSpmd", update_loss_scaling);
   register_rule("CheckFiniteAndUnscaleInferSpmd", check_finite_and_unscale);

@@ -169,6 +169,36 @@ void add_optim_cases(OpCases& cases) {
                            return Tensors{t[0], t[1], t[4], t[5], t[6], t[7], t[9], t[10], t[11], t[12], t[13], t[14]};
                          }};
                    }});
+  cases.push_back({"fused_adam_", "of two parameters, decayed", {DType::float32}, [](Draw& draw) {
+                     const CaseInput x = draw.input(draw.dims(2)), y = draw.input(draw.dims(1)),
+                                     one = draw.input({1}).between(1, 1);
+                     const CaseInput first = one.between(-1, -1), second = one.between(-3, -3);
+                     return CaseCall{
+                         {x, y, x, y, x, y, x.between(0, 3), y.between(0, 3), one, first, first, second, second},
+                         [](Tensors& t) {
+                           Tensors params = {t[0], t[1]}, means = {t[4], t[5]}, squares = {t[6], t[7]},
+                                   powers1 = {t[9], t[10]}, powers2 = {t[11], t[12]}, masters;
+                           fused_adam_(params, {t[2], t[3]}, t[8], means, squares, powers1, powers2, masters, {}, 0.5f,
+                                       0.5f, 1e-2f, 65536, 0.5f, true, false, false);
+                           return Tensors{t[0], t[1], t[4], t[5], t[6], t[7], t[9], t[10], t[11], t[12]};
+                         }};
+                   }});
+  cases.push_back({"fused_adam_", "of two parameters with skip and master copies", {DType::bfloat16}, [](Draw& draw) {
+                     const CaseInput x = draw.input(draw.dims(2)), y = draw.input(draw.dims(1));
+                     const CaseInput wide_x = x.of(DType::float32), wide_y = y.of(DType::float32),
+                                     one = draw.input({1}).of(DType::float32);
+                     return CaseCall{
+                         {x, y, x, y, wide_x, wide_y, wide_x.between(0, 3), wide_y.between(0, 3), one.between(1, 1),
+                          one.between(-1, -1), one.between(-1, -1), one.between(-3, -3), one.between(-3, -3), wide_x,
+                          wide_y, draw.input({1}).of(DType::boolean)},
+                         [](Tensors& t) {
+                           Tensors params = {t[0], t[1]}, means = {t[4], t[5]}, squares = {t[6], t[7]},
+                                   powers1 = {t[9], t[10]}, powers2 = {t[11], t[12]}, masters = {t[13], t[14]};
+                           fused_adam_(params, {t[2], t[3]}, t[8], means, squares, powers1, powers2, masters, t[15],
+                                       0.5f, 0.5f, 1e-2f, 65536, 0.5f, false, true, false);
+                           return Tensors{t[0], t[1], t[4], t[5], t[6], t[7], t[9], t[10], t[11], t[12], t[13], t[14]};
+                         }};
+                   }});
   cases.push_back({"check_finite_and_unscale_", "of two tensors", kFloats, [](Draw& draw) {
                      return CaseCall{
                          {draw.input(draw.dims(2)), draw.input(draw.dims(1)), draw.input({1}).between(2, 2)},

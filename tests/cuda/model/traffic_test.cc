@@ -210,6 +210,31 @@ TEST_CASE("steps of optimisers read and write each byte once, many parameters in
   }
 }
 
+TEST_CASE("fused_adam launches one kernel for the steps of 32 parameters, and one for the powers of their betas") {
+  if (!is_logged()) return;
+  const Device device = *cuda_device();
+  for (const size_t count : {size_t{1}, size_t{32}, size_t{33}, size_t{70}}) {
+    const auto list = [&](int64_t n) {
+      Tensors made;
+      for (size_t i = 0; i < count; ++i) made.push_back(on(device, {n}, DType::float32));
+      return made;
+    };
+    Tensors param = list(3), first = list(3), second = list(3), power1 = list(1), power2 = list(1), masters;
+    const Tensors grad = list(3);
+    const DenseTensor rate = on(device, {1}, DType::float32);
+    using Inputs = std::span<const DenseTensor>;
+    using Outputs = std::span<DenseTensor>;
+    cuda_host::begin_log();
+    run_kernel<Inputs, Inputs, In, Inputs, Inputs, Inputs, Inputs, Inputs, In, const Scalar&, const Scalar&,
+               const Scalar&, int, float, bool, bool, bool, Outputs, Outputs, Outputs, Outputs, Outputs, Outputs>(
+        "fused_adam", device, DType::float32, param, grad, rate, first, second, power1, power2, masters, DenseTensor(),
+        Scalar(0.9), Scalar(0.99), Scalar(1e-8), 65536, 0.3f, true, false, false, param, first, second, power1, power2,
+        masters);
+    wait_for(device);
+    CHECK(cuda_host::end_log().size() == 2 * ((count + 31) / 32));
+  }
+}
+
 TEST_CASE("normalisations and cross entropies of rows read and write each byte once", "[slow_in_asan]") {
   if (!is_logged()) return;
   const Device device = *cuda_device();

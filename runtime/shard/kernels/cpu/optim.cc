@@ -381,6 +381,26 @@ void merged_momentum(const OpContext& ctx, std::span<const DenseTensor> param, s
   }
 }
 
+/// adamw of each parameter of a list. One learning rate is enough for all.
+template <class T>
+void adamw_of_each(const OpContext& ctx, std::span<const DenseTensor> param, std::span<const DenseTensor> grad,
+                   std::span<const DenseTensor> learning_rate, std::span<const DenseTensor> moment1,
+                   std::span<const DenseTensor> moment2, std::span<const DenseTensor> beta1_pow,
+                   std::span<const DenseTensor> beta2_pow, std::span<const DenseTensor> master_param,
+                   const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon,
+                   float coeff, bool with_decay, bool multi_precision, bool use_global_beta_pow,
+                   std::span<DenseTensor> param_out, std::span<DenseTensor> moment1_out,
+                   std::span<DenseTensor> moment2_out, std::span<DenseTensor> beta1_pow_out,
+                   std::span<DenseTensor> beta2_pow_out, std::span<DenseTensor> master_param_out) {
+  DenseTensor none;
+  for (size_t i = 0; i < param.size(); ++i) {
+    adamw<T>(ctx, param[i], grad[i], learning_rate[learning_rate.size() == 1 ? 0 : i], moment1[i], moment2[i],
+             beta1_pow[i], beta2_pow[i], master_of(master_param, i), skip_update, beta1, beta2, epsilon, 1.0f, coeff,
+             with_decay, multi_precision, use_global_beta_pow, param_out[i], moment1_out[i], moment2_out[i],
+             beta1_pow_out[i], beta2_pow_out[i], master_param_out.empty() ? none : master_param_out[i]);
+  }
+}
+
 template <class T>
 void merged_adam(const OpContext& ctx, std::span<const DenseTensor> param, std::span<const DenseTensor> grad,
                  std::span<const DenseTensor> learning_rate, std::span<const DenseTensor> moment1,
@@ -390,13 +410,24 @@ void merged_adam(const OpContext& ctx, std::span<const DenseTensor> param, std::
                  std::span<DenseTensor> param_out, std::span<DenseTensor> moment1_out,
                  std::span<DenseTensor> moment2_out, std::span<DenseTensor> beta1_pow_out,
                  std::span<DenseTensor> beta2_pow_out, std::span<DenseTensor> master_param_out) {
-  DenseTensor none;
-  for (size_t i = 0; i < param.size(); ++i) {
-    adam<T>(ctx, param[i], grad[i], learning_rate[learning_rate.size() == 1 ? 0 : i], moment1[i], moment2[i],
-            beta1_pow[i], beta2_pow[i], master_of(master_param, i), DenseTensor(), beta1, beta2, epsilon, false, 0,
-            multi_precision, use_global_beta_pow, param_out[i], moment1_out[i], moment2_out[i], beta1_pow_out[i],
-            beta2_pow_out[i], master_param_out.empty() ? none : master_param_out[i]);
-  }
+  adamw_of_each<T>(ctx, param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow, master_param, DenseTensor(),
+                   beta1, beta2, epsilon, 0.0f, false, multi_precision, use_global_beta_pow, param_out, moment1_out,
+                   moment2_out, beta1_pow_out, beta2_pow_out, master_param_out);
+}
+
+template <class T>
+void fused_adam(const OpContext& ctx, std::span<const DenseTensor> param, std::span<const DenseTensor> grad,
+                const DenseTensor& learning_rate, std::span<const DenseTensor> moment1,
+                std::span<const DenseTensor> moment2, std::span<const DenseTensor> beta1_pow,
+                std::span<const DenseTensor> beta2_pow, std::span<const DenseTensor> master_param,
+                const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, int,
+                float weight_decay, bool use_adamw, bool multi_precision, bool use_global_beta_pow,
+                std::span<DenseTensor> param_out, std::span<DenseTensor> moment1_out,
+                std::span<DenseTensor> moment2_out, std::span<DenseTensor> beta1_pow_out,
+                std::span<DenseTensor> beta2_pow_out, std::span<DenseTensor> master_param_out) {
+  adamw_of_each<T>(ctx, param, grad, {&learning_rate, 1}, moment1, moment2, beta1_pow, beta2_pow, master_param,
+                   skip_update, beta1, beta2, epsilon, weight_decay, use_adamw, multi_precision, use_global_beta_pow,
+                   param_out, moment1_out, moment2_out, beta1_pow_out, beta2_pow_out, master_param_out);
 }
 
 template <class T>
@@ -459,6 +490,7 @@ void register_optim_for_target() {
     register_kernel("momentum", kBackend, dtype_of<T>, &momentum<T>);
     register_kernel("merged_momentum", kBackend, dtype_of<T>, &merged_momentum<T>);
     register_kernel("merged_adam", kBackend, dtype_of<T>, &merged_adam<T>);
+    register_kernel("fused_adam", kBackend, dtype_of<T>, &fused_adam<T>);
     register_kernel("rmsprop", kBackend, dtype_of<T>, &rmsprop<T>);
     register_kernel("adagrad", kBackend, dtype_of<T>, &adagrad<T>);
     register_kernel("adadelta", kBackend, dtype_of<T>, &adadelta<T>);

@@ -113,6 +113,10 @@ const DenseTensor* if_precise(bool multi_precision, const DenseTensor& master) {
   return multi_precision ? &master : nullptr;
 }
 
+const bool* skip_or_null(const DenseTensor& skip_update) {
+  return skip_update.defined() ? elements<const bool>(skip_update) : nullptr;
+}
+
 template <class T>
 void sgd(const OpContext& ctx, const DenseTensor&, const DenseTensor& learning_rate, const DenseTensor& grad,
          const DenseTensor&, bool multi_precision, DenseTensor& param, DenseTensor& master_param) {
@@ -234,8 +238,7 @@ void adamw(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad, co
   const AdamwPlan plan{beta1.to<double>(),         beta2.to<double>(),
                        epsilon.to<double>(),       static_cast<double>(lr_ratio),
                        static_cast<double>(coeff), with_decay};
-  const bool* const skip = skip_update.defined() ? elements<const bool>(skip_update) : nullptr;
-  run_adamw<1, T>(ctx, plan, skip, use_global_beta_pow,
+  run_adamw<1, T>(ctx, plan, skip_or_null(skip_update), use_global_beta_pow,
                   {{param,
                     grad,
                     if_precise(multi_precision, master_param),
@@ -255,6 +258,25 @@ void adam(const OpContext& ctx, const DenseTensor& param, const DenseTensor& gra
            beta1_pow_out, beta2_pow_out, master_param_out);
 }
 
+/// The steps of a list of parameters. One learning rate is enough for all.
+template <class T>
+void adamw_of_each(const OpContext& ctx, const AdamwPlan& plan, const bool* skip, bool multi_precision,
+                   bool use_global_beta_pow, std::span<const DenseTensor> grad,
+                   std::span<const DenseTensor> learning_rate, std::span<const DenseTensor> param,
+                   std::span<const DenseTensor> moment1, std::span<const DenseTensor> moment2,
+                   std::span<const DenseTensor> beta1_pow, std::span<const DenseTensor> beta2_pow,
+                   std::span<const DenseTensor> master_param) {
+  std::vector<TensorsOf<AdamwPlan>> all;
+  for (size_t i = 0; i < param.size(); ++i) {
+    all.push_back({param[i],
+                   grad[i],
+                   multi_precision && !master_param.empty() ? &master_param[i] : nullptr,
+                   {&moment1[i], &moment2[i]},
+                   {&learning_rate[learning_rate.size() == 1 ? 0 : i], &beta1_pow[i], &beta2_pow[i]}});
+  }
+  run_adamw<kMerged, T>(ctx, plan, skip, use_global_beta_pow, all);
+}
+
 template <class T>
 void merged_adam(const OpContext& ctx, std::span<const DenseTensor>, std::span<const DenseTensor> grad,
                  std::span<const DenseTensor> learning_rate, std::span<const DenseTensor>, std::span<const DenseTensor>,
@@ -264,15 +286,23 @@ void merged_adam(const OpContext& ctx, std::span<const DenseTensor>, std::span<c
                  std::span<DenseTensor> moment2, std::span<DenseTensor> beta1_pow, std::span<DenseTensor> beta2_pow,
                  std::span<DenseTensor> master_param) {
   const AdamwPlan plan{beta1.to<double>(), beta2.to<double>(), epsilon.to<double>(), 1.0, 0.0, false};
-  std::vector<TensorsOf<AdamwPlan>> all;
-  for (size_t i = 0; i < param.size(); ++i) {
-    all.push_back({param[i],
-                   grad[i],
-                   multi_precision && !master_param.empty() ? &master_param[i] : nullptr,
-                   {&moment1[i], &moment2[i]},
-                   {&learning_rate[learning_rate.size() == 1 ? 0 : i], &beta1_pow[i], &beta2_pow[i]}});
-  }
-  run_adamw<kMerged, T>(ctx, plan, nullptr, use_global_beta_pow, all);
+  adamw_of_each<T>(ctx, plan, nullptr, multi_precision, use_global_beta_pow, grad, learning_rate, param, moment1,
+                   moment2, beta1_pow, beta2_pow, master_param);
+}
+
+template <class T>
+void fused_adam(const OpContext& ctx, std::span<const DenseTensor>, std::span<const DenseTensor> grad,
+                const DenseTensor& learning_rate, std::span<const DenseTensor>, std::span<const DenseTensor>,
+                std::span<const DenseTensor>, std::span<const DenseTensor>, std::span<const DenseTensor>,
+                const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, int,
+                float weight_decay, bool use_adamw, bool multi_precision, bool use_global_beta_pow,
+                std::span<DenseTensor> param, std::span<DenseTensor> moment1, std::span<DenseTensor> moment2,
+                std::span<DenseTensor> beta1_pow, std::span<DenseTensor> beta2_pow,
+                std::span<DenseTensor> master_param) {
+  const AdamwPlan plan{
+      beta1.to<double>(), beta2.to<double>(), epsilon.to<double>(), 1.0, static_cast<double>(weight_decay), use_adamw};
+  adamw_of_each<T>(ctx, plan, skip_or_null(skip_update), multi_precision, use_global_beta_pow, grad,
+                   {&learning_rate, 1}, param, moment1, moment2, beta1_pow, beta2_pow, master_param);
 }
 
 /// Parameters with and without weight decay, or with different coefficients, are in launches of their own.
@@ -319,6 +349,7 @@ void register_optim(int backend) {
     register_kernel("adam", backend, dtype_of<T>, &adam<T>);
     register_kernel("adamw", backend, dtype_of<T>, &adamw<T>);
     register_kernel("merged_adam", backend, dtype_of<T>, &merged_adam<T>);
+    register_kernel("fused_adam", backend, dtype_of<T>, &fused_adam<T>);
     register_kernel("merged_momentum", backend, dtype_of<T>, &merged_momentum<T>);
   });
 }
