@@ -2,6 +2,7 @@
 """Times kernels beside those of PyTorch, in turn, and prints a table of ratios.
 
 usage: bench/kernel_bench.py [--build DIR] [--threads N] [--device NAME] [--backward] [--match TEXT] [--runs N] [--json FILE]
+                             [--markdown]
 
 --build     a release build with the target kernel_bench (build-release)
 --threads   of both sides (1)
@@ -9,6 +10,7 @@ usage: bench/kernel_bench.py [--build DIR] [--threads N] [--device NAME] [--back
 --backward  forward and backward with gradients of all float inputs, instead of forward alone
 --match     only cases whose names contain this text; may be given several times
 --runs      pairs of samples for each case (7); the table has the medians. One, where a run takes more than a second
+--markdown  prints a table in Markdown
 --json      also writes the figures to a file, from which kernel_table.py makes the table of docs/performance.md
 
 The last column is the share of the memory bandwidth of a triad in the same run (of a copy, on a device) that a forward case reaches, if it
@@ -302,6 +304,7 @@ def main():
     parser.add_argument("--match", action="append")
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.set_default_device(options.device)
@@ -312,8 +315,10 @@ def main():
     ours = Ours(options.build, options.threads, options.device)
     peers = cases()
     triad = float(ours.ask("triad"))
-    row = "{:<34} {:>10} {:>10} {:>7} {:>7}"
+    row = "| {} | {} | {} | {} | {} |" if options.markdown else "{:<34} {:>10} {:>10} {:>7} {:>7}"
     print(row.format("case", "shard, ms", "PyTorch", "ratio", "memory"))
+    if options.markdown:
+        print("|---|---|---|---|---|")
     figures, failed = {}, []
     for name, differentiable in ours.names():
         if options.match and not any(text in name for text in options.match) or options.backward and not differentiable:
