@@ -239,7 +239,7 @@ TEST_CASE("__syncwarp orders the accesses of a warp, and nothing else does") {
 }
 
 TEST_CASE("kernels cannot use memory of the host, or memory that is freed") {
-  if (!are_accesses_checked()) return;  // AddressSanitizer ends the process instead
+  if (!are_accesses_checked()) return;
   std::vector<int> host(kThreads);
   check_finding(finding(fill, 1, kThreads, host.data(), 1), "it is not memory of the device");
   int* freed = nullptr;
