@@ -19,6 +19,15 @@ TEST_CASE("matmul on the device takes views that start at odd addresses") {
   }
 }
 
+TEST_CASE("transposes of batches with more tiles than blocks are those of the CPU") {
+  const auto device = cuda_device();
+  if (!device) return;
+  for (const DType dtype : {DType::float32, DType::uint8, DType::float64}) {
+    const DenseTensor x = random_tensor({3, 100, 130}, dtype, 1);
+    Kernel<const IntArray&>{"transpose"}.compare(*device, {x}, {{3, 130, 100}, dtype}, IntArray{0, 2, 1});
+  }
+}
+
 TEST_CASE("matmul of integers on the device wraps as on the CPU: tiles with rests, batches, sums in several parts") {
   const auto device = cuda_device();
   if (!device) return;
