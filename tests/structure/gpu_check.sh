@@ -8,6 +8,7 @@ rm -rf "$scratch"
 mkdir -p "$scratch/scripts" "$scratch/bin" "$scratch/tools" "$scratch/programs/tests" "$scratch/programs/bench"
 cp "$script" "$scratch/scripts/gpu_check.sh"
 cd "$scratch"
+scratch=$PWD
 program() {
   { echo '#!/bin/sh'; cat; } >"$1"
   chmod +x "$1"
