@@ -5,8 +5,8 @@
 #include <link.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
-#include <set>
 #include <unordered_map>
 
 #include "memory.h"
@@ -18,9 +18,35 @@ constexpr size_t kMostTracked = size_t{32} << 20;  // larger allocations are che
 constexpr uintptr_t kSector = 32;
 
 /// The accesses of a warp's lanes to one place of the source, the nth time that each lane is there.
-struct Request {
-  std::set<uintptr_t> sectors;
-  std::set<uintptr_t> bytes;
+class Request {
+ public:
+  void add(uintptr_t address, size_t bytes) {
+    const uintptr_t end = address + bytes;
+    for (uintptr_t at = address; at < end;) {
+      const uintptr_t number = at / kSector, first = at % kSector, last = std::min(end - number * kSector, kSector);
+      const auto mask = static_cast<uint32_t>(((uint64_t{1} << (last - first)) - 1) << first);
+      // Those of neighbours were added last.
+      const auto found =
+          std::find_if(sectors_.rbegin(), sectors_.rend(), [&](const Sector& s) { return s.number == number; });
+      if (found != sectors_.rend()) found->bytes |= mask;
+      else sectors_.push_back({number, mask});
+      at = (number + 1) * kSector;
+    }
+  }
+  uint64_t sectors() const { return sectors_.size(); }
+  /// How many of `sectors` would hold as many bytes.
+  uint64_t least_sectors() const {
+    uint64_t bytes = 0;
+    for (const Sector& sector : sectors_) bytes += static_cast<uint64_t>(std::popcount(sector.bytes));
+    return (bytes + kSector - 1) / kSector;
+  }
+
+ private:
+  struct Sector {
+    uintptr_t number;
+    uint32_t bytes;  // a bit for each that was accessed
+  };
+  std::vector<Sector> sectors_;
 };
 
 struct State {
@@ -146,17 +172,15 @@ void log_access(Kind kind, const void* at, size_t bytes, const void* place) {
   const int visit = state.visits[where * 1031 + static_cast<uint64_t>(state.thread)]++;
   Request& request = state.requests[(where * 1000003 + static_cast<uint64_t>(visit)) * 37 +
                                     static_cast<uint64_t>(state.thread / kWarpSize)];
-  const auto address = reinterpret_cast<uintptr_t>(at);
-  for (uintptr_t s = address / kSector; s <= (address + bytes - 1) / kSector; ++s) request.sectors.insert(s);
-  for (size_t i = 0; i < bytes; ++i) request.bytes.insert(address + i);
+  request.add(reinterpret_cast<uintptr_t>(at), bytes);
 }
 
 void end_of_block_log() {
   if (!state.logging || state.logs.empty()) return;
   GridLog& log = state.logs.back();
   for (const auto& [key, request] : state.requests) {
-    log.sectors += request.sectors.size();
-    log.least_sectors += (request.bytes.size() + kSector - 1) / kSector;
+    log.sectors += request.sectors();
+    log.least_sectors += request.least_sectors();
   }
   state.requests.clear();
   state.visits.clear();
