@@ -90,6 +90,7 @@ thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 /// One of the texts of failures, which stay. It is no string of the thread: streams report when that ends, after its destructors.
 thread_local const std::string* last_failure = nullptr;
+/// Waits are counted where a device may make the host wait, even if nothing is pending here.
 thread_local uint64_t waits = 0, allocated = 0, host_copies = 0, updates = 0, instantiations = 0;
 
 cudaError_t fail(cudaError_t error) {
@@ -338,6 +339,7 @@ cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t handle) {
   if (stream == nullptr) return fail(cudaErrorInvalidValue);
   *data = cuda_host::allocate_device(current_device, bytes);
   if (*data == nullptr) {  // what waits to be freed may be enough
+    ++waits;
     if (stream->recording == nullptr) stream->run_all();
     *data = cuda_host::allocate_device(current_device, bytes);
   }
@@ -365,6 +367,7 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t handle) {
 
 cudaError_t cudaMallocHost(void** data, size_t bytes) {
   const std::lock_guard lock(mutex());
+  ++waits;  // pages are pinned, and unpinned, when the device is idle
   *data = malloc(bytes);
   if (*data == nullptr) return fail(cudaErrorMemoryAllocation);
   pinned()[static_cast<char*>(*data)] = bytes;
@@ -373,6 +376,7 @@ cudaError_t cudaMallocHost(void** data, size_t bytes) {
 
 cudaError_t cudaFreeHost(void* data) {
   const std::lock_guard lock(mutex());
+  ++waits;
   if (pinned().erase(static_cast<char*>(data)) == 0) return fail(cudaErrorInvalidValue);
   free(data);
   return cudaSuccess;
@@ -384,6 +388,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (stream == nullptr) return fail(cudaErrorInvalidValue);
   if (kind == cudaMemcpyDeviceToHost) ++host_copies;
   if (kind == cudaMemcpyHostToDevice && !is_pinned(from)) {  // pageable memory is staged before the call returns
+    ++waits;                                                 // for memory of the driver to be free
     auto staged =
         std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
     return cuda_host::submit(handle, [=] { copy(to, staged->data(), bytes); });

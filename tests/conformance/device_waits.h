@@ -1,0 +1,34 @@
+// How often calls on a device wait for it: an op must not, unless the size of its results depends on data.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "shard/core/device.h"
+
+namespace shard::testing {
+
+/// Counts the calls of CUDA that make this thread wait. Devices that are not the model's count nothing.
+class DeviceWaits {
+ public:
+  explicit DeviceWaits(Device device);
+
+  /// Returns call(), a call of `op` whose arguments are on the device already.
+  template <class Call>
+  auto count(const std::string& op, const Call& call) {
+    const uint64_t before = so_far();
+    auto result = call();
+    of_op_[op] += so_far() - before;
+    return result;
+  }
+  /// A line for each op that waits and should not, and for each that should and does not.
+  std::string wrong() const;
+
+ private:
+  static uint64_t so_far();
+
+  std::map<std::string, uint64_t> of_op_;
+};
+
+}  // namespace shard::testing
