@@ -18,35 +18,26 @@ constexpr size_t kMostTracked = size_t{32} << 20;  // larger allocations are che
 constexpr uintptr_t kSector = 32;
 
 /// The accesses of a warp's lanes to one place of the source, the nth time that each lane is there.
-class Request {
- public:
-  void add(uintptr_t address, size_t bytes) {
-    const uintptr_t end = address + bytes;
-    for (uintptr_t at = address; at < end;) {
-      const uintptr_t number = at / kSector, first = at % kSector, last = std::min(end - number * kSector, kSector);
-      const auto mask = static_cast<uint32_t>(((uint64_t{1} << (last - first)) - 1) << first);
-      // Those of neighbours were added last.
+struct Request {
+  bool reads = false, writes = false;
+  std::vector<std::pair<uintptr_t, uint32_t>> sectors;  // with a bit for each byte that a lane accesses
+
+  void add(uintptr_t first, size_t bytes) {
+    for (uintptr_t at = first; at < first + bytes;) {
+      const uintptr_t sector = at / kSector, end = std::min(first + bytes, (sector + 1) * kSector);
+      const uint32_t mask = static_cast<uint32_t>(((uint64_t{1} << (end - at)) - 1) << at % kSector);
       const auto found =
-          std::find_if(sectors_.rbegin(), sectors_.rend(), [&](const Sector& s) { return s.number == number; });
-      if (found != sectors_.rend()) found->bytes |= mask;
-      else sectors_.push_back({number, mask});
-      at = (number + 1) * kSector;
+          std::find_if(sectors.rbegin(), sectors.rend(), [&](const auto& each) { return each.first == sector; });
+      if (found == sectors.rend()) sectors.emplace_back(sector, mask);
+      else found->second |= mask;
+      at = end;
     }
   }
-  uint64_t sectors() const { return sectors_.size(); }
-  /// How many of `sectors` would hold as many bytes.
-  uint64_t least_sectors() const {
-    uint64_t bytes = 0;
-    for (const Sector& sector : sectors_) bytes += static_cast<uint64_t>(std::popcount(sector.bytes));
-    return (bytes + kSector - 1) / kSector;
+  uint64_t bytes() const {
+    uint64_t count = 0;
+    for (const auto& [sector, mask] : sectors) count += static_cast<uint64_t>(std::popcount(mask));
+    return count;
   }
-
- private:
-  struct Sector {
-    uintptr_t number;
-    uint32_t bytes;  // a bit for each that was accessed
-  };
-  std::vector<Sector> sectors_;
 };
 
 struct State {
@@ -165,13 +156,12 @@ void track(Region& region, Kind kind, const void* at, size_t bytes, bool is_copy
 }
 
 void log_access(Kind kind, const void* at, size_t bytes, const void* place) {
-  GridLog& log = state.logs.back();
-  if (kind != Kind::write) log.bytes_read += bytes;
-  if (kind != Kind::read) log.bytes_written += bytes;
   const uint64_t where = reinterpret_cast<uint64_t>(place) * 2 + (kind == Kind::read ? 0 : 1);
   const int visit = state.visits[where * 1031 + static_cast<uint64_t>(state.thread)]++;
   Request& request = state.requests[(where * 1000003 + static_cast<uint64_t>(visit)) * 37 +
                                     static_cast<uint64_t>(state.thread / kWarpSize)];
+  request.reads = kind != Kind::write;
+  request.writes = kind != Kind::read;
   request.add(reinterpret_cast<uintptr_t>(at), bytes);
 }
 
@@ -179,8 +169,11 @@ void end_of_block_log() {
   if (!state.logging || state.logs.empty()) return;
   GridLog& log = state.logs.back();
   for (const auto& [key, request] : state.requests) {
-    log.sectors += request.sectors();
-    log.least_sectors += request.least_sectors();
+    const uint64_t bytes = request.bytes();
+    if (request.reads) log.bytes_read += bytes;
+    if (request.writes) log.bytes_written += bytes;
+    log.sectors += request.sectors.size();
+    log.least_sectors += (bytes + kSector - 1) / kSector;
   }
   state.requests.clear();
   state.visits.clear();

@@ -32,6 +32,7 @@ void access(const void* at, size_t bytes, Kind kind, const void* place);
 /// What a grid did with the memory of the device.
 struct GridLog {
   std::string kernel;
+  /// Lanes of a warp that access the same bytes at once count as one.
   uint64_t bytes_read = 0, bytes_written = 0;
   /// 32-byte sectors that the accesses of warps touch, and the least number that holds as many different bytes.
   uint64_t sectors = 0, least_sectors = 0;

@@ -126,6 +126,8 @@ __global__ void copy_words(uint4* out, const uint4* x, int by) {
   out[threadIdx.x] = x[static_cast<int>(threadIdx.x) + by];
 }
 
+__global__ void copy_first(int* out, const int* x) { out[threadIdx.x] = x[0]; }
+
 __global__ void copy_strided(int* out, const int* x, int stride) {
   const unsigned i = threadIdx.x * static_cast<unsigned>(stride) % blockDim.x +
                      threadIdx.x * static_cast<unsigned>(stride) / blockDim.x;
@@ -321,6 +323,18 @@ TEST_CASE("the log counts bytes, and the sectors that warps touch") {
   }
   CHECK(logs[0].sectors == 64);
   CHECK(logs[1].sectors == 256);  // each warp touches 16 pairs of neighbours, twice
+}
+
+TEST_CASE("the log counts what all lanes of a warp read as one access") {
+  if (!are_accesses_checked()) return;
+  const Buffer<int> x(count_up(1)), out(256);
+  cuda_host::begin_log();
+  CHECK(finding(copy_first, 1, 256, out.data(), x.data()) == "");
+  const std::vector<cuda_host::GridLog> logs = cuda_host::end_log();
+  REQUIRE(logs.size() == 1);
+  CHECK(logs[0].bytes_read == 8 * sizeof(int));  // of 8 warps
+  CHECK(logs[0].bytes_written == 1024);
+  CHECK(logs[0].sectors == 8 + 32);
 }
 
 TEST_CASE("a reduction over a block gives every thread the sum") {

@@ -1,4 +1,4 @@
-// What elementwise kernels, reductions and norms of rows read and write, by the log of the model: each byte once, in accesses of warps without gaps.
+// What elementwise kernels and steps of optimisers read and write, by the log of the model: each byte once, in accesses of warps without gaps.
 #include <fstream>
 #include <map>
 #include <regex>
@@ -100,15 +100,6 @@ void check_traffic(Device device, int64_t read, int64_t written, const Work& wor
   CHECK(ratio(sum.bytes_written, written) <= kMost);
   CHECK(ratio(sum.sectors, static_cast<int64_t>(sum.least_sectors)) <= kMost);
   CHECK(ratio(sum.sectors * 32, read + written) <= kMost * 1.01);  // the last sector of each tensor is not full
-}
-
-/// The same where results are much smaller than arguments, so that parts of them may be written and read again: of all bytes together.
-template <class Work>
-void check_total(Device device, int64_t bytes, const Work& work) {
-  const cuda_host::GridLog sum = traffic_of(device, work);
-  CHECK(sum.bytes_read + sum.bytes_written >= static_cast<uint64_t>(bytes));
-  CHECK(ratio(sum.bytes_read + sum.bytes_written, bytes) <= kMost);
-  CHECK(ratio(sum.sectors * 32, bytes) <= kMost * 1.01);
 }
 
 DenseTensor on(Device device, const Dims& dims, DType dtype) { return copy_to(device, random_tensor(dims, dtype, 3)); }
@@ -232,61 +223,5 @@ TEST_CASE("fused_adam launches one kernel for the steps of 32 parameters, and on
         masters);
     wait_for(device);
     CHECK(cuda_host::end_log().size() == 2 * ((count + 31) / 32));
-  }
-}
-
-TEST_CASE("normalisations and cross entropies of rows read and write each byte once", "[slow_in_asan]") {
-  if (!is_logged()) return;
-  const Device device = *cuda_device();
-  for (const DType t : {DType::float32, DType::bfloat16}) {
-    for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{3000, 512}, {700, 1024}, {500, 4096}}) {
-      INFO(rows << " rows of " << width << " in " << to_string(t));
-      const int64_t bytes = rows * width * static_cast<int64_t>(size_of(t));
-      const DenseTensor x = on(device, {rows, width}, t), weight = on(device, {width}, t);
-      const DenseTensor label = on(device, {rows, 1}, DType::int64);
-      DenseTensor out = DenseTensor::allocate(device, {{rows, width}, t}),
-                  loss = DenseTensor::allocate(device, {{rows, 1}, t});
-      DenseTensor mean = DenseTensor::allocate(device, {{rows}, DType::float32}),
-                  variance = DenseTensor::allocate(device, {{rows}, DType::float32});
-      check_traffic(device, bytes, bytes + rows * 8, [&] {
-        run_kernel<In, In, In, float, int, Out, Out, Out>("layer_norm", device, t, x, weight, weight, 1e-5f, 1, out,
-                                                          mean, variance);
-      });
-      check_traffic(device, bytes, bytes + rows * 4, [&] {
-        run_kernel<In, In, float, Out, Out>("rms_norm", device, t, x, weight, 1e-5f, out, variance);
-      });
-      check_traffic(device, bytes + rows * 8, bytes, [&] {
-        run_kernel<In, In, bool, bool, bool, int, int, Out, Out>("cross_entropy_with_softmax", device, t, x, label,
-                                                                 false, true, true, -100, 1, out, loss);
-      });
-    }
-  }
-}
-
-TEST_CASE("reductions read each byte once, in accesses without gaps") {
-  if (!is_logged()) return;
-  const Device device = *cuda_device();
-  struct Case {
-    Dims dims;
-    int axis;
-  };
-  const std::vector<Case> cases = {{{300, 512}, 1}, {{500, 256}, 0}, {{9, 128, 96}, 1},
-                                   {{6, 8000}, 1},  {{8000, 16}, 0}, {{70000}, 0}};
-  for (const DType t : {DType::float32, DType::bfloat16, DType::int32}) {
-    for (const Case& one : cases) {
-      INFO("axis " << one.axis << " of " << to_string(one.dims) << " in " << to_string(t));
-      const DenseTensor x = on(device, one.dims, t);
-      Dims rest;
-      for (int d = 0; d < one.dims.rank(); ++d) {
-        if (d != one.axis) rest.push_back(one.dims[d]);
-      }
-      for (const char* const name : {"sum", "max"}) {
-        const DType of_result = t == DType::int32 && name == std::string("sum") ? DType::int64 : t;
-        DenseTensor out = DenseTensor::allocate(device, {rest, of_result});
-        check_total(device, static_cast<int64_t>(x.meta().bytes() + out.meta().bytes()), [&] {
-          run_kernel<In, const IntArray&, bool, Out>(name, device, t, x, IntArray{one.axis}, false, out);
-        });
-      }
-    }
   }
 }

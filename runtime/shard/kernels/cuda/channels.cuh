@@ -4,12 +4,14 @@
 //   using Element = T;  static constexpr int kInputs = N;  const T* in[N];
 //   using State;   numbers of the type of arithmetic, kNumbers of them, which put(M* to) writes and get(const M* from) reads
 //   State nothing() const;
-//   State of(const M (&values)[N][K], const bool (&counts)[K], int64_t channel) const;   of those elements that count; channel of all images
+//   M center(int64_t line) const;   a number that of() gets; a line is a channel of an image
+//   State of(const M (&values)[N][K], const bool (&counts)[K], M center) const;   of those elements that count
 //   State then(const State& a, const State& b) const;            of both
 // Their order depends only on shape and device.
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 
 #include "shard/kernels/cuda/lines.cuh"
 #include "shard/kernels/cuda/weighted_rows.cuh"
@@ -75,6 +77,7 @@ __global__ void __launch_bounds__(Threads)
   for (int64_t part = blockIdx.x; part < shape.images * shape.channels * shape.parts; part += gridDim.x) {
     const int64_t line = part / shape.parts, begin = (part - line * shape.parts) * shape.chunk;
     const int64_t end = min(begin + shape.chunk, shape.places);
+    const math_t<T> center = sums.center(line);
     State mine = sums.nothing();
     for (int64_t at = begin + threadIdx.x * Width; at < end; at += int64_t{Threads} * kElements) {
       math_t<T> values[kInputs][kElements];
@@ -93,7 +96,7 @@ __global__ void __launch_bounds__(Threads)
           }
         }
       }
-      mine = sums.then(mine, sums.of(values, counts, line));
+      mine = sums.then(mine, sums.of(values, counts, center));
     }
     const State all = block_sum<Threads>(sums, mine);
     if (threadIdx.x == 0) all.put(states + part * State::kNumbers);
@@ -113,6 +116,7 @@ __global__ void __launch_bounds__(kColumnsOfBlock* kSlicesOfBlock)
     const int64_t channel = part % groups * kColumnsOfBlock + threadIdx.x, rest = part / groups;
     const int64_t image = rest / shape.parts, begin = (rest - image * shape.parts) * shape.chunk;
     const int64_t end = min(begin + shape.chunk, shape.places), line = image * shape.channels + channel;
+    const math_t<T> center = channel < shape.channels ? sums.center(line) : math_t<T>(0);
     State mine = sums.nothing();
     for (int64_t place = begin + threadIdx.y; channel < shape.channels && place < end;
          place += kSlicesOfBlock * kElements) {
@@ -128,7 +132,7 @@ __global__ void __launch_bounds__(kColumnsOfBlock* kSlicesOfBlock)
           if (here < end) values[n][k] = load(sums.in[n][(image * shape.places + here) * shape.channels + channel]);
         }
       }
-      mine = sums.then(mine, sums.of(values, counts, line));
+      mine = sums.then(mine, sums.of(values, counts, center));
     }
     mine.put(slices[threadIdx.y][threadIdx.x]);
     __syncthreads();
@@ -213,8 +217,9 @@ struct MomentSums {
   const T* in[1];
 
   __device__ State nothing() const { return {0, 0, 0}; }
+  __device__ M center(int64_t) const { return 0; }
   template <int K>
-  __device__ State of(const M (&values)[1][K], const bool (&counts)[K], int64_t) const {
+  __device__ State of(const M (&values)[1][K], const bool (&counts)[K], M) const {
     M count = 0, sum = 0, squares = 0;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
@@ -353,9 +358,9 @@ struct ChannelGradSums {
   ChannelGroups of_means;
 
   __device__ State nothing() const { return {0, 0}; }
+  __device__ M center(int64_t line) const { return mean[of_means.group(line)]; }
   template <int K>
-  __device__ State of(const M (&values)[2][K], const bool (&counts)[K], int64_t line) const {
-    const M center = mean[of_means.group(line)];
+  __device__ State of(const M (&values)[2][K], const bool (&counts)[K], M center) const {
     State sums{0, 0};
 #pragma unroll
     for (int k = 0; k < K; ++k) {
@@ -397,27 +402,27 @@ struct ChannelAffineGrad {
   }
 };
 
-/// A thread computes Width neighbours, which are of one channel or, where channels are last, of one place.
+/// A thread computes Width neighbours, which are of one channel or, where channels are last, of one place. It takes one pack after the other
+/// of the same channels, as far as that goes, and reads their numbers once: from the `chunk` packs of its warp or, where channels
+/// are last, at steps of the grid, which are whole places (launch_apply_as).
 template <class Op, int Width, class N, bool last>
-__global__ void apply_to_channels(Op op, N packs, N channels, N places) {
+__global__ void apply_to_channels(Op op, N packs, N chunk, N channels, N places) {
   using T = typename Op::Element;
   using M = math_t<T>;
-  for (N i = grid_first<N>(); i < packs; i += grid_step<N>()) {
+  constexpr int kEach = last ? Width : 1;
+  const N thread = grid_first<N>(), warp = thread / kWarp;
+  const N begin = last ? thread : warp * chunk + thread % kWarp, end = last ? packs : min(packs, (warp + 1) * chunk);
+  M numbers[Op::kNumbers][kEach];
+  int64_t entry_before = -1;
+  for (N i = begin; i < end; i += last ? grid_step<N>() : N{kWarp}) {
     const N element = i * Width;
     const N line = last ? element / (channels * places) * channels + element % channels : element / places;
     const int64_t entry = static_cast<int64_t>(line % static_cast<N>(op.count));
-    M numbers[Op::kNumbers][Width];
+    if (entry != entry_before) {
 #pragma unroll
-    for (int n = 0; n < Op::kNumbers; ++n) {
-      const M* const from = op.table + n * op.count + entry;
-      if constexpr (last) {
-        load_shared_by_blocks(from, 0, numbers[n]);
-      } else {
-        const M number = *from;
-#pragma unroll
-        for (int w = 0; w < Width; ++w) numbers[n][w] = number;
-      }
+      for (int n = 0; n < Op::kNumbers; ++n) load_shared_by_blocks(op.table + n * op.count, entry, numbers[n]);
     }
+    entry_before = entry;
     T values[Op::kInputs][Width], results[Width];
 #pragma unroll
     for (int n = 0; n < Op::kInputs; ++n) load_elements(op.in[n], static_cast<int64_t>(i), values[n]);
@@ -427,7 +432,7 @@ __global__ void apply_to_channels(Op op, N packs, N channels, N places) {
 #pragma unroll
       for (int n = 0; n < Op::kInputs; ++n) v[n] = load(values[n][w]);
 #pragma unroll
-      for (int n = 0; n < Op::kNumbers; ++n) mine[n] = numbers[n][w];
+      for (int n = 0; n < Op::kNumbers; ++n) mine[n] = numbers[n][last ? w : 0];
       results[w] = store<T>(Op::apply(v, mine));
     }
     store_elements(op.out, static_cast<int64_t>(i), results);
@@ -436,9 +441,17 @@ __global__ void apply_to_channels(Op op, N packs, N channels, N places) {
 
 template <int Width, class N, class Op>
 void launch_apply_as(const OpContext& ctx, const Op& op, const ChannelShape& shape) {
+  constexpr unsigned kThreads = 256;
   const int64_t packs = shape.numel() / Width;
-  launch(ctx, shape.last ? apply_to_channels<Op, Width, N, true> : apply_to_channels<Op, Width, N, false>,
-         grid_for(packs, 256), 256, op, static_cast<N>(packs), static_cast<N>(shape.channels),
+  unsigned blocks = grid_for(packs, kThreads);
+  const int64_t chunk = (packs + int64_t{blocks} * kThreads - 1) / (int64_t{blocks} * kThreads) * kWarp;
+  if (shape.last) {
+    blocks = std::min(blocks, static_cast<unsigned>(multiprocessors()) * 8);  // threads have much in registers
+    const int64_t of_place = shape.channels / Width, whole = of_place / std::gcd(of_place, int64_t{kThreads});
+    if (blocks > whole) blocks -= static_cast<unsigned>(blocks % whole);
+  }
+  launch(ctx, shape.last ? apply_to_channels<Op, Width, N, true> : apply_to_channels<Op, Width, N, false>, blocks,
+         kThreads, op, static_cast<N>(packs), static_cast<N>(chunk), static_cast<N>(shape.channels),
          static_cast<N>(shape.places));
 }
 

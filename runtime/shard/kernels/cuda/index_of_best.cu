@@ -166,11 +166,11 @@ void combine_best(const OpContext& ctx, RankBest<K> rank, DenseTensor& out) {
   else launch(ctx, store_places<int32_t>, blocks, kThreads, rank.count, rank.places, elements<int32_t>(out));
 }
 
-/// Long lines are split into parts where there are too few `blocks` to fill the device.
-void split(Lines& lines, int64_t blocks, int64_t smallest) {
+/// Long lines are split into parts where there are too few `blocks` to fill the device. Parts begin at multiples of `unit` elements.
+void split(Lines& lines, int64_t blocks, int64_t smallest, int64_t unit) {
   const int64_t wanted = int64_t{multiprocessors()} * 8 / blocks;
   const int64_t parts = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(lines.size / smallest, 1));
-  lines.chunk = (lines.size + parts - 1) / parts;
+  lines.chunk = std::min((lines.size + parts * unit - 1) / (parts * unit) * unit, lines.size);
   lines.parts = (lines.size + lines.chunk - 1) / lines.chunk;
 }
 
@@ -197,8 +197,8 @@ void index_of_best(const OpContext& ctx, const DenseTensor& x, const Scalar& axi
   if (is_empty && !combines) return;
   const DeviceScope scope(out.device().index);
   if (is_empty) lines.parts = 0;
-  else if (lines.inner > 1) split(lines, (lines.count() + kColumns - 1) / kColumns, 256);
-  else split(lines, lines.count(), 4096);
+  else if (lines.inner > 1) split(lines, (lines.count() + kColumns - 1) / kColumns, 512, 1);
+  else split(lines, lines.count(), 4096, 128);  // elements of any size that fill lines of memory
   const bool is_long = out.dtype() == DType::int64, has_parts = lines.parts != 1 || combines;
   const Scratch memory(
       has_parts ? static_cast<size_t>(std::max<int64_t>(lines.count() * lines.parts, 1)) * sizeof(Best<K>) : 1);
