@@ -6,7 +6,9 @@
 
 #include "../cuda_case.h"
 #include "access.h"
+#include "shard/program/ir/op_table.h"
 #include "shard/shard.h"
+#include "shard/testing/op_cases.h"
 
 namespace shard::test {
 
@@ -21,12 +23,16 @@ inline std::optional<Device> logged_device() {
 #endif
 }
 
-/// A random tensor on the device.
-inline Tensor on(Device device, const Dims& dims, DType dtype) {
-  return Tensor(copy_to(device, random_tensor(dims, dtype, 3)));
+/// A random tensor on the device, whose buffer has `before` elements more at its beginning.
+inline Tensor on(Device device, const Dims& dims, DType dtype, int64_t before = 0) {
+  const DenseTensor all = copy_to(device, random_tensor({before + dims.numel()}, dtype, 3));
+  return Tensor(DenseTensor(all.storage(), {dims, dtype}, static_cast<size_t>(before) * size_of(dtype)));
 }
 
-inline int64_t bytes_of(const Tensor& tensor) { return static_cast<int64_t>(tensor.meta().bytes()); }
+template <class... T>
+int64_t bytes_of(const T&... tensors) {
+  return (int64_t{0} + ... + static_cast<int64_t>(tensors.meta().bytes()));
+}
 inline int64_t bytes_of(const std::vector<Tensor>& tensors) {
   int64_t bytes = 0;
   for (const Tensor& each : tensors) bytes += each.defined() ? bytes_of(each) : 0;
@@ -51,13 +57,22 @@ inline cuda_host::GridLog traffic_of(Device device, const std::function<void()>&
 
 inline double ratio(uint64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 
+/// Kernels read and write at most kMost of these bytes, in at most kMost of the sectors that these need. They write all of what is written
+/// at the end.
+inline void check_traffic(const cuda_host::GridLog& sum, int64_t read, int64_t written) {
+  CHECK(sum.bytes_written >= static_cast<uint64_t>(written));
+  CHECK(ratio(sum.bytes_read, read) <= kMost);
+  CHECK(ratio(sum.bytes_written, written) <= kMost);
+  CHECK(ratio(sum.sectors * 32, read + written) <= kMost * 1.01);  // the last sector of each tensor is not full
+}
+
 /// What kernels access beyond kMost of the least, as factors of all bytes and of all sectors, and why.
 struct Excess {
   double bytes = 1, sectors = 1;
   const char* why = "";
 };
 
-/// Kernels access at least these bytes, and at most kMost of them and of the sectors that they need; where there is an excess it is exact.
+/// The same of all bytes together, where kernels keep parts of results in between, or where there is an excess, which is exact.
 inline void check_total(const cuda_host::GridLog& sum, int64_t bytes, const Excess& excess = {}) {
   const double of_bytes = ratio(sum.bytes_read + sum.bytes_written, bytes), of_sectors = ratio(sum.sectors * 32, bytes);
   const auto check = [&](double factor, double expected, double most) {
@@ -73,5 +88,23 @@ inline void check_total(const cuda_host::GridLog& sum, int64_t bytes, const Exce
   check(of_bytes, excess.bytes, kMost);
   check(of_sectors, excess.sectors, kMost * 1.01);
 }
+
+/// An op case with tensors on the device.
+struct DeviceCase {
+  testing::CaseCall call;
+  std::vector<Tensor> inputs;
+
+  /// `size` is that of the dims it draws.
+  DeviceCase(Device device, const testing::OpCase& of, DType dtype, int64_t size) {
+    testing::Draw draw(7, dtype, {size});
+    call = of.make(draw);
+    for (const testing::CaseInput& input : call.inputs) {
+      std::vector<float> values(static_cast<size_t>(input.dims.numel()));
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<float>(input.low + static_cast<int64_t>(i) % (input.high - input.low + 1));
+      inputs.emplace_back(copy_to(device, cast(Tensor::from_data(values, input.dims), input.dtype).get().value));
+    }
+  }
+};
 
 }  // namespace shard::test

@@ -1,227 +1,193 @@
 // What elementwise kernels and steps of optimisers read and write, by the log of the model: each byte once, in accesses of warps without gaps.
-#include <fstream>
-#include <map>
-#include <regex>
-#include <sstream>
+#include "traffic.h"
 
-#include "../kernel_call.h"
-#include "access.h"
-#include "support/source_dir.h"
+#include <map>
+#include <set>
 
 using namespace shard;
 using namespace shard::test;
 
 namespace {
 
-constexpr double kMost = 1.05;  // of the least
-
-/// The log tells nothing where a sanitizer of the compiler takes the place of the model's checks.
-bool is_logged() {
-#ifdef CUDA_HOST_INSTRUMENTED
-  return cuda_device().has_value();
-#else
-  return false;
-#endif
-}
-
-/// A kernel that a source file registers: its name, the number of its inputs and of its float arguments.
-struct Formula {
-  std::string name;
-  size_t inputs;
-  size_t numbers;
-  bool is_truth;  // writes bools
-  bool is_bits;   // of integers
-};
-
-/// The kernels that are registered by add_unary<..>("name") and the like.
-std::vector<Formula> formulas_of(const std::string& file) {
-  const std::map<std::string, size_t> inputs = {{"unary", 1},  {"single", 1}, {"special", 1}, {"question", 1},
-                                                {"binary", 2}, {"plain", 2},  {"pair", 2},    {"truth", 2},
-                                                {"bits", 2},   {"ternary", 3}};
-  std::ifstream stream(source_dir() + "/runtime/shard/kernels/" + file);
-  std::stringstream text;
-  text << stream.rdbuf();
-  const std::string all = text.str();
-  const std::regex call("add_(\\w+)<([\\w:]+)((?:, float)*)>\\(\"(\\w+)\"");
-  std::vector<Formula> found;
-  for (std::sregex_iterator it(all.begin(), all.end(), call), end; it != end; ++it) {
-    const auto kind = inputs.find((*it)[1]);
-    if (kind == inputs.end()) continue;
-    found.push_back({(*it)[4], kind->second, (*it)[3].str().size() / std::string(", float").size(),
-                     kind->first == "truth" || kind->first == "question", kind->first == "bits"});
-  }
-  return found;
-}
-
-/// Calls a formula on `x`, which is each of its inputs.
-void run_formula(const Formula& f, Device device, In x, DenseTensor& out) {
-  const char* const name = f.name.c_str();
-  const DType t = x.dtype();
-  switch (f.inputs * 10 + f.numbers) {
-    case 10: return run_kernel<In, Out>(name, device, t, x, out);
-    case 11: return run_kernel<In, float, Out>(name, device, t, x, 0.5f, out);
-    case 12: return run_kernel<In, float, float, Out>(name, device, t, x, 0.5f, 0.7f, out);
-    case 20: return run_kernel<In, In, Out>(name, device, t, x, x, out);
-    case 21: return run_kernel<In, In, float, Out>(name, device, t, x, x, 0.5f, out);
-    case 22: return run_kernel<In, In, float, float, Out>(name, device, t, x, x, 0.5f, 0.7f, out);
-    case 30: return run_kernel<In, In, In, Out>(name, device, t, x, x, x, out);
-    case 31: return run_kernel<In, In, In, float, Out>(name, device, t, x, x, x, 0.5f, out);
-    default: FAIL(f.name << " takes other arguments");
-  }
-}
-
-/// Work that was issued runs when somebody waits for it.
-void wait_for(Device device) { backend_of(device).synchronize(device.index); }
-
-/// What the kernels of `work` read and write together.
-template <class Work>
-cuda_host::GridLog traffic_of(Device device, const Work& work) {
-  cuda_host::begin_log();
-  work();
-  wait_for(device);
-  cuda_host::GridLog sum;
-  for (const cuda_host::GridLog& log : cuda_host::end_log()) {
-    sum.bytes_read += log.bytes_read;
-    sum.bytes_written += log.bytes_written;
-    sum.sectors += log.sectors;
-    sum.least_sectors += log.least_sectors;
-  }
-  return sum;
-}
-
-double ratio(uint64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
-
-/// What `work` reads and writes is at most kMost of these bytes, and its sectors of the least.
-template <class Work>
-void check_traffic(Device device, int64_t read, int64_t written, const Work& work) {
-  const cuda_host::GridLog sum = traffic_of(device, work);
-  CHECK(sum.bytes_written >= static_cast<uint64_t>(written));
-  CHECK(ratio(sum.bytes_read, read) <= kMost);
-  CHECK(ratio(sum.bytes_written, written) <= kMost);
-  CHECK(ratio(sum.sectors, static_cast<int64_t>(sum.least_sectors)) <= kMost);
-  CHECK(ratio(sum.sectors * 32, read + written) <= kMost * 1.01);  // the last sector of each tensor is not full
-}
-
-DenseTensor on(Device device, const Dims& dims, DType dtype) { return copy_to(device, random_tensor(dims, dtype, 3)); }
+using Tensors = std::vector<Tensor>;
 
 constexpr int64_t kCount = 256 * 4 * 16 + 3;
 
+/// The dtypes in which a case is tried: besides its own those of 16 bits for floats, instead of those of 64.
+std::vector<DType> dtypes_of(const testing::OpCase& one, const OpDef& op, Device device) {
+  std::vector<DType> dtypes;
+  for (const DType dtype : one.dtypes) {
+    if (dtype != DType::float64) dtypes.push_back(dtype);
+    if (dtype == DType::float32 && kernel_table(op.kernel.data()).has(device, DType::bfloat16))
+      dtypes.push_back(DType::bfloat16);
+  }
+  return dtypes;
+}
+
+bool has_kernel(const OpDef& op, Device device) {
+  if (op.kernel.empty()) return false;
+  for (int t = 0; t < kNumDTypes; ++t) {
+    if (kernel_table(op.kernel.data()).has(device, static_cast<DType>(t))) return true;
+  }
+  return false;
+}
+
+/// The names of ops with kernels on the device of which `is_one` is true.
+template <class Is>
+std::set<std::string> ops_where(Device device, const Is& is_one) {
+  std::set<std::string> names;
+  for (const std::string& name : OpTable::instance().all_names()) {
+    const OpDef& op = *OpTable::instance().find(name)->op;
+    if (is_one(op) && has_kernel(op, device)) names.insert(std::string(op.name));
+  }
+  return names;
+}
+
+/// The bytes of an input that the kernel of a pointwise op reads: those of a row once for each row of the result. They come from
+/// caches: a thread that kept its part of the row would have to take packs that are rows apart.
+int64_t bytes_read(const Tensor& input, const Tensor& out) {
+  const Dims& dims = input.dims();
+  const bool is_row = input.numel() != out.numel() && dims.rank() > 0 && dims[dims.rank() - 1] != 1;
+  return is_row ? out.numel() * static_cast<int64_t>(size_of(input.dtype())) : bytes_of(input);
+}
+
+void check_traffic(Device device, int64_t read, int64_t written, const std::function<void()>& work) {
+  test::check_traffic(traffic_of(device, work), read, written);
+}
+
 }  // namespace
 
-TEST_CASE("kernels of formulas read and write each byte once, in accesses without gaps") {
-  if (!is_logged()) return;
-  const Device device = *cuda_device();
-  size_t tried = 0;
-  for (const char* file : {"formulas/activation.inc", "formulas/transcendental.inc", "formulas/unary_grad.inc",
-                           "formulas/logic.inc", "cuda/elementwise.cu", "cuda/gates.cu", "cuda/special.cu"}) {
-    for (const Formula& f : formulas_of(file)) {
-      for (const DType dtype :
-           {f.is_bits ? DType::int32 : DType::float32, f.is_bits ? DType::uint8 : DType::bfloat16}) {
-        INFO(f.name << " in " << to_string(dtype));
-        const DenseTensor x = on(device, {kCount}, dtype);
-        DenseTensor out = DenseTensor::allocate(device, {{kCount}, f.is_truth ? DType::boolean : dtype});
-        const auto size = [](DType t) { return static_cast<int64_t>(size_of(t)); };
-        check_traffic(device, static_cast<int64_t>(f.inputs) * kCount * size(dtype), kCount * size(out.dtype()),
-                      [&] { run_formula(f, device, x, out); });
-        ++tried;
-      }
+TEST_CASE("all pointwise ops read and write each byte once, in accesses without gaps", "[slow_in_asan]") {
+  const auto device = logged_device();
+  if (!device) return;
+  std::set<std::string> tried;
+  for (const testing::OpCase& one : testing::op_cases()) {
+    const OpEntry* const entry = OpTable::instance().find(one.op);
+    if (entry == nullptr || !entry->op->pointwise || !has_kernel(*entry->op, *device)) continue;
+    tried.insert(std::string(entry->op->name));
+    for (const DType dtype : dtypes_of(one, *entry->op, *device)) {
+      INFO(one.op << ", " << one.name << ", in " << to_string(dtype));
+      DeviceCase each(*device, one, dtype, 128);
+      Tensors outputs;
+      const cuda_host::GridLog sum = traffic_of(*device, [&] { outputs = each.call.run(each.inputs); });
+      REQUIRE(outputs.size() == 1);
+      int64_t read = 0;
+      for (const Tensor& input : each.inputs) read += bytes_read(input, outputs[0]);
+      test::check_traffic(sum, read, bytes_of(outputs));
     }
   }
-  CHECK(tried >= 270);
+  CHECK(tried == ops_where(*device, [](const OpDef& op) { return op.pointwise; }));
 }
 
-TEST_CASE("kernels of several dtypes or outputs read and write each byte once, in accesses without gaps") {
-  if (!is_logged()) return;
-  const Device device = *cuda_device();
-  const Dims dims{kCount};
-  for (const DType t : {DType::float32, DType::bfloat16, DType::float64}) {
-    INFO(to_string(t));
-    const auto size = static_cast<int64_t>(size_of(t));
-    const DenseTensor x = on(device, dims, t), y = on(device, dims, t), condition = on(device, dims, DType::boolean);
-    DenseTensor out = DenseTensor::allocate(device, {dims, t}), other = DenseTensor::allocate(device, {dims, t});
-    DenseTensor mask = DenseTensor::allocate(device, {dims, DType::uint8});
-    check_traffic(device, kCount * (1 + 2 * size), kCount * size,
-                  [&] { run_kernel<In, In, In, Out>("where", device, t, condition, x, y, out); });
-    check_traffic(device, kCount * size, kCount * (size + 1), [&] {
-      run_kernel<In, In, const Scalar&, bool, const std::string&, int, bool, RandomKey, Out, Out>(
-          "dropout", device, t, x, DenseTensor(), Scalar(0.5), false, "upscale_in_train", 0, false, RandomKey{7, 1},
-          out, mask);
-    });
-    check_traffic(device, kCount * (size + 1), kCount * size, [&] {
-      run_kernel<In, In, const Scalar&, bool, const std::string&, Out>("dropout_grad", device, t, mask, x, Scalar(0.5),
-                                                                       false, "upscale_in_train", out);
-    });
-    check_traffic(device, 3 * kCount * size, 2 * kCount * size,
-                  [&] { run_kernel<In, In, In, Out, Out>("swiglu_grad", device, t, x, y, x, out, other); });
-    check_traffic(device, 2 * kCount * size, 2 * kCount * size,
-                  [&] { run_kernel<In, In, float, Out, Out>("huber_loss", device, t, x, y, 0.5f, out, other); });
-    const DenseTensor halves = on(device, {64, 2 * 512}, t);
-    DenseTensor gated = DenseTensor::allocate(device, {{64, 512}, t});
-    check_traffic(device, 64 * 1024 * size, 64 * 512 * size,
-                  [&] { run_kernel<In, In, Out>("swiglu", device, t, halves, DenseTensor(), gated); });
-    check_traffic(device, kCount * size, kCount * size, [&] {
-      run_kernel<In, const Scalar&, const Scalar&, Out>("clip", device, t, x, Scalar(0.1), Scalar(0.5), out);
-    });
+TEST_CASE("steps of optimisers read and write each byte once, in accesses without gaps") {
+  const auto device = logged_device();
+  if (!device) return;
+  const std::map<std::string, Excess> excesses = {
+      {"lamb_", {1.43, 1.43, "the rate needs the norm of all updates, which are kept until then"}}};
+  std::set<std::string> tried;
+  for (const testing::OpCase& one : testing::op_cases()) {
+    const OpEntry* const entry = OpTable::instance().find(one.op);
+    if (entry == nullptr || entry->op->location != "optim.yaml" || !has_kernel(*entry->op, *device)) continue;
+    tried.insert(std::string(entry->op->name));
+    for (const DType dtype : dtypes_of(one, *entry->op, *device)) {
+      INFO(one.op << ", " << one.name << ", in " << to_string(dtype));
+      DeviceCase each(*device, one, dtype, 128);
+      const auto excess = excesses.find(one.op);
+      Tensors outputs;
+      const cuda_host::GridLog sum = traffic_of(*device, [&] { outputs = each.call.run(each.inputs); });
+      check_total(sum, bytes_of(each.inputs) + bytes_of(outputs), excess == excesses.end() ? Excess{} : excess->second);
+    }
   }
+  CHECK(tried == ops_where(*device, [](const OpDef& op) { return op.location == "optim.yaml"; }));
 }
 
-TEST_CASE("steps of optimisers read and write each byte once, many parameters in one launch") {
-  if (!is_logged()) return;
-  const Device device = *cuda_device();
+TEST_CASE("a step of many parameters is one launch that reads and writes each byte once") {
+  const auto device = logged_device();
+  if (!device) return;
   const std::vector<int64_t> sizes = {kCount, 5, 256 * 16, 3 * 256 * 16 + 1, 0, 1};
   for (const DType t : {DType::float32, DType::bfloat16}) {
     INFO(to_string(t));
-    const auto list = [&](DType dtype) {
-      std::vector<DenseTensor> made;
-      for (const int64_t n : sizes) made.push_back(on(device, {n}, dtype));
+    const auto list = [&](DType dtype, bool numbers = false) {
+      Tensors made;
+      for (const int64_t n : sizes) made.push_back(on(*device, {numbers ? 1 : n}, dtype));
       return made;
     };
-    std::vector<DenseTensor> param = list(t), grad = list(t), first = list(DType::float32),
-                             second = list(DType::float32);
-    std::vector<DenseTensor> rate, power1, power2, masters;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      for (auto* numbers : {&rate, &power1, &power2}) numbers->push_back(on(device, {1}, DType::float32));
-    }
-    using Inputs = std::span<const DenseTensor>;
-    using Outputs = std::span<DenseTensor>;
+    Tensors params = list(t), grads = list(t), means = list(DType::float32), squares = list(DType::float32), masters;
+    Tensors rates = list(DType::float32, true), powers1 = list(DType::float32, true),
+            powers2 = list(DType::float32, true);
     const auto step = [&] {
-      run_kernel<Inputs, Inputs, Inputs, Inputs, Inputs, Inputs, Inputs, Inputs, const Scalar&, const Scalar&,
-                 const Scalar&, bool, bool, Outputs, Outputs, Outputs, Outputs, Outputs, Outputs>(
-          "merged_adam", device, t, param, grad, rate, first, second, power1, power2, masters, Scalar(0.9),
-          Scalar(0.99), Scalar(1e-8), false, true, param, first, second, power1, power2, masters);
+      merged_adam_(params, grads, rates, means, squares, powers1, powers2, masters, 0.9, 0.99, 1e-8, false, true);
     };
-    int64_t count = 0;
-    for (const int64_t n : sizes) count += n;
-    const auto size = static_cast<int64_t>(size_of(t));
-    check_traffic(device, count * (2 * size + 8), count * (size + 8), step);
+    const int64_t states = bytes_of(means) + bytes_of(squares);
+    check_traffic(*device, bytes_of(params) + bytes_of(grads) + states, bytes_of(params) + states, step);
     cuda_host::begin_log();
     step();
-    wait_for(device);
+    backend_of(*device).synchronize(device->index);
     CHECK(cuda_host::end_log().size() == 1);
   }
 }
 
 TEST_CASE("fused_adam launches one kernel for the steps of 32 parameters, and one for the powers of their betas") {
-  if (!is_logged()) return;
-  const Device device = *cuda_device();
+  const auto device = logged_device();
+  if (!device) return;
   for (const size_t count : {size_t{1}, size_t{32}, size_t{33}, size_t{70}}) {
     const auto list = [&](int64_t n) {
       Tensors made;
-      for (size_t i = 0; i < count; ++i) made.push_back(on(device, {n}, DType::float32));
+      for (size_t i = 0; i < count; ++i) made.push_back(on(*device, {n}, DType::float32));
       return made;
     };
-    Tensors param = list(3), first = list(3), second = list(3), power1 = list(1), power2 = list(1), masters;
-    const Tensors grad = list(3);
-    const DenseTensor rate = on(device, {1}, DType::float32);
-    using Inputs = std::span<const DenseTensor>;
-    using Outputs = std::span<DenseTensor>;
+    Tensors params = list(3), means = list(3), squares = list(3), powers1 = list(1), powers2 = list(1), masters;
+    const Tensors grads = list(3);
+    const Tensor rate = on(*device, {1}, DType::float32);
     cuda_host::begin_log();
-    run_kernel<Inputs, Inputs, In, Inputs, Inputs, Inputs, Inputs, Inputs, In, const Scalar&, const Scalar&,
-               const Scalar&, int, float, bool, bool, bool, Outputs, Outputs, Outputs, Outputs, Outputs, Outputs>(
-        "fused_adam", device, DType::float32, param, grad, rate, first, second, power1, power2, masters, DenseTensor(),
-        Scalar(0.9), Scalar(0.99), Scalar(1e-8), 65536, 0.3f, true, false, false, param, first, second, power1, power2,
-        masters);
-    wait_for(device);
+    fused_adam_(params, grads, rate, means, squares, powers1, powers2, masters, {}, 0.9, 0.99, 1e-8, 65536, 0.3f, true,
+                false, false);
+    backend_of(*device).synchronize(device->index);
     CHECK(cuda_host::end_log().size() == 2 * ((count + 31) / 32));
+  }
+}
+
+TEST_CASE("elementwise kernels that are no formula read and write each byte once, in accesses without gaps") {
+  const auto device = logged_device();
+  if (!device) return;
+  const Dims dims{kCount};
+  for (const DType t : {DType::float32, DType::bfloat16, DType::float64}) {
+    INFO(to_string(t));
+    const Tensor x = on(*device, dims, t), y = on(*device, dims, t), mask = on(*device, dims, DType::uint8);
+    const int64_t all = bytes_of(x);
+    check_traffic(*device, all, all + kCount, [&] { dropout_intermediate(x, {}, 0.5, false, "upscale_in_train", 3); });
+    check_traffic(*device, all + kCount, all, [&] { dropout_grad(mask, x, 0.5, false, "upscale_in_train"); });
+    check_traffic(*device, 3 * all, 2 * all, [&] { swiglu_grad(x, y, x); });
+    check_traffic(*device, 2 * all, 2 * all, [&] { huber_loss_intermediate(x, y, 0.5f); });
+    check_traffic(*device, 3 * all, 2 * all, [&] { huber_loss_grad(x, y, x, 0.5f); });
+    check_traffic(*device, 3 * all, all, [&] { bce_loss_grad(x, y, x); });
+    check_traffic(*device, 3 * all, all, [&] { log_loss_grad(x, y, x, 0.5f); });
+    check_traffic(*device, all, all, [&] { label_smooth(x, {}, 0.5f); });
+    check_traffic(*device, 2 * all, 1, [&] { allclose(x, x, 0.25, 3.0); });
+    const Tensor halves = on(*device, {64, 2 * 512}, t), gates = on(*device, {64, 512}, t);
+    check_traffic(*device, bytes_of(halves), bytes_of(gates), [&] { swiglu(halves, {}); });
+    check_traffic(*device, bytes_of(halves, gates), bytes_of(halves), [&] { swiglu_grad(halves, {}, gates); });
+  }
+}
+
+TEST_CASE("elementwise kernels of views write whole packs, and read what is aligned with them in packs") {
+  const auto device = logged_device();
+  if (!device) return;
+  for (const DType t : {DType::float32, DType::bfloat16}) {
+    INFO(to_string(t));
+    const double elements = 16.0 / static_cast<double>(size_of(t));
+    const Excess one_of_two{1, (1 + elements) / 2, "the input is not aligned with the result, which begins a buffer"};
+    const Excess one_of_three{1, (2 + elements) / 3, one_of_two.why};
+    for (const int64_t before : {1, 3}) {
+      Tensor x = on(*device, {kCount}, t, before);
+      const Tensor same = on(*device, {kCount}, t, before), other = on(*device, {kCount}, t);
+      const Tensor scalar = on(*device, {}, t);
+      const int64_t all = bytes_of(x);
+      check_traffic(*device, 2 * all, all, [&] { add_(x, same); });
+      check_traffic(*device, all, all, [&] { multiply_(x, scalar); });
+      check_traffic(*device, all, all, [&] { exp_(x); });
+      check_total(traffic_of(*device, [&] { exp(x); }), 2 * all, one_of_two);
+      check_total(traffic_of(*device, [&] { add(x, other); }), 3 * all, one_of_three);
+    }
   }
 }

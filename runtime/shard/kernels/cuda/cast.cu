@@ -8,26 +8,33 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 template <class To, class From>
-__global__ void cast_kernel(int64_t count, To* out, const From* x) {
-  const int64_t step = gridDim.x * int64_t{blockDim.x};
-  for (int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x; i < count; i += step)
-    out[i] = convert_element<To>(x[i]);
-}
+struct CastBody {
+  static constexpr int kInputs = 1, kPack = kTogether<To, From>;
+  const From* x;
+  To* out;
+
+  __device__ void run(const ResultPack<kPack, kInputs>& pack) const {
+    From values[kPack];
+    To results[kPack];
+    pack.read(0, x, values);
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) {
+      if (pack.has(k)) results[k] = convert_element<To>(values[k]);
+    }
+    pack.write(out, results);
+  }
+};
 
 template <class T>
 void cast(const OpContext& ctx, const DenseTensor& x, DType, DenseTensor& out) {
-  const int64_t count = out.numel();
-  if (count == 0) return;
+  if (out.numel() == 0) return;
   const DenseTensor* const input = &x;
   if (loop_is_open() && join_loop({.name = "convert_element", .inputs = {&input, 1}, .out = &out})) return;
   const DeviceScope scope(out.device().index);
   visit_dtype(out.dtype(), [&]<class To>(TypeTag<To>) {
     using D = device_t<To>;
-    launch(ctx, cast_kernel<D, device_t<T>>, grid_for(count, kThreads), kThreads, count, elements<D>(out),
-           elements<const device_t<T>>(x));
+    map_broadcast(ctx, out, {&x}, CastBody<D, device_t<T>>{elements<const device_t<T>>(x), elements<D>(out)});
   });
 }
 

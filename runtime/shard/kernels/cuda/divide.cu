@@ -1,7 +1,7 @@
 // Divisions of integers on CUDA: divide, remainder, floor_divide. A divisor of 0 is reported without a synchronisation.
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/data_check.cuh"
-#include "shard/kernels/cuda/map.cuh"
+#include "shard/kernels/cuda/elementwise.cuh"
 
 namespace shard::cuda {
 namespace {
@@ -19,60 +19,36 @@ struct alignas(8) ZeroDivisor {
 };
 using DivisorCheck = DataCheck<ZeroDivisor>;
 
-/// The result for element `position` of y; 0 where that is 0.
-template <class Op, class T>
-__device__ T quotient(T a, T b, int64_t position, const DivisorCheck& check) {
-  if (b != T(0)) return Op::apply(a, b);
-  check.report(position, 0);
-  return T(0);
-}
-
-/// Tensors of one shape.
+/// An element of the result is 0 where that of y is.
 template <class Op, class T>
 struct DivideBody {
   using IsDataCheck = void;
+  static constexpr int kInputs = 2, kPack = kTogether<T>;
   const T *x, *y;
   T* out;
   DivisorCheck check;
 
-  template <int N>
-  __device__ void run(int64_t i) const {
-    T a[N], b[N];
-    load_elements<N>(x, i, a);
-    load_elements<N>(y, i, b);
+  __device__ void run(const ResultPack<kPack, kInputs>& pack) const {
+    T a[kPack], b[kPack];
+    pack.read(0, x, a);
+    pack.read(1, y, b);
 #pragma unroll
-    for (int k = 0; k < N; ++k) a[k] = quotient<Op>(a[k], b[k], i * N + k, check);
-    store_elements<N>(out, i, a);
+    for (int k = 0; k < kPack; ++k) {
+      if (!pack.has(k)) continue;
+      if (b[k] == T(0)) check.report(pack.place(1, k), 0);
+      a[k] = b[k] == T(0) ? T(0) : Op::apply(a[k], b[k]);
+    }
+    pack.write(out, a);
   }
 };
 
-template <class Op, class T, class N>
-__global__ void divide_broadcast(N count, Strided<2> shape, const T* x, const T* y, T* out, DivisorCheck check) {
-  for (N i = grid_first<N>(); i < count; i += grid_step<N>()) {
-    int64_t at[2];
-    shape.locate(i, at);
-    out[i] = quotient<Op>(x[at[0]], y[at[1]], at[1], check);
-  }
-}
-
 template <class Op, class T>
 void divide_integers(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, DenseTensor& out) {
-  const int64_t count = out.numel();
-  if (count == 0) return;
+  if (out.numel() == 0) return;
   const DeviceScope scope(out.device().index);
   const DivisorCheck check(ZeroDivisor{ctx.op, ArgumentPlace(ctx, 1, y)});
-  const T *from = elements<const T>(x), *divisors = elements<const T>(y);
-  T* const to = elements<T>(out);
-  if (x.dims() == out.dims() && y.dims() == out.dims())
-    return map(ctx, count, DivideBody<Op, T>{from, divisors, to, check}, from, divisors, static_cast<const T*>(to));
-  const Strided<2> shape = broadcast_shape<2>(out.dims(), {&x, &y});
-  const unsigned grid = grid_for(count, kElementThreads);
-  if (count < int64_t{1} << 31) {
-    launch(ctx, divide_broadcast<Op, T, uint32_t>, grid, kElementThreads, static_cast<uint32_t>(count), shape, from,
-           divisors, to, check);
-  } else {
-    launch(ctx, divide_broadcast<Op, T, int64_t>, grid, kElementThreads, count, shape, from, divisors, to, check);
-  }
+  map_broadcast(ctx, out, {&x, &y},
+                DivideBody<Op, T>{elements<const T>(x), elements<const T>(y), elements<T>(out), check});
 }
 
 }  // namespace

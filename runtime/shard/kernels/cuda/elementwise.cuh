@@ -1,81 +1,181 @@
-// Elementwise kernels on CUDA: the numbers that formulas compute with, and the launcher for tensors of equal shapes and for
-// broadcast. A formula is a struct with a static function `apply`, as in kernels/formulas; its file registers it by add_unary,
-// add_binary or add_ternary.
+// Elementwise kernels on CUDA: the numbers that formulas compute with, and the launcher for tensors whose inputs are broadcast. A formula is
+// a struct with a static function `apply`, as in kernels/formulas; its file registers it by add_unary, add_binary or add_ternary.
 #pragma once
 
+#include <algorithm>
 #include <utility>
 
 #include "shard/kernels/cuda/cuda_types.cuh"
 #include "shard/kernels/cuda/device.cuh"
 #include "shard/kernels/cuda/formula.cuh"
 #include "shard/kernels/cuda/fused_loop.h"
+#include "shard/kernels/cuda/words.cuh"
 #include "shard/kernels/registry.h"
 
 namespace shard::cuda {
 
-/// The inputs and the output of a kernel, and the numbers of the op in the type of arithmetic.
-template <class V, class T, class Out, int Inputs>
-struct Operands {
-  const T* in[Inputs];
-  Out* out;
-  Numbers<V> numbers;
+/// The elements of a result, and where its inputs have theirs. They are computed in packs that are aligned in the result: the first one
+/// begins `shift` elements before it. Indices have 32 bits; larger tensors are several such parts (for_small_parts).
+template <int Inputs>
+struct PackShape {
+  Strided<Inputs> dims;        // at least one; in the last one an input has neighbours, or one element for all
+  bool is_contiguous[Inputs];  // in all dims
+  int64_t in_offset[Inputs] = {}, out_offset = 0;
+  uint32_t shift = 0;
+
+  PackShape(const Dims& out, const DenseTensor* const (&inputs)[Inputs]) {
+    for (int i = 0; i < out.rank(); ++i) {
+      int64_t steps[Inputs];
+      for (int n = 0; n < Inputs; ++n) steps[n] = stride_at(broadcast_strides(inputs[n]->dims()), out.rank(), i);
+      dims.append(out[i], steps);
+    }
+    if (dims.rank == 0) {  // of one element
+      dims.rank = 1;
+      dims.sizes[0] = 1;
+      for (int n = 0; n < Inputs; ++n) dims.strides[n][0] = 0;
+    }
+    for (int n = 0; n < Inputs; ++n) is_contiguous[n] = inputs[n]->numel() == out.numel();
+  }
+
+  __host__ __device__ int64_t count() const {
+    int64_t count = 1;
+    for (int d = 0; d < dims.rank; ++d) count *= dims.sizes[d];
+    return count;
+  }
 };
 
-template <class Formula, class V, class T, class Out, int Inputs, class F>
-__device__ Out apply_to(const Operands<V, T, Out, Inputs>& operands, F element) {
-  const Numbers<V>& numbers = operands.numbers;
-  if constexpr (Inputs == 1) return apply_formula<Formula, V, Out>(numbers, element(0));
-  else if constexpr (Inputs == 2) return apply_formula<Formula, V, Out>(numbers, element(0), element(1));
-  else return apply_formula<Formula, V, Out>(numbers, element(0), element(1), element(2));
+/// Calls use(part) for parts of at most `most` elements.
+template <int Inputs, class Use>
+void for_small_parts(PackShape<Inputs> shape, int64_t most, const Use& use) {
+  const int64_t count = shape.count();
+  if (count <= most) return use(shape);
+  int d = 0;
+  while (shape.dims.sizes[d] == 1) ++d;
+  const int64_t size = shape.dims.sizes[d];
+  shape.dims.sizes[d] = size / 2;
+  for_small_parts(shape, most, use);
+  for (int n = 0; n < Inputs; ++n) shape.in_offset[n] += size / 2 * shape.dims.strides[n][d];
+  shape.out_offset += size / 2 * (count / size);
+  shape.dims.sizes[d] = size - size / 2;
+  for_small_parts(shape, most, use);
 }
 
-/// Tensors of one shape: `packs` packs of 16 bytes, and the elements behind them one by one. `out` may be one of the inputs.
-template <class Formula, class V, class T, class Out, int Inputs>
-__global__ void map_elements(int64_t packs, int64_t count, Operands<V, T, Out, Inputs> operands) {
-  constexpr int kSize = Pack<T>::kSize;
-  const int64_t thread = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
-  const int64_t step = gridDim.x * int64_t{blockDim.x};
-  for (int64_t i = thread; i < packs; i += step) {
-    Pack<T> in[Inputs];
-#pragma unroll
-    for (int n = 0; n < Inputs; ++n) in[n] = load_pack(operands.in[n], i);
-    Out results[kSize];
-#pragma unroll
-    for (int k = 0; k < kSize; ++k) {
-      results[k] = apply_to<Formula>(operands, [&](int n) { return in[n].values[k]; });
-    }
-    store_elements<kSize>(operands.out, i, results);
+/// One of the packs of a result: `K` neighbours, of which those are elements for which has(k).
+template <int K, int Inputs>
+class ResultPack {
+ public:
+  __device__ ResultPack(const PackShape<Inputs>& shape, uint32_t count, uint32_t pack)
+      : shape_(shape), first_(pack * K - shape.shift), begin_(pack == 0 ? static_cast<int>(shape.shift) : 0),
+        end_(static_cast<int>(min(count - first_, uint32_t{K}))) {
+    const uint32_t row = static_cast<uint32_t>(shape.dims.sizes[shape.dims.rank - 1]);
+    in_row_ = shape.dims.rank == 1 || first_ % row + K <= row;
+    if (is_full() && in_row_) shape.dims.locate(first_, at_);
   }
-  for (int64_t i = packs * kSize + thread; i < count; i += step) {
-    operands.out[i] = apply_to<Formula>(operands, [&](int n) { return operands.in[n][i]; });
-  }
-}
+  __device__ bool has(int k) const { return begin_ <= k && k < end_; }
 
-template <class Formula, class V, class T, class Out, int Inputs, class Index>
-__global__ void map_broadcast(Index count, Strided<Inputs> shape, Operands<V, T, Out, Inputs> operands) {
-  const Index step = static_cast<Index>(gridDim.x) * blockDim.x;
-  for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+  /// Where input n has the element k.
+  __device__ int64_t place(int n, int k) const {
+    const uint32_t element = first_ + static_cast<uint32_t>(k);
+    if (shape_.is_contiguous[n]) return shape_.in_offset[n] + element;
     int64_t at[Inputs];
-    shape.locate(i, at);
-    operands.out[i] = apply_to<Formula>(operands, [&](int n) { return operands.in[n][at[n]]; });
+    shape_.dims.locate(element, at);
+    return shape_.in_offset[n] + at[n];
   }
+  template <class T>
+  __device__ void read(int n, const T* in, T (&values)[K]) const {
+    const bool is_contiguous = shape_.is_contiguous[n];
+    if (!is_full() || (!is_contiguous && !in_row_)) {
+#pragma unroll
+      for (int k = 0; k < K; ++k) {
+        if (has(k)) values[k] = in[place(n, k)];
+      }
+      return;
+    }
+    in += shape_.in_offset[n] + (is_contiguous ? int64_t{first_} : at_[n]);
+    if (!is_contiguous && shape_.dims.strides[n][shape_.dims.rank - 1] == 0) {
+      const T value = *in;
+#pragma unroll
+      for (int k = 0; k < K; ++k) values[k] = value;
+    } else if (reinterpret_cast<uintptr_t>(in) % (K * sizeof(T)) == 0) {
+      load_elements<K>(in, 0, values);
+    } else {
+#pragma unroll
+      for (int k = 0; k < K; ++k) values[k] = in[k];
+    }
+  }
+  template <class T>
+  __device__ void write(T* out, const T (&values)[K]) const {
+    out += shape_.out_offset;
+    if (is_full()) return store_elements<K>(out + first_, 0, values);
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      if (has(k)) out[first_ + static_cast<uint32_t>(k)] = values[k];
+    }
+  }
+
+ private:
+  __device__ bool is_full() const { return end_ - begin_ == K; }
+
+  const PackShape<Inputs>& shape_;
+  uint32_t first_;  // the number of element 0, modulo 2^32
+  int begin_, end_;
+  bool in_row_;              // whether all are in one row of the last dim
+  int64_t at_[Inputs] = {};  // of element 0 in each input, if so
+};
+
+template <class Body>
+__global__ void map_packs(PackShape<Body::kInputs> shape, uint32_t count, uint32_t packs, Body body) {
+  for (uint32_t i = grid_first<uint32_t>(); i < packs; i += grid_step<uint32_t>())
+    body.run(ResultPack<Body::kPack, Body::kInputs>(shape, count, i));
 }
 
 inline constexpr int kElementThreads = 256;
+inline constexpr int64_t kMostOfPart = int64_t{1} << 31;
 
-/// The dims of `out` with the strides of each input.
-template <int Inputs>
-Strided<Inputs> broadcast_shape(const Dims& out, const DenseTensor* const (&inputs)[Inputs]) {
-  Strided<Inputs> shape;
-  for (int i = 0; i < out.rank(); ++i) {
-    int64_t steps[Inputs];
-    for (int n = 0; n < Inputs; ++n) steps[n] = stride_at(broadcast_strides(inputs[n]->dims()), out.rank(), i);
-    shape.append(out[i], steps);
-  }
-  return shape;
+/// Runs a body for the elements of `out`, to whose shape inputs are broadcast:
+///   static constexpr int kInputs, kPack;
+///   void run(const ResultPack<kPack, kInputs>& pack) const;   on the device
+template <class Body>
+void map_broadcast(const OpContext& ctx, const DenseTensor& out, const DenseTensor* const (&inputs)[Body::kInputs],
+                   const Body& body, int64_t most = kMostOfPart) {
+  constexpr int64_t kPack = Body::kPack;
+  if (out.numel() == 0) return;
+  const int64_t element = static_cast<int64_t>(size_of(out.dtype()));
+  for_small_parts(PackShape<Body::kInputs>(out.dims(), inputs), most, [&](PackShape<Body::kInputs> part) {
+    part.shift = static_cast<uint32_t>((static_cast<int64_t>(address(out.raw())) / element + part.out_offset) % kPack);
+    const int64_t count = part.count(), packs = (count + part.shift + kPack - 1) / kPack;
+    launch(ctx, map_packs<Body>, grid_for(packs, kElementThreads), kElementThreads, part, static_cast<uint32_t>(count),
+           static_cast<uint32_t>(packs), body);
+  });
 }
 
-inline bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+/// As many elements of types of these sizes as have 16 bytes in the largest.
+template <class... T>
+inline constexpr int kTogether = 16 / static_cast<int>(std::max({sizeof(T)...}));
+
+/// The inputs and the output of a formula, and the numbers of the op in the type of arithmetic.
+template <class Formula, class V, class T, class Out, int Inputs>
+struct FormulaBody {
+  static constexpr int kInputs = Inputs, kPack = kTogether<T, Out>;
+  const T* in[Inputs];
+  Out* out;
+  Numbers<V> numbers;
+
+  __device__ void run(const ResultPack<kPack, Inputs>& pack) const {
+    T values[Inputs][kPack];
+#pragma unroll
+    for (int n = 0; n < Inputs; ++n) pack.read(n, in[n], values[n]);
+    Out results[kPack];
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) {
+      if (!pack.has(k)) continue;
+      if constexpr (Inputs == 1) results[k] = apply_formula<Formula, V, Out>(numbers, values[0][k]);
+      else if constexpr (Inputs == 2) results[k] = apply_formula<Formula, V, Out>(numbers, values[0][k], values[1][k]);
+      else results[k] = apply_formula<Formula, V, Out>(numbers, values[0][k], values[1][k], values[2][k]);
+    }
+    pack.write(out, results);
+  }
+};
 
 /// Whether the open loop of the thread takes the call of a formula.
 template <class Formula, class V, int Inputs>
@@ -98,30 +198,12 @@ bool join_loop(const DenseTensor* const (&inputs)[Inputs], const DenseTensor& ou
 template <class Formula, class V, class T, class Out, int Inputs>
 void run_elementwise(const OpContext& ctx, const DenseTensor* const (&inputs)[Inputs], DenseTensor& out,
                      Numbers<V> numbers) {
-  const int64_t count = out.numel();
-  if (count == 0) return;
+  if (out.numel() == 0) return;
   if (loop_is_open() && join_loop<Formula>(inputs, out, numbers)) return;
   const DeviceScope scope(out.device().index);
-  Operands<V, T, Out, Inputs> operands{{}, elements<Out>(out), numbers};
-  bool same = true, aligned = is_aligned(out.raw());
-  for (int n = 0; n < Inputs; ++n) {
-    operands.in[n] = elements<const T>(*inputs[n]);
-    same = same && inputs[n]->dims() == out.dims();
-    aligned = aligned && is_aligned(inputs[n]->raw());
-  }
-  if (same) {
-    const int64_t packs = aligned ? count / Pack<T>::kSize : 0;
-    const unsigned grid = grid_for(aligned ? packs + 1 : count, kElementThreads);
-    return launch(ctx, map_elements<Formula, V, T, Out, Inputs>, grid, kElementThreads, packs, count, operands);
-  }
-  const Strided<Inputs> shape = broadcast_shape(out.dims(), inputs);
-  const unsigned grid = grid_for(count, kElementThreads);
-  if (count < (int64_t{1} << 31)) {  // 32-bit division is several times faster; the grid's step must fit too
-    launch(ctx, map_broadcast<Formula, V, T, Out, Inputs, uint32_t>, grid, kElementThreads,
-           static_cast<uint32_t>(count), shape, operands);
-  } else {
-    launch(ctx, map_broadcast<Formula, V, T, Out, Inputs, int64_t>, grid, kElementThreads, count, shape, operands);
-  }
+  FormulaBody<Formula, V, T, Out, Inputs> body{{}, elements<Out>(out), numbers};
+  for (int n = 0; n < Inputs; ++n) body.in[n] = elements<const T>(*inputs[n]);
+  map_broadcast(ctx, out, inputs, body);
 }
 
 /// The kernel of a formula of one, two or three tensors of T and of at most two numbers of types N; V is what it computes in.

@@ -3,17 +3,11 @@
 // no gaps.
 #pragma once
 
-#include <algorithm>
-
 #include "shard/kernels/cuda/cuda_types.cuh"
 #include "shard/kernels/cuda/device.cuh"
 #include "shard/kernels/cuda/elementwise.cuh"
 
 namespace shard::cuda {
-
-/// How many elements of each of these types a thread computes at once: 16 bytes of the largest.
-template <class... T>
-inline constexpr int kTogether = 16 / static_cast<int>(std::max({sizeof(T)...}));
 
 /// Calls body.run<N>(i) for elements [i * N, i * N + N), and body.run<1>(i) for those behind the packs.
 template <int N, class Body>

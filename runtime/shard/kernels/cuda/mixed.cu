@@ -9,50 +9,32 @@ namespace {
 /// Elements are copied as integers of their size.
 template <class Bits>
 struct WhereBody {
+  static constexpr int kInputs = 3, kPack = kTogether<Bits>;
   const bool* condition;
   const Bits *x, *y;
   Bits* out;
 
-  template <int N>
-  __device__ void run(int64_t i) const {
-    bool chosen[N];
-    Bits a[N], b[N];
-    load_elements<N>(condition, i, chosen);
-    load_elements<N>(x, i, a);
-    load_elements<N>(y, i, b);
+  __device__ void run(const ResultPack<kPack, kInputs>& pack) const {
+    bool chosen[kPack];
+    Bits a[kPack], b[kPack];
+    pack.read(0, condition, chosen);
+    pack.read(1, x, a);
+    pack.read(2, y, b);
 #pragma unroll
-    for (int k = 0; k < N; ++k) a[k] = chosen[k] ? a[k] : b[k];
-    store_elements<N>(out, i, a);
+    for (int k = 0; k < kPack; ++k) {
+      if (pack.has(k) && !chosen[k]) a[k] = b[k];
+    }
+    pack.write(out, a);
   }
 };
-
-template <class Bits, class Index>
-__global__ void where_broadcast(Index count, Strided<3> shape, WhereBody<Bits> body) {
-  const Index step = static_cast<Index>(gridDim.x) * blockDim.x;
-  for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-    int64_t at[3];
-    shape.locate(i, at);
-    body.out[i] = body.condition[at[0]] ? body.x[at[1]] : body.y[at[2]];
-  }
-}
 
 template <class Bits>
 void where_bits(const OpContext& ctx, const DenseTensor& condition, const DenseTensor& x, const DenseTensor& y,
                 DenseTensor& out) {
-  const int64_t count = out.numel();
-  if (count == 0) return;
   const DeviceScope scope(out.device().index);
-  const WhereBody<Bits> body{elements<const bool>(condition), elements<const Bits>(x), elements<const Bits>(y),
-                             elements<Bits>(out)};
-  if (condition.dims() == out.dims() && x.dims() == out.dims() && y.dims() == out.dims())
-    return map(ctx, count, body, body.condition, body.x, body.y, static_cast<const Bits*>(body.out));
-  const Strided<3> shape = broadcast_shape<3>(out.dims(), {&condition, &x, &y});
-  const unsigned grid = grid_for(count, kElementThreads);
-  if (count < (int64_t{1} << 31)) {
-    launch(ctx, where_broadcast<Bits, uint32_t>, grid, kElementThreads, static_cast<uint32_t>(count), shape, body);
-  } else {
-    launch(ctx, where_broadcast<Bits, int64_t>, grid, kElementThreads, count, shape, body);
-  }
+  map_broadcast(ctx, out, {&condition, &x, &y},
+                WhereBody<Bits>{elements<const bool>(condition), elements<const Bits>(x), elements<const Bits>(y),
+                                elements<Bits>(out)});
 }
 
 void where(const OpContext& ctx, const DenseTensor& condition, const DenseTensor& x, const DenseTensor& y,
