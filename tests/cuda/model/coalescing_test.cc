@@ -10,6 +10,8 @@
 #include "shard/testing/tensors.h"
 #include "support/cuda_device.h"
 
+#ifdef CUDA_HOST_INSTRUMENTED  // otherwise accesses are not logged
+
 using namespace shard;
 using namespace shard::testing;
 
@@ -203,7 +205,6 @@ std::map<std::string, Worst> worst_of_ops(Device device) {
 
 }  // namespace
 
-#ifdef CUDA_HOST_INSTRUMENTED
 TEST_CASE("accesses of warps are coalesced in all ops but the slowest, or a table says why not") {
   const auto device = test::cuda_device();
   if (!device) return;
@@ -220,4 +221,5 @@ TEST_CASE("accesses of warps are coalesced in all ops but the slowest, or a tabl
     CHECK(entry.times > kMost);
   }
 }
+
 #endif
