@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "cuda_case.h"
+#include "shard/kernels/cuda/mma_check.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -347,4 +348,25 @@ TEST_CASE("wrong offsets and lengths of sequences on the device are the CPU's er
   Selection lengths;
   lengths.lengths = ints({-1}, DType::int32);
   compare_errors(*device, a, lengths);
+}
+
+TEST_CASE("tensor cores and their portable variants multiply a tile") {
+  const auto device = cuda_device();
+  if (!device) return;
+  for (const DType dtype : {DType::bfloat16, DType::float16}) {
+    const DenseTensor x = random_tensor({16, 16}, dtype, 1), y = random_tensor({16, 16}, dtype, 2);
+    for (const bool portable : {false, true}) {
+      INFO(to_string(dtype) << (portable ? ", portable" : ""));
+      const DenseTensor out = copy_to(kCpu, cuda::multiply_tile(moved(*device, x), moved(*device, y), portable));
+      for (int64_t i = 0; i < 256; ++i) {
+        double sum = 0, most = 0;
+        for (int64_t k = 0; k < 16; ++k) {
+          const double product = get(x, i / 16 * 16 + k) * get(y, k * 16 + i % 16);
+          sum += product;
+          most += std::abs(product);
+        }
+        REQUIRE(std::abs(get(out, i) - sum) <= 1e-6 * most);
+      }
+    }
+  }
 }

@@ -1,4 +1,5 @@
-// Products of tiles of 16-bit floats by the tensor cores: mma.m16n8k16 with sums in float.
+// Products of tiles of 16-bit floats by the tensor cores: mma.m16n8k16 with sums in float. Each function that is an instruction has a
+// portable variant, which the model runs and older devices, and which a test compares with the instruction where there is a device.
 #pragma once
 
 #include "shard/kernels/cuda/cuda_types.cuh"
@@ -28,24 +29,9 @@ __device__ inline float multiply_pairs(unsigned x, unsigned y) {
 
 __device__ inline uint64_t two_words(unsigned low, unsigned high) { return uint64_t{low} | uint64_t{high} << 32; }
 
-/// d [16, 8] += a [16, 16] * b [16, 8], which a warp shares. With g = lane / 4 and t = lane % 4, a lane has of a the columns 2t and
-/// 2t + 1 of the rows g and g + 8, then 2t + 8 and 2t + 9 of them; of b the rows 2t and 2t + 1 of column g, then 2t + 8 and 2t + 9;
-/// and of d the columns 2t and 2t + 1 of row g, then of row g + 8. All lanes call it.
+/// As multiply_add below.
 template <class T>
-__device__ __forceinline__ void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
-        "%2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  } else {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
-        "%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-  }
-#else  // older devices, and the model
+__device__ __forceinline__ void multiply_add_portable(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, row = lane / 4 * 4, column = lane % 4 * 8;
   uint64_t of_row[4][2], of_columns[4][2];  // pairs of rows g and g + 8, and of columns 2t and 2t + 1
   for (int t = 0; t < 4; ++t) {
@@ -65,22 +51,63 @@ __device__ __forceinline__ void multiply_add(float (&d)[4], const unsigned (&a)[
       d[3] += multiply_pairs<T>(y, right);
     }
   }
+}
+
+/// d [16, 8] += a [16, 16] * b [16, 8], which a warp shares. With g = lane / 4 and t = lane % 4, a lane has of a the columns 2t and
+/// 2t + 1 of the rows g and g + 8, then 2t + 8 and 2t + 9 of them; of b the rows 2t and 2t + 1 of column g, then 2t + 8 and 2t + 9;
+/// and of d the columns 2t and 2t + 1 of row g, then of row g + 8. All lanes call it.
+template <class T, bool Portable = false>
+__device__ __forceinline__ void multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (Portable) {
+    multiply_add_portable<T>(d, a, b);
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  } else {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  }
+#else
+  multiply_add_portable<T>(d, a, b);
 #endif
 }
 
 /// Two neighbouring elements of a line in shared memory, as bits.
 __device__ __forceinline__ unsigned read_pair(const uint16_t* at) { return *reinterpret_cast<const unsigned*>(at); }
 
+/// As read_matrices below.
+template <bool Transposed>
+__device__ __forceinline__ void read_matrices_portable(const uint16_t* at, int step, unsigned (&matrices)[4]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int i = 0; i < 4; ++i) {
+    const uint16_t* const matrix = at + i % 2 * 8 * step + i / 2 * 8;
+    if constexpr (Transposed) {
+      const uint16_t* const from = matrix + lane % 4 * 2 * step + lane / 4;
+      matrices[i] = unsigned{from[0]} | unsigned{from[step]} << 16;
+    } else {
+      matrices[i] = read_pair(matrix + lane / 4 * step + lane % 4 * 2);
+    }
+  }
+}
+
 /// The four matrices of 8 lines and 8 columns in 16 lines of shared memory, `step` apart, from `at` on, at a multiple of 16 bytes: the
 /// upper left, lower left, upper right and lower right one. A lane gets the columns 2t and 2t + 1 of line g of each, or, transposed, the
 /// lines 2t and 2t + 1 of column g, so that together they are factor a of multiply_add for these lines, or, transposed, two factors b
 /// for these columns. All lanes call it.
-template <bool Transposed>
+template <bool Transposed, bool Portable = false>
 __device__ __forceinline__ void read_matrices(const uint16_t* at, int step, unsigned (&matrices)[4]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750
-  const unsigned line = static_cast<unsigned>(__cvta_generic_to_shared(at + lane % 16 * step + lane / 16 * 8));
-  if constexpr (Transposed) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  [[maybe_unused]] const unsigned line =
+      static_cast<unsigned>(__cvta_generic_to_shared(at + lane % 16 * step + lane / 16 * 8));
+  if constexpr (Portable) {
+    read_matrices_portable<Transposed>(at, step, matrices);
+  } else if constexpr (Transposed) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(matrices[0]), "=r"(matrices[1]), "=r"(matrices[2]), "=r"(matrices[3])
                  : "r"(line)
@@ -92,15 +119,7 @@ __device__ __forceinline__ void read_matrices(const uint16_t* at, int step, unsi
                  : "memory");
   }
 #else
-  for (int i = 0; i < 4; ++i) {
-    const uint16_t* const matrix = at + i % 2 * 8 * step + i / 2 * 8;
-    if constexpr (Transposed) {
-      const uint16_t* const from = matrix + lane % 4 * 2 * step + lane / 4;
-      matrices[i] = unsigned{from[0]} | unsigned{from[step]} << 16;
-    } else {
-      matrices[i] = read_pair(matrix + lane / 4 * step + lane % 4 * 2);
-    }
-  }
+  read_matrices_portable<Transposed>(at, step, matrices);
 #endif
 }
 
@@ -108,6 +127,12 @@ __device__ __forceinline__ void read_matrices(const uint16_t* at, int step, unsi
 struct alignas(16) Words {
   unsigned values[4];
 };
+
+/// As copy_16_bytes below, but at once.
+__device__ __forceinline__ void copy_16_bytes_portable(void* to, const void* from, bool is_there) {
+  const Words zeros = {}, &words = is_there ? *static_cast<const Words*>(from) : zeros;
+  for (int i = 0; i < 4; ++i) static_cast<Words*>(to)->values[i] = words.values[i];
+}
 
 /// Begins to copy 16 bytes, or zeros, to shared memory; both addresses are multiples of 16.
 __device__ __forceinline__ void copy_16_bytes(void* to, const void* from, bool is_there) {
@@ -117,8 +142,7 @@ __device__ __forceinline__ void copy_16_bytes(void* to, const void* from, bool i
                : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(from), "r"(is_there ? 16 : 0)
                : "memory");
 #else
-  const Words zeros = {}, &words = is_there ? *static_cast<const Words*>(from) : zeros;
-  for (int i = 0; i < 4; ++i) static_cast<Words*>(to)->values[i] = words.values[i];
+  copy_16_bytes_portable(to, from, is_there);
 #endif
 }
 
