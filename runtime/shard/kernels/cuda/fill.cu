@@ -3,6 +3,7 @@
 #include <span>
 
 #include "shard/kernels/cuda/cuda_kernels.cuh"
+#include "shard/kernels/cuda/lines.cuh"
 #include "shard/kernels/cuda/map.cuh"
 #include "shard/kernels/cuda/words.cuh"
 
