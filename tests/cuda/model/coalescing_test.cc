@@ -42,6 +42,7 @@ struct Uncoalesced {
 };
 const std::map<std::string, Uncoalesced>& uncoalesced() {
   static const std::map<std::string, Uncoalesced> ops = {
+      {"affine_grid", {1.48, kShort}},
       {"argsort", {2.24, kLines}},
       {"auc", {1.68, kPlaces}},
       {"batch_norm", {1.34, kChannels}},
@@ -126,7 +127,6 @@ const std::map<std::string, Uncoalesced>& uncoalesced() {
       {"unpool", {3.62, kPlaces}},
       {"unpool_grad", {3.33, kPlaces}},
       {"unslice", {2.01, kStrided}},
-      {"where", {1.44, kSkips}},
   };
   return ops;
 }
