@@ -130,9 +130,9 @@ can_load() {
 }
 if [[ -z $(cached SHARD_NCCL_INCLUDE) || -z $(cached SHARD_NCCL) ]]; then absent+=("NCCL: devices exchanged data by copies"); fi
 if [[ -z $(cached SHARD_CUDNN_INCLUDE) ]]; then
-  absent+=("the header of cuDNN: convolutions were those of the library")
+  absent+=("the header of cuDNN: convolutions, pooling and recurrent networks were those of the library")
 elif ! can_load libcudnn.so.; then
-  absent+=("cuDNN (libcudnn.so): convolutions were those of the library")
+  absent+=("cuDNN (libcudnn.so): convolutions, pooling and recurrent networks were those of the library")
 fi
 if ! can_load libnvrtc.so; then absent+=("NVRTC (libnvrtc.so): captured programs ran without fused loops"); fi
 sanitizer=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer || true)

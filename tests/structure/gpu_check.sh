@@ -115,14 +115,14 @@ has "ctest was run" "sanitizer memcheck of [#attention_test]" "sanitizer syncche
 # Nothing optional is there: all of it is named, and that is no failure.
 run 0 TORCH_STATUS=1 --
 has "ctest was run" "gpu_check: absent: NCCL: devices exchanged data by copies" \
-  "gpu_check: absent: the header of cuDNN: convolutions were those of the library" \
+  "gpu_check: absent: the header of cuDNN: convolutions, pooling and recurrent networks were those of the library" \
   "gpu_check: absent: NVRTC (libnvrtc.so): captured programs ran without fused loops" \
   "gpu_check: absent: compute-sanitizer: memcheck, racecheck and synccheck were not run" \
   "gpu_check: absent: PyTorch for this device in python3: nothing was timed beside it"
 has_not FAILED
 
 run 0 CACHE="SHARD_CUDNN_INCLUDE:PATH=/cudnn"$'\n'"$none" --
-has "gpu_check: absent: cuDNN (libcudnn.so): convolutions were those of the library"
+has "gpu_check: absent: cuDNN (libcudnn.so): convolutions, pooling and recurrent networks were those of the library"
 
 # A source that does not compile, and failed tests: the rest goes on.
 run 1 CACHE="$found" UNBUILT=bench/kernel_bench CTEST_STATUS=8 -- --bench
