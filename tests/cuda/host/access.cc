@@ -14,7 +14,6 @@
 namespace cuda_host {
 namespace {
 
-constexpr size_t kMostTracked = size_t{32} << 20;  // larger allocations are checked for bounds alone
 constexpr uintptr_t kSector = 32;
 
 /// The accesses of a warp's lanes to one place of the source, the nth time that each lane is there.
@@ -126,10 +125,7 @@ void check_race(Region& region, size_t cell_index, Kind kind, const void* at, si
 }
 
 void track(Region& region, Kind kind, const void* at, size_t bytes, bool is_copy) {
-#ifndef CUDA_HOST_INSTRUMENTED
-  return;  // only some accesses are seen, so that nothing is known of the others
-#endif
-  if (region.bytes > kMostTracked) return;
+  if (!region.is_tracked()) return;
   const size_t offset = static_cast<size_t>(static_cast<const char*>(at) - region.data);
   if (region.is_written.empty()) region.is_written.resize(region.bytes);
   uint8_t* const written = region.is_written.data() + offset;

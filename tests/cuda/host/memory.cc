@@ -145,7 +145,7 @@ void device_memory(int device, size_t& free, size_t& total) {
 
 void mark_written(void* at, size_t bytes) {
   Region* const region = find_region(at);
-  if (region == nullptr || bytes == 0) return;
+  if (region == nullptr || bytes == 0 || !region->is_tracked()) return;
   if (region->is_written.empty()) region->is_written.resize(region->bytes);
   std::fill_n(region->is_written.begin() + (static_cast<char*>(at) - region->data), bytes, uint8_t{1});
 }

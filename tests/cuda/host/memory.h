@@ -21,6 +21,8 @@ struct Cell {
   Access write, read, other_read;
 };
 
+constexpr size_t kMostTracked = size_t{32} << 20;  // larger regions are checked for bounds alone
+
 /// An allocation, or a variable in shared memory.
 struct Region {
   char* data = nullptr;
@@ -28,7 +30,16 @@ struct Region {
   const char* name = nullptr;  // of a variable
   size_t granule = 4;
   std::vector<Cell> cells;          // made by the first access
-  std::vector<uint8_t> is_written;  // of each byte; kept where kernels are instrumented
+  std::vector<uint8_t> is_written;  // of each byte that a tracked region has; made by the first write
+
+  /// Whether all accesses are seen, so that something is known of each byte.
+  bool is_tracked() const {
+#ifdef CUDA_HOST_INSTRUMENTED
+    return bytes <= kMostTracked;
+#else
+    return false;
+#endif
+  }
 
   bool contains(const void* at) const {
     return static_cast<const char*>(at) >= data && static_cast<const char*>(at) < data + bytes;
