@@ -93,7 +93,7 @@ GradientFunction kernel_gradient(const Case& one) {
   };
 }
 
-TEST_CASE("gradients of attention with lengths are those of central differences") {
+TEST_CASE("gradients of attention with lengths are those of central differences", "[slow_in_asan]") {
   for (const Case& each : all_cases()) {
     INFO(each.name);
     CHECK(gradient_difference(each.forward, kernel_gradient(each), each.inputs) == "");

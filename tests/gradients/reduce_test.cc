@@ -64,7 +64,7 @@ TEST_CASE("gradients of reductions are those of central differences, for every c
   }
 }
 
-TEST_CASE("gradients of reductions are the same on a mesh, in every layout") {
+TEST_CASE("gradients of reductions are the same on a mesh, in every layout", "[slow_in_asan]") {
   for (const ReductionCase& one : reductions()) {
     for (const IntArray& axis : all_axes()) {
       for (const bool keepdim : {false, true}) {

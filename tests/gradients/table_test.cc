@@ -55,7 +55,7 @@ TEST_CASE("every differentiable op of ops_yaml has a case that is called with fl
   CHECK(found.size() > 100);
 }
 
-TEST_CASE("the gradients of every op by the engine are those of central differences") {
+TEST_CASE("the gradients of every op by the engine are those of central differences", "[slow_in_asan]") {
   for (const TableCase& one : table()) {
     INFO(one.text());
     const CaseCall call = one.call(kPlainSizes);
@@ -352,7 +352,7 @@ TEST_CASE(
                 [](const auto&, const auto&) { return problem_of; });
 }
 
-TEST_CASE("every op and its gradients on a device give in one-axis layouts what they give on one rank of the host") {
+TEST_CASE("every op and its gradients on a device give in one-axis layouts what they give on one rank of the host", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   // The model of CUDA takes time.
