@@ -300,7 +300,7 @@ fi
 attempt sanitizers.log "trial of compute-sanitizer" 120 "$sanitizer" --tool memcheck "$kernel_tests" -w NoTests 'threads use a device*'
 if [[ $outcome == late ]]; then exit 0; fi
 if [[ $outcome != 0 ]] || ! output | grep "All tests passed" >/dev/null; then
-  reasons=$(output | sed -n 's/^=* *\(.*[Ee]rror:.*\)/\1/p')
+  reasons=$(output | sed -n 's/^==* *\(.*\(Error\|not supported\).*\)/\1/p')
   reasons=${reasons:-see $log}
   absent "compute-sanitizer, which does not run a test here: ${reasons%%$'\n'*}"
   exit 0
