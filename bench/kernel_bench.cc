@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <iostream>
 #include <optional>
 #include <sstream>
@@ -91,6 +92,12 @@ double triad() {
   return best;
 }
 
+std::string in_one_line(const std::exception& error) {
+  std::string message = error.what();
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  return message;
+}
+
 class Server {
  public:
   std::string answer(const std::string& command, std::istringstream& rest) {
@@ -130,8 +137,8 @@ class Server {
                                 : "";
         fmt::print("| {} | {:.4g} | {:.2f} | {:.3g} | {} |\n", name, times.whole * 1e3,
                    static_cast<double>(bytes) / most / times.whole, times.host * 1e6, gradient);
-      } catch (const Error& error) {
-        fmt::print("| {} | failed: {} | | | |\n", name, error.what());
+      } catch (const std::exception& error) {
+        fmt::print("| {} | failed: {} | | | |\n", name, in_one_line(error));
         all_ran = false;
       }
       std::fflush(stdout);
@@ -226,10 +233,6 @@ int main(int count, char** arguments) {
     rest >> command;
     try {
       std::cout << server.answer(command, rest) << std::endl;
-    } catch (const Error& error) {
-      std::string message = error.what();  // in one line
-      std::replace(message.begin(), message.end(), '\n', ' ');
-      std::cout << "failed: " << message << std::endl;
-    }
+    } catch (const std::exception& error) { std::cout << "failed: " << in_one_line(error) << std::endl; }
   }
 }

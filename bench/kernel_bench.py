@@ -230,8 +230,15 @@ class Failure(Exception):
 
 class Ours:
     def __init__(self, build, threads, device):
-        command = [pathlib.Path(build) / "bench/kernel_bench", "--threads", str(threads), "--device", device]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.command = [pathlib.Path(build) / "bench/kernel_bench", "--threads", str(threads), "--device", device]
+        self.process = None
+        self.start()
+
+    def start(self):
+        """Begins anew: after an error of a device nothing works in a process."""
+        if self.process:
+            self.process.kill()
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, text):
         self.process.stdin.write(text + "\n")
@@ -323,14 +330,16 @@ def main():
     for name, differentiable in ours.names():
         if options.match and not any(text in name for text in options.match) or options.backward and not differentiable:
             continue
-        if name not in peers:
-            raise SystemExit(f"kernel_bench.cc has the case '{name}', which is missing here")
         try:
+            if name not in peers:
+                raise Failure("failed: kernel_bench.cc has this case, which is missing here")
             size = int(ours.ask(f"make {name}").split()[1])
             mine, theirs = measure(ours, Peer(peers[name]), mode, options.runs)
-        except Failure as failure:
-            print(f"{name}: {failure}", flush=True)
+        except Exception as failure:  # PyTorch has errors of many types
+            text = str(failure) if isinstance(failure, Failure) else f"failed: {type(failure).__name__}: {failure}"
+            print(f"{name}: {' '.join(text.split())}", flush=True)
             failed.append(name)
+            ours.start()
             continue
         figures[name] = {"ms": mine * 1e3, "ratio": theirs / mine}
         if not options.backward:
@@ -339,12 +348,13 @@ def main():
         print(row.format(name, f"{mine * 1e3:.4g}", f"{theirs * 1e3:.4g}", f"{theirs / mine:.2f}", memory), flush=True)
     ratios = [each["ratio"] for each in figures.values()]
     below = sum(ratio < 1 for ratio in ratios)
+    mean = f"{statistics.geometric_mean(ratios):.2f}" if ratios else "none"
     print(f"\n{len(ratios)} cases, {mode}, {options.device}, {options.threads} threads, memory {triad * 1e-9:.1f} GB/s: "
-          f"geometric mean {statistics.geometric_mean(ratios):.2f}, {below} below 1")
+          f"geometric mean {mean}, {below} below 1")
     if options.json:
         options.json.write_text(json.dumps({"threads": options.threads, "mode": mode, "triad": triad, "cases": figures}))
     if failed:
-        raise SystemExit(f"kernel_bench failed at {', '.join(failed)}")
+        raise SystemExit(f"failed: {', '.join(failed)}")
 
 
 main()

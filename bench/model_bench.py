@@ -11,9 +11,11 @@ usage: bench/model_bench.py [--build DIR] [--threads N] [--device NAME] [--match
 --markdown  a table as docs/performance.md has it
 
 Run it by the Python of an environment that has torch; bench/models.sh makes one. Both sides start from the same parameters and train
-on the same batches, and the run fails unless their first losses agree: then they compute the same. Reading the loss waits for a device.
+on the same batches, and a model fails unless their first losses agree: then they compute the same. Reading the loss waits for a device.
+A model that fails has a row that says why; the others are still timed, and the exit status is 1.
 """
 import argparse
+import itertools
 import math
 import os
 import pathlib
@@ -137,10 +139,19 @@ class Ours:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         env={**os.environ, "SHARD_DEVICE": device})
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+
     def ask(self, text):
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
+        answer = self.process.stdout.readline().strip()
+        if not answer:
+            raise RuntimeError("model_bench ended")
+        return answer
 
     def step(self):
         """Seconds and loss of a step."""
@@ -176,16 +187,15 @@ class Peer:
 def compare(ours, name, compiled, steps, folder):
     """Medians of seconds a step, ours and the peer's."""
     path = folder / "model"
-    if ours.ask(f"make {'captured' if compiled else 'eager'} {path} {name}") != "ok":
-        raise SystemExit(f"model_bench failed at '{name}'")
+    ours.ask(f"make {'captured' if compiled else 'eager'} {path} {name}")
     peer = Peer(path, PEERS[name], compiled)
     times = []
     for step in range(CHECKED + steps):
         mine, theirs = ours.step(), peer.step()
         if step >= CHECKED:
             times.append((mine[0], theirs[0]))
-        elif abs(mine[1] - theirs[1]) > peer.precision * abs(theirs[1]):
-            raise SystemExit(f"{name}, step {step}: the losses {mine[1]} and {theirs[1]} differ: the models are not the same")
+        elif not abs(mine[1] - theirs[1]) <= peer.precision * abs(theirs[1]):  # NaN neither
+            raise RuntimeError(f"step {step}: the losses {mine[1]} and {theirs[1]} differ: the models are not the same")
     return [statistics.median(side) for side in zip(*times)]
 
 
@@ -201,19 +211,34 @@ def main():
     torch.set_num_threads(options.threads)
     torch.set_default_device(options.device)
     torch.backends.cudnn.allow_tf32 = False
-    ours = Ours(options.build, options.threads, options.device)
+
+    def start():
+        """A process for each model: after an error of a device nothing works in it."""
+        return Ours(options.build, options.threads, options.device)
+
     row = "| {} | {} | {} | {} | {} |" if options.markdown else "{:<12} {:<26} {:>10} {:>10} {:>7}"
     print(row.format("model", "ours / PyTorch", "shard, ms", "PyTorch", "ratio"))
     if options.markdown:
         print("|---|---|---|---|---|")
+    with start() as ours:
+        names = ours.ask("list").split(";")
+    failed = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in ours.ask("list").split(";"):
+        for name, compiled in itertools.product(names, (False, True)):
             if options.match not in name:
                 continue
-            for compiled in (False, True):
-                mine, theirs = compare(ours, name, compiled, options.steps, pathlib.Path(folder))
-                kind = "captured / torch.compile" if compiled else "eager / eager"
-                print(row.format(name, kind, f"{mine * 1e3:.2f}", f"{theirs * 1e3:.2f}", f"{theirs / mine:.2f}"), flush=True)
+            kind = "captured / torch.compile" if compiled else "eager / eager"
+            try:
+                with start() as ours:
+                    mine, theirs = compare(ours, name, compiled, options.steps, pathlib.Path(folder))
+                figures = f"{mine * 1e3:.2f}", f"{theirs * 1e3:.2f}", f"{theirs / mine:.2f}"
+            except Exception as failure:  # PyTorch has errors of many types
+                text = " ".join(str(failure).replace("|", " ").split())[:200]
+                figures = f"failed: {type(failure).__name__}: {text}", "", ""
+                failed.append(f"{name} ({kind})")
+            print(row.format(name, kind, *figures), flush=True)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
 
 
 main()

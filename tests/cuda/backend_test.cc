@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "cuda_case.h"
+#include "shard/kernels/cuda/rnn_cudnn.h"
 #include "shard/testing/backend_conformance.h"
 
 using namespace shard;
@@ -24,6 +25,15 @@ TEST_CASE("the CUDA backend passes the conformance tests", "[slow_in_asan]") {
        testing::check_backend(*device, [](const std::string& reason) { WARN("skipped: " << reason); })) {
     FAIL_CHECK(finding);
   }
+}
+
+TEST_CASE("where cuDNN is not there, a line says what is tested without it") {
+  const auto device = cuda_device();
+  if (!device) return;
+  if (!cuda::has_cudnn_rnn(meta::RnnMode::lstm, false))
+    WARN(
+        "skipped: cuDNN, which was not found at build time or now; convolutions, pooling and recurrent networks are "
+        "tested without it");
 }
 
 TEST_CASE("threads use a device side by side") {

@@ -127,7 +127,7 @@ TEST_CASE("loops on the device: a loop with more operands than a kernel takes is
 TEST_CASE("loops on the device: kernels of a loop are for its device, which need not be the current one") {
   const auto first = cuda_device();
   const RuntimeCompiler compiler;
-  if (!first || !compiler.is_there(*first) || backend_of(*first).device_count() < 2) return;
+  if (!first || !compiler.is_there(*first) || !has_devices(*first, 2, "loops beside the current device")) return;
   const Device second{first->backend, 1};
   const auto function = [](const Tensors& in) -> Tensors {
     const Tensor sum = add(in[0], in[1]);

@@ -20,4 +20,11 @@ inline std::optional<Device> cuda_device() {
   return Device{static_cast<uint8_t>(backend), 0};
 }
 
+/// Whether there are `count` CUDA devices. Where there are fewer, a warning says what is not tested.
+inline bool has_devices(Device first, int count, const char* tested) {
+  const int there = backend_of(first).device_count();
+  if (there < count) WARN("skipped: " << tested << " need " << count << " devices, not " << there);
+  return there >= count;
+}
+
 }  // namespace shard::test

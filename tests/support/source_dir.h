@@ -5,7 +5,8 @@
 
 namespace shard::test {
 
-/// The absolute path of the project's top folder, without a slash at the end.
+/// The absolute path of the project's top folder, without a slash at the end: where it was at build time, or what the environment variable
+/// SHARD_SOURCE_DIR says.
 std::string source_dir();
 
 }  // namespace shard::test
