@@ -3,6 +3,7 @@
 #include "image_case.h"
 #include "shard/shard.h"
 #include "support/mesh_run.h"
+#include "with_cudnn.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -102,7 +103,7 @@ TEST_CASE("pooling and its gradients are those of the host, for each of their ke
 TEST_CASE("pooling by cuDNN, where it is found, and its gradients are those of the host") {
   const auto device = cuda_device();
   if (!device) return;
-  setenv("CUDA_HOST_CUDNN", "1", 1);  // for the model
+  const WithCudnn with_cudnn;
   for (Case one : cases()) {
     one.ceil = false;
     for (const bool last : {false, true}) {
@@ -111,7 +112,6 @@ TEST_CASE("pooling by cuDNN, where it is found, and its gradients are those of t
       }
     }
   }
-  unsetenv("CUDA_HOST_CUDNN");
 }
 
 TEST_CASE("places of maxima and their gradients are those of the host") {

@@ -1,6 +1,7 @@
 // Recurrent networks on a device: with dropout between layers, whose mask has the bits of the CPU's, and lengths that are wrong.
 #include "cuda_case.h"
 #include "shard/shard.h"
+#include "with_cudnn.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -76,7 +77,7 @@ TEST_CASE("recurrent networks with dropout and lengths have the values and gradi
 TEST_CASE("recurrent networks by cuDNN, where it is found, have the values and gradients of the CPU") {
   const auto device = cuda_device();
   if (!device) return;
-  setenv("CUDA_HOST_CUDNN", "1", 1);  // for the model
+  const WithCudnn with_cudnn;
   for (const auto& [mode, gates] :
        std::vector<std::pair<std::string, int64_t>>{{"LSTM", 4}, {"GRU", 3}, {"RNN_TANH", 1}}) {
     for (const float dropout : {0.0f, 0.5f, 1.0f}) {
@@ -90,7 +91,6 @@ TEST_CASE("recurrent networks by cuDNN, where it is found, have the values and g
       }
     }
   }
-  unsetenv("CUDA_HOST_CUDNN");
 }
 
 TEST_CASE("a length beyond the steps is the error of the CPU on a device") {

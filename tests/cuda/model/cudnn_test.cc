@@ -4,24 +4,13 @@
 #include <optional>
 
 #include "../image_case.h"
+#include "../with_cudnn.h"
 #include "shard/program/capture/function.h"
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;
 using namespace shard::test;
-
-namespace {
-
-/// cuDNN is found while one lives.
-struct WithCudnn {
-  WithCudnn() { setenv("CUDA_HOST_CUDNN", "1", 1); }
-  ~WithCudnn() { unsetenv("CUDA_HOST_CUDNN"); }
-  WithCudnn(const WithCudnn&) = delete;
-  WithCudnn& operator=(const WithCudnn&) = delete;
-};
-
-}  // namespace
 
 TEST_CASE("cuDNN computes convolutions with equal paddings, and their gradients") {
   const auto device = cuda_device();
