@@ -114,6 +114,28 @@ TEST_CASE("pooling by cuDNN, where it is found, and its gradients are those of t
   }
 }
 
+TEST_CASE("the largest element of a window that has only -inf is -inf, on the device and the host") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const WithCudnn with_cudnn;
+  for (const DType dtype : {DType::float16, DType::bfloat16, DType::float32, DType::float64}) {
+    for (const bool last : {false, true}) {
+      const auto pool = [&](const Tensors& t) {
+        const Tensor x = cast(t[0], dtype);
+        return Tensors{
+            cast(pool2d(x, {2, 3}, {2, 3}, {0, 0}, false, true, last ? "NHWC" : "NCHW", "max"), DType::float64)};
+      };
+      DenseTensor x = random_tensor(last ? Dims{1, 4, 6, 2} : Dims{1, 2, 4, 6}, DType::float64, 1);
+      std::fill(x.data<double>(), x.data<double>() + x.numel(), -INFINITY);
+      for (const Device at : {kCpu, *device}) {
+        INFO("dtype " << int(dtype) << (last ? ", channels last" : "") << (at == kCpu ? ", host" : ", device"));
+        const DenseTensor out = results_on(at, {x}, pool)[0];
+        CHECK(std::count(out.data<double>(), out.data<double>() + out.numel(), -INFINITY) == 8);
+      }
+    }
+  }
+}
+
 TEST_CASE("places of maxima and their gradients are those of the host") {
   const auto device = cuda_device();
   if (!device) return;
