@@ -249,12 +249,6 @@ struct Pass {
   }
 };
 
-void check_bytes(const void* data, size_t bytes, const char* name) {
-  const cuda_host::Region* const region = cuda_host::find_region(data);
-  if (region == nullptr || static_cast<const char*>(data) + bytes > region->data + region->bytes)
-    throw cuda_host::Finding(std::string("cuDNN: ") + name + " is not within an allocation of the device");
-}
-
 /// The sizes and places of a call as its descriptors have them; false where they do not fit each other.
 bool fits(const cudnnRNNStruct& rnn, const cudnnRNNDataStruct& x, const cudnnRNNDataStruct& y, const Tensor& h,
           size_t weight_bytes) {
@@ -389,8 +383,10 @@ cudnnStatus_t cudnnRNNBackwardData_v8(cudnnHandle_t handle, cudnnRNNDescriptor_t
     return CUDNN_STATUS_BAD_PARAM;
   // x is not an argument: dx has its size.
   const bool is_lstm = rnn->mode == CUDNN_LSTM;
+  const int64_t y_width = y_type->width;
   submit(handle, {*rnn, x_type->time, x_type->batch, dx, hx, cx, weights}, [=](Pass pass) {
     check_bytes(reserve, reserve_bytes, "reserve");
+    check_bytes(dy, static_cast<size_t>(pass.time * pass.batch * y_width) * size_of(pass.rnn.type), "dy");
     pass.kept = static_cast<double*>(reserve);
     pass.backward(dy, dhy, is_lstm ? dcy : nullptr, dx, dhx, is_lstm ? dcx : nullptr);
   });

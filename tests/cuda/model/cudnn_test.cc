@@ -5,6 +5,8 @@
 
 #include "../image_case.h"
 #include "../with_cudnn.h"
+#include "shard/core/cuda/cuda_call.cuh"
+#include "shard/kernels/cuda/rnn_cudnn.h"
 #include "shard/program/capture/function.h"
 #include "shard/shard.h"
 #include "support/mesh_run.h"
@@ -109,6 +111,19 @@ TEST_CASE(
   CHECK(passes("RNN_RELU", 1, 5, 0, false, true) == 0);  // what becomes of NaN is not documented
   CHECK(passes("LSTM", 4, 5, 0, true, true) == 0);       // cuDNN reads lengths on the host
   CHECK(passes("LSTM", 4, 13, 0, false, true) == 0);     // a size that the model refuses
+}
+
+TEST_CASE("cuDNN computes no recurrent network of which it would index more than int has") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const WithCudnn with_cudnn;
+  const cuda::DeviceScope scope(device->index);
+  const auto layers = [](meta::RnnMode mode, int64_t time) {
+    return cuda::find_cudnn_rnn({mode, DType::float32, time, 64, 1, 8, 2, 1}) != nullptr;
+  };
+  CHECK(layers(meta::RnnMode::lstm, (1 << 19) - 1));
+  CHECK_FALSE(layers(meta::RnnMode::lstm, 1 << 19));  // 2^31 sums of inputs, of a result of 2^29 elements
+  CHECK(layers(meta::RnnMode::tanh, 1 << 19));
 }
 
 TEST_CASE("cuDNN adds up in any order under AlgorithmPolicy::fastest, and only then") {

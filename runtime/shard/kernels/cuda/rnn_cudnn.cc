@@ -92,9 +92,11 @@ std::vector<RnnRun> find_weights(const Cudnn& cudnn, const RnnLayers& layers, co
 
 std::optional<RnnPlan> make_plan(const Cudnn& cudnn, const RnnLayers& layers) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
-  const int64_t outputs = layers.directions * layers.hidden, gates = 4 * layers.hidden;
-  for (const int64_t numel : {layers.time * layers.batch * layers.inputs, layers.time * layers.batch * outputs,
-                              layers.layers * layers.batch * outputs, gates * layers.inputs, gates * outputs}) {
+  const int64_t outputs = layers.directions * layers.hidden, gates = meta::parts_of(layers.mode).gates * layers.hidden;
+  // The second is what a layer computes of its inputs before its first step.
+  for (const int64_t numel :
+       {layers.time * layers.batch * layers.inputs, layers.time * layers.batch * layers.directions * gates,
+        layers.layers * layers.batch * outputs, gates * layers.inputs, gates * outputs}) {
     if (numel > kMost) return std::nullopt;
   }
   const CudnnLibrary& library = cudnn.library();

@@ -45,7 +45,7 @@ bool has_cudnn_rnn(meta::RnnMode mode, bool has_lengths);
 /// What cuDNN needs for these layers on the current device; null where it does not support them.
 std::shared_ptr<const RnnBuffers> find_cudnn_rnn(const RnnLayers& layers);
 
-/// The arguments of both passes. Device memory of the dtype, contiguous: c is null but for LSTM.
+/// The arguments of both passes. Device memory of the dtype, contiguous, at multiples of 16 bytes: c is null but for LSTM.
 struct RnnArguments {
   const void* x;        // [time, batch, inputs]
   const void *h, *c;    // [layers * directions, batch, hidden], before the first step
