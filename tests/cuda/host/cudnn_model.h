@@ -80,6 +80,9 @@ inline void check_range(const Tensor& tensor, const void* data, const char* name
   check_bytes(data, static_cast<size_t>(tensor.numel()) * size_of(tensor.type), name);
 }
 
+/// The status that a test wants of this call of a function (cuda_host::fail_cudnn).
+cudnnStatus_t wanted_status(const std::string& function);
+
 template <class T>
 cudnnStatus_t make(T** object) {
   *object = new T{};

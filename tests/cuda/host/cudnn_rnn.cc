@@ -335,6 +335,8 @@ cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t, cudnnRNNDescriptor_t rnn
 cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t, cudnnRNNDescriptor_t rnn, int32_t cell, size_t bytes,
                                       const void* weights, int32_t number, cudnnTensorDescriptor_t, void** matrix,
                                       cudnnTensorDescriptor_t, void** bias) {
+  if (const cudnnStatus_t status = wanted_status("cudnnGetRNNWeightParams"); status != CUDNN_STATUS_SUCCESS)
+    return status;
   if (cell < 0 || cell >= rnn->cells() || number < 0 || number >= 2 * rnn->gates() ||
       bytes != static_cast<size_t>(rnn->weights()) * size_of(rnn->type))
     return CUDNN_STATUS_BAD_PARAM;
@@ -352,6 +354,7 @@ cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t rnn, cu
                               cudnnTensorDescriptor_t h_type, const void* hx, void* hy, cudnnTensorDescriptor_t,
                               const void* cx, void* cy, size_t weight_bytes, const void* weights, size_t work_bytes,
                               void* work, size_t reserve_bytes, void* reserve) {
+  if (const cudnnStatus_t status = wanted_status("cudnnRNNForward"); status != CUDNN_STATUS_SUCCESS) return status;
   const bool trains = mode == CUDNN_FWD_MODE_TRAINING;
   const size_t kept = Pass::reserve_of(*rnn, x_type->time, x_type->batch);
   if (!fits(*rnn, *x_type, *y_type, *h_type, weight_bytes) || work_bytes < (trains ? 2 : 1) * kWorkspace ||
@@ -399,6 +402,8 @@ cudnnStatus_t cudnnRNNBackwardWeights_v8(cudnnHandle_t handle, cudnnRNNDescripto
                                          cudnnRNNDataDescriptor_t y_type, const void* y, size_t weight_bytes,
                                          void* dweights, size_t work_bytes, void* work, size_t reserve_bytes,
                                          void* reserve) {
+  if (const cudnnStatus_t status = wanted_status("cudnnRNNBackwardWeights_v8"); status != CUDNN_STATUS_SUCCESS)
+    return status;
   if (mode != CUDNN_WGRAD_MODE_ADD) return CUDNN_STATUS_NOT_SUPPORTED;  // the other mode is not, in any version
   if (!fits(*rnn, *x_type, *y_type, *h_type, weight_bytes) || work_bytes < 2 * kWorkspace || work == nullptr ||
       y == nullptr || reserve_bytes != Pass::reserve_of(*rnn, x_type->time, x_type->batch))

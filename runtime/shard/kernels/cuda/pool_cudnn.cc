@@ -85,9 +85,7 @@ bool pool_by(const Pooled& pooled, const DenseTensor& result, const ShardBox& im
   if (!shape) return false;
   std::optional<PoolPlan>& plan = cudnn->plan(*shape, make_plan);
   if (!plan) return false;
-  if (is_done(run(*cudnn, *plan), "a pooling of cuDNN")) return true;
-  plan.reset();
-  return false;
+  return is_done(run(*cudnn, *plan), plan, "a pooling of cuDNN");
 }
 
 }  // namespace
