@@ -114,6 +114,25 @@ TEST_CASE("pooling by cuDNN, where it is found, and its gradients are those of t
   }
 }
 
+TEST_CASE("means by cuDNN, where it is found, and their gradients are those of the host at any address") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const WithCudnn with_cudnn;
+  const DenseTensor x = random_tensor({2 * 3 * 4 * 6 + 1}, DType::float32, 1),
+                    grad = random_tensor({2 * 3 * 2 * 3 + 1}, DType::float32, 2);
+  for (const size_t x_offset : {0u, 4u}) {
+    for (const size_t grad_offset : {0u, 4u}) {
+      compare_op(*device, {x, grad}, [&](const Tensors& t) {
+        const Tensor images(DenseTensor(t[0].get().value.storage(), {{2, 3, 4, 6}, DType::float32}, x_offset)),
+            grads(DenseTensor(t[1].get().value.storage(), {{2, 3, 2, 3}, DType::float32}, grad_offset));
+        const IntArray size = {2, 2}, paddings = {0, 0};
+        return Tensors{pool2d(images, size, size, paddings, false, true, "NCHW", "avg"),
+                       pool2d_grad(images, grads, size, size, paddings, false, true, "NCHW", "avg", false, false)};
+      });
+    }
+  }
+}
+
 TEST_CASE("the largest element of a window that has only -inf is -inf, on the device and the host") {
   const auto device = cuda_device();
   if (!device) return;

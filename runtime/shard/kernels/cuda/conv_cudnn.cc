@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -210,7 +209,6 @@ bool convolve_by_cudnn(const OpContext& ctx, ConvPass pass, const Convolution& c
                        const DenseTensor& filter, const DenseTensor& output) {
   Cudnn* const cudnn = Cudnn::of(output.device().index);
   if (cudnn == nullptr) return false;
-  const auto is_aligned = [](const DenseTensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; };
   if (!is_aligned(input) || !is_aligned(filter) || !is_aligned(output)) return false;
   const std::optional<Shape> shape = shape_of(pass, conv);
   if (!shape) return false;

@@ -1,6 +1,7 @@
 // Calls of cuDNN: descriptors that are owned, and the handle of a thread with what was made by it.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,7 +10,7 @@
 #include <typeindex>
 
 #include "shard/core/cuda/cuda_call.cuh"
-#include "shard/core/dtype.h"
+#include "shard/core/dense_tensor.h"
 #include "shard/core/error.h"
 #include "shard/kernels/cuda/cudnn_library.cuh"
 
@@ -61,6 +62,9 @@ inline cudnnDataType_t cudnn_type(DType dtype) {
     default: return CUDNN_DATA_FLOAT;
   }
 }
+
+/// Whether all kernels of cuDNN take the address of a tensor.
+inline bool is_aligned(const DenseTensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; }
 
 /// 1 and 0 as cuDNN takes them for tensors of a dtype: results are alpha times what is computed plus beta times what was there.
 struct Scaling {

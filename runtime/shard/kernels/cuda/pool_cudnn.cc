@@ -92,6 +92,7 @@ bool pool_by(const Pooled& pooled, const DenseTensor& result, const ShardBox& im
 
 bool mean_pool_by_cudnn(const Pooled& pooled, const DenseTensor& x, const ShardBox& images, const ShardBox& outputs,
                         const DenseTensor& out) {
+  if (!is_aligned(x) || !is_aligned(out)) return false;
   return pool_by(pooled, out, images, outputs, [&](const Cudnn& cudnn, const PoolPlan& plan) {
     const Scaling scaling(out.dtype());
     return cudnn.library().pool(cudnn.handle(), plan.pooling.get(), scaling.alpha(), plan.images.get(), x.raw(),
@@ -101,6 +102,7 @@ bool mean_pool_by_cudnn(const Pooled& pooled, const DenseTensor& x, const ShardB
 
 bool mean_pool_grad_by_cudnn(const Pooled& pooled, const DenseTensor& x, const ShardBox& images,
                              const DenseTensor& out_grad, const ShardBox& outputs, const DenseTensor& x_grad) {
+  if (!is_aligned(x) || !is_aligned(out_grad) || !is_aligned(x_grad)) return false;
   return pool_by(pooled, x_grad, images, outputs, [&](const Cudnn& cudnn, const PoolPlan& plan) {
     const Scaling scaling(x_grad.dtype());
     // It wants results too, which means do not depend on: any tensor of their shape will do.

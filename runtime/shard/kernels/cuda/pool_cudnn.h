@@ -9,7 +9,7 @@ namespace shard::cuda {
 
 /// The means of windows of x. Returns false, with nothing written, where cuDNN was not found at build time or
 /// is not there, or has no such pooling: for windows that are adaptive or have paddings that differ on two sides, for boxes that are parts of
-/// images, and for 16 bits, of which it is not documented in what they are summed. No tensor is empty.
+/// images, for addresses that are not multiples of 16, and for 16 bits, of which it is not documented in what they are summed. No tensor is empty.
 bool mean_pool_by_cudnn(const cpu::Pooled& pooled, const DenseTensor& x, const ShardBox& images,
                         const ShardBox& outputs, const DenseTensor& out);
 
