@@ -56,6 +56,19 @@ list(APPEND SHARD_CUDA_HOST_SOURCES ${SHARD_CUDA_KERNELS_DIR}/${SHARD_NCCL_SOURC
 # NVRTC and cuDNN are opened at run time. The toolkit has the header of the first, and not always that of the second.
 if(NOT SHARD_NO_CUDA_REASON)
   find_path(SHARD_CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  set(SHARD_NO_CUDNN_REASON "whose header was not found")
+  if(SHARD_CUDNN_INCLUDE)
+    # The functions and statuses of cuDNN 8, whose version is in the same header, are others.
+    set(cudnn_major 0)
+    if(EXISTS ${SHARD_CUDNN_INCLUDE}/cudnn_version.h)
+      file(STRINGS ${SHARD_CUDNN_INCLUDE}/cudnn_version.h line REGEX "^#define CUDNN_MAJOR [0-9]+")
+      string(REGEX MATCH "[0-9]+" cudnn_major "${line}")
+    endif()
+    if(NOT cudnn_major GREATER_EQUAL 9)
+      set(SHARD_NO_CUDNN_REASON "because that of ${SHARD_CUDNN_INCLUDE} is older than cuDNN 9: set SHARD_CUDNN_INCLUDE to the folder of a newer cudnn.h")
+      set(SHARD_CUDNN_INCLUDE SHARD_CUDNN_INCLUDE-NOTFOUND CACHE PATH "The folder of cudnn.h, of cuDNN 9" FORCE)
+    endif()
+  endif()
 endif()
 if(SHARD_CUDNN_INCLUDE)
   list(FILTER SHARD_CUDA_HOST_SOURCES EXCLUDE REGEX "/cudnn_stub[.]cc$")
@@ -104,7 +117,7 @@ endif()
 if(SHARD_CUDNN_INCLUDE)
   target_include_directories(shard_cuda SYSTEM PRIVATE ${SHARD_CUDNN_INCLUDE})
 else()
-  message(STATUS "shard: built without cuDNN, whose header was not found")
+  message(STATUS "shard: built without cuDNN, ${SHARD_NO_CUDNN_REASON}")
 endif()
 
 # A library of its own, because nvcc does not know the warning options of shard_options.

@@ -4,6 +4,7 @@
 #include "image_case.h"
 #include "shard/shard.h"
 #include "support/mesh_run.h"
+#include "with_cudnn.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -107,7 +108,7 @@ TEST_CASE("convolutions of halves are added up in float, and of doubles in doubl
 TEST_CASE("convolutions by cuDNN, where it is found, and their gradients are those of the host") {
   const auto device = cuda_device();
   if (!device) return;
-  setenv("CUDA_HOST_CUDNN", "1", 1);  // for the model
+  const WithCudnn with_cudnn;
   for (const bool last : {false, true}) {
     for (const Case& one : cases()) {
       if (one.input.numel() < 4000) check_case(*device, one, DType::float32, last);
@@ -115,7 +116,6 @@ TEST_CASE("convolutions by cuDNN, where it is found, and their gradients are tho
     for (const DType dtype : {DType::float16, DType::bfloat16, DType::float64})
       check_case(*device, cases()[1], dtype, last);
   }
-  unsetenv("CUDA_HOST_CUDNN");
 }
 
 TEST_CASE("each gradient of a convolution is computed alone") {

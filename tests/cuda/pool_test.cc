@@ -3,6 +3,7 @@
 #include "image_case.h"
 #include "shard/shard.h"
 #include "support/mesh_run.h"
+#include "with_cudnn.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -102,7 +103,7 @@ TEST_CASE("pooling and its gradients are those of the host, for each of their ke
 TEST_CASE("pooling by cuDNN, where it is found, and its gradients are those of the host") {
   const auto device = cuda_device();
   if (!device) return;
-  setenv("CUDA_HOST_CUDNN", "1", 1);  // for the model
+  const WithCudnn with_cudnn;
   for (Case one : cases()) {
     one.ceil = false;
     for (const bool last : {false, true}) {
@@ -111,7 +112,47 @@ TEST_CASE("pooling by cuDNN, where it is found, and its gradients are those of t
       }
     }
   }
-  unsetenv("CUDA_HOST_CUDNN");
+}
+
+TEST_CASE("means by cuDNN, where it is found, and their gradients are those of the host at any address") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const WithCudnn with_cudnn;
+  const DenseTensor x = random_tensor({2 * 3 * 4 * 6 + 1}, DType::float32, 1),
+                    grad = random_tensor({2 * 3 * 2 * 3 + 1}, DType::float32, 2);
+  for (const size_t x_offset : {0u, 4u}) {
+    for (const size_t grad_offset : {0u, 4u}) {
+      compare_op(*device, {x, grad}, [&](const Tensors& t) {
+        const Tensor images(DenseTensor(t[0].get().value.storage(), {{2, 3, 4, 6}, DType::float32}, x_offset)),
+            grads(DenseTensor(t[1].get().value.storage(), {{2, 3, 2, 3}, DType::float32}, grad_offset));
+        const IntArray size = {2, 2}, paddings = {0, 0};
+        return Tensors{pool2d(images, size, size, paddings, false, true, "NCHW", "avg"),
+                       pool2d_grad(images, grads, size, size, paddings, false, true, "NCHW", "avg", false, false)};
+      });
+    }
+  }
+}
+
+TEST_CASE("the largest element of a window that has only -inf is -inf, on the device and the host") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const WithCudnn with_cudnn;
+  for (const DType dtype : {DType::float16, DType::bfloat16, DType::float32, DType::float64}) {
+    for (const bool last : {false, true}) {
+      const auto pool = [&](const Tensors& t) {
+        const Tensor x = cast(t[0], dtype);
+        return Tensors{
+            cast(pool2d(x, {2, 3}, {2, 3}, {0, 0}, false, true, last ? "NHWC" : "NCHW", "max"), DType::float64)};
+      };
+      DenseTensor x = random_tensor(last ? Dims{1, 4, 6, 2} : Dims{1, 2, 4, 6}, DType::float64, 1);
+      std::fill(x.data<double>(), x.data<double>() + x.numel(), -INFINITY);
+      for (const Device at : {kCpu, *device}) {
+        INFO("dtype " << int(dtype) << (last ? ", channels last" : "") << (at == kCpu ? ", host" : ", device"));
+        const DenseTensor out = results_on(at, {x}, pool)[0];
+        CHECK(std::count(out.data<double>(), out.data<double>() + out.numel(), -INFINITY) == 8);
+      }
+    }
+  }
 }
 
 TEST_CASE("places of maxima and their gradients are those of the host") {

@@ -1,6 +1,7 @@
 // Recurrent networks on a device: with dropout between layers, whose mask has the bits of the CPU's, and lengths that are wrong.
-#include "cuda_case.h"
+#include "image_case.h"
 #include "shard/shard.h"
+#include "with_cudnn.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -12,14 +13,19 @@ struct Run {
   std::vector<Tensor> gradients;  // of x, the states before, and the weights
 };
 
+struct Sizes {
+  int64_t time = 5, batch = 3, inputs = 4, hidden = 6;
+  DType dtype = DType::float64;
+};
+
 /// A network of two layers of two directions.
 Run run(const std::string& mode, int64_t gates, Device device, float dropout, const Tensor& lengths,
-        int64_t hidden = 6) {
-  const int64_t time = 5, batch = 3, inputs = 4;
+        const Sizes& sizes = {}) {
+  const auto [time, batch, inputs, hidden, dtype] = sizes;
   int number = 0;
   std::vector<Tensor> leaves;
   const auto leaf = [&](const Dims& dims) {
-    const DenseTensor values = random_tensor(dims, DType::float64, ++number);
+    const DenseTensor values = random_tensor(dims, sizes.dtype, ++number);
     leaves.push_back(to_device(Tensor(values), device).set_requires_grad(true));
     return leaves.back();
   };
@@ -76,21 +82,79 @@ TEST_CASE("recurrent networks with dropout and lengths have the values and gradi
 TEST_CASE("recurrent networks by cuDNN, where it is found, have the values and gradients of the CPU") {
   const auto device = cuda_device();
   if (!device) return;
-  setenv("CUDA_HOST_CUDNN", "1", 1);  // for the model
+  const WithCudnn with_cudnn;
   for (const auto& [mode, gates] :
        std::vector<std::pair<std::string, int64_t>>{{"LSTM", 4}, {"GRU", 3}, {"RNN_TANH", 1}}) {
     for (const float dropout : {0.0f, 0.5f, 1.0f}) {
       for (const int64_t hidden : {6, 13}) {  // cuDNN of the model refuses 13
         if (hidden == 13 && dropout == 1.0f) continue;
         INFO(mode << ", dropout " << dropout << ", " << hidden << " hidden");
-        const Run expected = run(mode, gates, kCpu, dropout, {}, hidden),
-                  actual = run(mode, gates, *device, dropout, {}, hidden);
+        const Run expected = run(mode, gates, kCpu, dropout, {}, {.hidden = hidden}),
+                  actual = run(mode, gates, *device, dropout, {}, {.hidden = hidden});
         require_same(actual.outputs, expected.outputs);
         require_same(actual.gradients, expected.gradients);
       }
     }
   }
-  unsetenv("CUDA_HOST_CUDNN");
+}
+
+TEST_CASE("recurrent networks by cuDNN, where it is found, have the same bits each time") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const WithCudnn with_cudnn;
+#if __has_include("cudnn_model.h")  // small on the model, whose loops are slow
+  const Sizes sizes{.dtype = DType::float32};
+#else
+  const Sizes sizes{48, 32, 128, 256, DType::float32};
+#endif
+  const auto results = [&] {
+    const Run all = run("LSTM", 4, *device, 0, {}, sizes);
+    std::vector<DenseTensor> values;
+    for (const auto* const tensors : {&all.outputs, &all.gradients}) {
+      for (const Tensor& each : *tensors) values.push_back(copy_to(kCpu, each.get().value));
+    }
+    return values;
+  };
+  const std::vector<DenseTensor> first = results();
+  for (int again = 0; again < 19; ++again) {
+    const std::vector<DenseTensor> values = results();
+    for (size_t i = 0; i < first.size(); ++i) {
+      INFO("run " << again << ", tensor " << i);
+      REQUIRE(have_equal_bits(values[i], first[i]));
+    }
+  }
+}
+
+TEST_CASE("recurrent networks by cuDNN, where it is found, take tensors at any address") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const WithCudnn with_cudnn;
+  const int time = 3, batch = 2, inputs = 4, hidden = 5;
+  for (const DType dtype : {DType::float32, DType::float64}) {
+    INFO("dtype " << int(dtype));
+    const auto results = [&](Device at) {
+      unsigned number = 0;
+      // One element behind the start of an allocation.
+      const auto tensor = [&](const Dims& dims) {
+        const DenseTensor moved = copy_to(at, random_tensor({dims.numel() + 1}, dtype, ++number));
+        return Tensor(DenseTensor(moved.storage(), {dims, dtype}, size_of(dtype)));
+      };
+      const Tensor x = tensor({time, batch, inputs}), out_grad = tensor({time, batch, hidden}),
+                   h = tensor({1, batch, hidden}), h_grad = tensor({1, batch, hidden});
+      const Tensors weights = {tensor({3 * hidden, inputs}), tensor({3 * hidden, hidden}), tensor({3 * hidden}),
+                               tensor({3 * hidden})};
+      const auto [out, mask, states, reserve] =
+          rnn_intermediate(x, {h}, weights, {}, {}, 0, false, inputs, hidden, 1, "GRU", 7, false);
+      const auto [x_grad, state_grads, weight_grads] = rnn_grad(x, {h}, weights, {}, mask, reserve, out_grad, {h_grad},
+                                                                0, false, inputs, hidden, 1, "GRU", 7, false);
+      std::vector<DenseTensor> all;
+      for (const Tensor& each : {out, states[0], x_grad, state_grads[0], weight_grads[0], weight_grads[1]})
+        all.push_back(copy_to(kCpu, each.get().value));
+      return all;
+    };
+    const std::vector<DenseTensor> expected = results(kCpu), actual = results(*device);
+    for (size_t i = 0; i < expected.size(); ++i) require_close(actual[i], expected[i]);
+  }
 }
 
 TEST_CASE("a length beyond the steps is the error of the CPU on a device") {

@@ -57,6 +57,19 @@ void check_pool(const Dims& x, const Dims& out, const PoolCase& pool, const std:
   }
 }
 
+TEST_CASE("the largest element of a window that has only -inf is -inf") {
+  for (const DType dtype : kFloatDTypes) {
+    for (const std::string format : {"NCHW", "NHWC"}) {
+      INFO(to_string(dtype) << " " << format);
+      const DenseTensor x = tensor(std::vector<double>(64, -INFINITY), {1, 4, 4, 4}, dtype);
+      DenseTensor out = uninitialized(format == "NCHW" ? Dims{1, 4, 2, 2} : Dims{1, 2, 2, 4}, dtype);
+      const IntArray size = {2, 2}, paddings = {0, 0};
+      call<Pool>("pool2d", dtype, x, size, size, paddings, false, true, format, "max", false, false, "EXPLICIT", out);
+      CHECK(values(out) == std::vector<double>(16, -INFINITY));
+    }
+  }
+}
+
 TEST_CASE("pool2d takes maxima and means with and without the padding") {
   const Dims x{1, 2, 4, 5};
   check_pool(x, {1, 2, 2, 3}, {{3, 3}, {2, 2}, {1, 1}, false, true, "max"}, {4, 5, 5, 4, 4, 5, 5, 4, 4, 5, 5, 4},

@@ -68,12 +68,20 @@ inline void set_sizes(Tensor& tensor, cudnnTensorFormat_t format, cudnnDataType_
   for (int i = 2; i < count; ++i) tensor.sizes[static_cast<size_t>(5 - count + i)] = sizes[i];
 }
 
-inline void check_range(const Tensor& tensor, const void* data, const char* name) {
+/// Memory of a call: within an allocation, at an address that all kernels of cuDNN take.
+inline void check_bytes(const void* data, size_t bytes, const char* name) {
   const cuda_host::Region* const region = cuda_host::find_region(data);
-  const char* const end = static_cast<const char*>(data) + static_cast<size_t>(tensor.numel()) * size_of(tensor.type);
-  if (region == nullptr || end > region->data + region->bytes)
-    throw cuda_host::Finding(std::string("cuDNN: tensor ") + name + " is not within an allocation of the device");
+  if (region == nullptr || static_cast<const char*>(data) + bytes > region->data + region->bytes)
+    throw cuda_host::Finding(std::string("cuDNN: ") + name + " is not within an allocation of the device");
+  if (reinterpret_cast<uintptr_t>(data) % 16 != 0)
+    throw cuda_host::Finding(std::string("cuDNN: the address of ") + name + " is not a multiple of 16");
 }
+inline void check_range(const Tensor& tensor, const void* data, const char* name) {
+  check_bytes(data, static_cast<size_t>(tensor.numel()) * size_of(tensor.type), name);
+}
+
+/// The status that a test wants of this call of a function (cuda_host::fail_cudnn).
+cudnnStatus_t wanted_status(const std::string& function);
 
 template <class T>
 cudnnStatus_t make(T** object) {

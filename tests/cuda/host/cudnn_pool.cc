@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
-#include <limits>
 #include <vector>
 
 #include "cudnn_model.h"
@@ -55,13 +53,9 @@ void each_pair(const Tensor& x, const Tensor& y, const Pooling& pooling, const B
 void forward(const Tensor& x, const void* x_data, const Tensor& y, void* y_data, const Pooling& pooling) {
   check_range(x, x_data, "x");
   check_range(y, y_data, "y");
-  const bool max = pooling.mode == CUDNN_POOLING_MAX;
-  std::vector<double> values(static_cast<size_t>(y.numel()), max ? -std::numeric_limits<double>::infinity() : 0);
+  std::vector<double> values(static_cast<size_t>(y.numel()));
   each_pair(x, y, pooling, [&](int64_t i, int64_t o, int64_t counted) {
-    double& to = values[static_cast<size_t>(o)];
-    const double value = read(x, x_data, i);
-    if (!max) to += value / static_cast<double>(counted);
-    else if (value > to || std::isnan(value)) to = value;
+    values[static_cast<size_t>(o)] += read(x, x_data, i) / static_cast<double>(counted);
   });
   for (int64_t o = 0; o < y.numel(); ++o) write(y, y_data, o, values[static_cast<size_t>(o)]);
   cuda_host::mark_written(y_data, values.size() * size_of(y.type));
@@ -89,6 +83,8 @@ cudnnStatus_t cudnnDestroyPoolingDescriptor(cudnnPoolingDescriptor_t pooling) { 
 cudnnStatus_t cudnnSetPoolingNdDescriptor(cudnnPoolingDescriptor_t pooling, cudnnPoolingMode_t mode,
                                           cudnnNanPropagation_t nan, int count, const int sizes[], const int padding[],
                                           const int strides[]) {
+  if (mode == CUDNN_POOLING_MAX)
+    throw cuda_host::Finding("cuDNN: the largest of elements that are all -inf is finite, shard must not ask for it");
   if (count < 2 || count > 3 || nan != CUDNN_PROPAGATE_NAN) return CUDNN_STATUS_BAD_PARAM;
   *pooling = {mode, count};
   for (int i = 0; i < count; ++i) {
@@ -116,8 +112,7 @@ cudnnStatus_t cudnnPoolingBackward(cudnnHandle_t handle, cudnnPoolingDescriptor_
                                    cudnnTensorDescriptor_t y_type, const void* y, cudnnTensorDescriptor_t dy_type,
                                    const void* dy, cudnnTensorDescriptor_t x_type, const void* x, const void* beta,
                                    cudnnTensorDescriptor_t dx_type, void* dx) {
-  // Which of equal elements has the gradient of the largest one is not documented: shard must not ask.
-  if (pooling->mode == CUDNN_POOLING_MAX || !fits(*x_type, *y_type, *pooling) || !fits(*dx_type, *dy_type, *pooling) ||
+  if (!fits(*x_type, *y_type, *pooling) || !fits(*dx_type, *dy_type, *pooling) ||
       !overwrites(x_type->type, alpha, beta))
     return CUDNN_STATUS_BAD_PARAM;
   ++issued;

@@ -249,12 +249,6 @@ struct Pass {
   }
 };
 
-void check_bytes(const void* data, size_t bytes, const char* name) {
-  const cuda_host::Region* const region = cuda_host::find_region(data);
-  if (region == nullptr || static_cast<const char*>(data) + bytes > region->data + region->bytes)
-    throw cuda_host::Finding(std::string("cuDNN: ") + name + " is not within an allocation of the device");
-}
-
 /// The sizes and places of a call as its descriptors have them; false where they do not fit each other.
 bool fits(const cudnnRNNStruct& rnn, const cudnnRNNDataStruct& x, const cudnnRNNDataStruct& y, const Tensor& h,
           size_t weight_bytes) {
@@ -341,6 +335,8 @@ cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t, cudnnRNNDescriptor_t rnn
 cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t, cudnnRNNDescriptor_t rnn, int32_t cell, size_t bytes,
                                       const void* weights, int32_t number, cudnnTensorDescriptor_t, void** matrix,
                                       cudnnTensorDescriptor_t, void** bias) {
+  if (const cudnnStatus_t status = wanted_status("cudnnGetRNNWeightParams"); status != CUDNN_STATUS_SUCCESS)
+    return status;
   if (cell < 0 || cell >= rnn->cells() || number < 0 || number >= 2 * rnn->gates() ||
       bytes != static_cast<size_t>(rnn->weights()) * size_of(rnn->type))
     return CUDNN_STATUS_BAD_PARAM;
@@ -358,6 +354,7 @@ cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t rnn, cu
                               cudnnTensorDescriptor_t h_type, const void* hx, void* hy, cudnnTensorDescriptor_t,
                               const void* cx, void* cy, size_t weight_bytes, const void* weights, size_t work_bytes,
                               void* work, size_t reserve_bytes, void* reserve) {
+  if (const cudnnStatus_t status = wanted_status("cudnnRNNForward"); status != CUDNN_STATUS_SUCCESS) return status;
   const bool trains = mode == CUDNN_FWD_MODE_TRAINING;
   const size_t kept = Pass::reserve_of(*rnn, x_type->time, x_type->batch);
   if (!fits(*rnn, *x_type, *y_type, *h_type, weight_bytes) || work_bytes < (trains ? 2 : 1) * kWorkspace ||
@@ -389,8 +386,10 @@ cudnnStatus_t cudnnRNNBackwardData_v8(cudnnHandle_t handle, cudnnRNNDescriptor_t
     return CUDNN_STATUS_BAD_PARAM;
   // x is not an argument: dx has its size.
   const bool is_lstm = rnn->mode == CUDNN_LSTM;
+  const int64_t y_width = y_type->width;
   submit(handle, {*rnn, x_type->time, x_type->batch, dx, hx, cx, weights}, [=](Pass pass) {
     check_bytes(reserve, reserve_bytes, "reserve");
+    check_bytes(dy, static_cast<size_t>(pass.time * pass.batch * y_width) * size_of(pass.rnn.type), "dy");
     pass.kept = static_cast<double*>(reserve);
     pass.backward(dy, dhy, is_lstm ? dcy : nullptr, dx, dhx, is_lstm ? dcx : nullptr);
   });
@@ -403,6 +402,8 @@ cudnnStatus_t cudnnRNNBackwardWeights_v8(cudnnHandle_t handle, cudnnRNNDescripto
                                          cudnnRNNDataDescriptor_t y_type, const void* y, size_t weight_bytes,
                                          void* dweights, size_t work_bytes, void* work, size_t reserve_bytes,
                                          void* reserve) {
+  if (const cudnnStatus_t status = wanted_status("cudnnRNNBackwardWeights_v8"); status != CUDNN_STATUS_SUCCESS)
+    return status;
   if (mode != CUDNN_WGRAD_MODE_ADD) return CUDNN_STATUS_NOT_SUPPORTED;  // the other mode is not, in any version
   if (!fits(*rnn, *x_type, *y_type, *h_type, weight_bytes) || work_bytes < 2 * kWorkspace || work == nullptr ||
       y == nullptr || reserve_bytes != Pass::reserve_of(*rnn, x_type->time, x_type->batch))

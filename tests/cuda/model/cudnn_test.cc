@@ -2,26 +2,18 @@
 #include <cudnn.h>
 
 #include <optional>
+#include <thread>
 
 #include "../image_case.h"
+#include "../with_cudnn.h"
+#include "shard/core/cuda/cuda_call.cuh"
+#include "shard/kernels/cuda/rnn_cudnn.h"
 #include "shard/program/capture/function.h"
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
 using namespace shard;
 using namespace shard::test;
-
-namespace {
-
-/// cuDNN is found while one lives.
-struct WithCudnn {
-  WithCudnn() { setenv("CUDA_HOST_CUDNN", "1", 1); }
-  ~WithCudnn() { unsetenv("CUDA_HOST_CUDNN"); }
-  WithCudnn(const WithCudnn&) = delete;
-  WithCudnn& operator=(const WithCudnn&) = delete;
-};
-
-}  // namespace
 
 TEST_CASE("cuDNN computes convolutions with equal paddings, and their gradients") {
   const auto device = cuda_device();
@@ -50,7 +42,7 @@ TEST_CASE("cuDNN computes convolutions with equal paddings, and their gradients"
   CHECK(calls([&] { conv2d(images, filter, {1, 1}, {0, 0}, "EXPLICIT", {1, 1}, 2, "NCHW"); }) == 0);
 }
 
-TEST_CASE("cuDNN computes pooling of whole images by equal windows, and the gradients of means") {
+TEST_CASE("cuDNN computes means of whole images by equal windows, and their gradients") {
   const auto device = cuda_device();
   if (!device) return;
   const WithCudnn with_cudnn;
@@ -67,23 +59,23 @@ TEST_CASE("cuDNN computes pooling of whole images by equal windows, and the grad
                        bool adaptive = false) {
     return pool2d(images, {3, 2}, {2, 1}, paddings, ceil, true, "NCHW", type, false, adaptive);
   };
-  for (const char* const type : {"max", "avg"}) CHECK(calls([&] { pool(x, type); }) == 1);
+  CHECK(calls([&] { pool(x, "avg"); }) == 1);
   CHECK(calls([&] {
           pool3d(tensor({1, 2, 4, 4, 5}, DType::float64), {2, 2, 2}, {2, 2, 2}, {0, 0, 0}, false, true, "NCDHW", "avg");
         }) == 1);
-  CHECK(calls([&] { pool(half, "max"); }) == 1);
+  CHECK(calls([&] { pool(x, "max"); }) == 0);                // it begins from the lowest finite number
   CHECK(calls([&] { pool(half, "avg"); }) == 0);             // in what it adds up is not documented
   CHECK(calls([&] { pool(x, "avg", {1, 0, 0, 0}); }) == 0);  // paddings that differ
   CHECK(calls([&] {
-          pool(tensor({1, 2, 8, 8}, DType::float32), "max", {0, 0}, true);
+          pool(tensor({1, 2, 8, 8}, DType::float32), "avg", {0, 0}, true);
         }) == 0);                                                   // one more window than cuDNN makes
-  CHECK(calls([&] { pool(x, "max", {0, 0}, false, true); }) == 0);  // adaptive windows
+  CHECK(calls([&] { pool(x, "avg", {0, 0}, false, true); }) == 0);  // adaptive windows
   const auto gradient = [](const Tensor& images, const char* type) {
     return pool2d_grad(images, pool2d(images, {3, 2}, {2, 1}, {1, 0}, false, true, "NCHW", type), {3, 2}, {2, 1},
                        {1, 0}, false, true, "NCHW", type, false, false);
   };
   CHECK(calls([&] { gradient(x, "avg"); }) == 2);
-  CHECK(calls([&] { gradient(x, "max"); }) == 1);  // which of equal elements it takes is not documented
+  CHECK(calls([&] { gradient(x, "max"); }) == 0);  // which of equal elements it takes is not documented
 }
 
 TEST_CASE(
@@ -120,6 +112,100 @@ TEST_CASE(
   CHECK(passes("RNN_RELU", 1, 5, 0, false, true) == 0);  // what becomes of NaN is not documented
   CHECK(passes("LSTM", 4, 5, 0, true, true) == 0);       // cuDNN reads lengths on the host
   CHECK(passes("LSTM", 4, 13, 0, false, true) == 0);     // a size that the model refuses
+}
+
+TEST_CASE("cuDNN computes no recurrent network of which it would index more than int has") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const WithCudnn with_cudnn;
+  const cuda::DeviceScope scope(device->index);
+  const auto layers = [](meta::RnnMode mode, int64_t time) {
+    return cuda::find_cudnn_rnn({mode, DType::float32, time, 64, 1, 8, 2, 1}) != nullptr;
+  };
+  CHECK(layers(meta::RnnMode::lstm, (1 << 19) - 1));
+  CHECK_FALSE(layers(meta::RnnMode::lstm, 1 << 19));  // 2^31 sums of inputs, of a result of 2^29 elements
+  CHECK(layers(meta::RnnMode::tanh, 1 << 19));
+}
+
+namespace {
+
+/// The calls that cuDNN computes in two runs by a new thread, in the first of which a function of cuDNN fails. Results are those of the host.
+template <class Op>
+std::pair<uint64_t, uint64_t> calls_after(const char* function, cudnnStatus_t status, Device device,
+                                          const std::vector<DenseTensor>& inputs, const Op& op) {
+  const std::vector<DenseTensor> expected = results_on(kCpu, inputs, op);
+  std::string difference;
+  const auto calls = [&] {
+    const uint64_t before = cuda_host::convolutions() + cuda_host::recurrent_passes();
+    const std::vector<DenseTensor> actual = results_on(device, inputs, op);
+    for (size_t i = 0; i < actual.size(); ++i) difference += testing::difference(actual[i], expected[i]);
+    return cuda_host::convolutions() + cuda_host::recurrent_passes() - before;
+  };
+  std::pair<uint64_t, uint64_t> of_both;
+  std::thread([&] {
+    cuda_host::fail_cudnn(function, status);
+    of_both.first = calls();
+    of_both.second = calls();
+  }).join();
+  CHECK(difference == "");
+  return of_both;
+}
+
+Tensors convolve(const Tensors& t) { return {conv2d(t[0], t[1])}; }
+
+/// A recurrent network and its gradients.
+Tensors recur(const Tensors& t) {
+  const Tensors states = {t[1]}, weights = {t[2], t[3], t[4], t[5]};
+  const auto [out, mask, state, reserve] =
+      rnn_intermediate(t[0], states, weights, {}, {}, 0, false, 4, 5, 1, "RNN_TANH", 7, false);
+  auto [x_grad, state_grads, weight_grads] =
+      rnn_grad(t[0], states, weights, {}, mask, reserve, out, state, 0, false, 4, 5, 1, "RNN_TANH", 7, false);
+  return {out, state[0], x_grad, state_grads[0], weight_grads[0], weight_grads[1], weight_grads[2]};
+}
+
+}  // namespace
+
+TEST_CASE("what cuDNN fails to compute is computed by other kernels, and is tried again unless it is not supported") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const WithCudnn with_cudnn;
+  const auto tensor = [](const Dims& dims) { return random_tensor(dims, DType::float64, 1); };
+  using Calls = std::pair<uint64_t, uint64_t>;
+  const auto of_convolution = [&](const char* function, cudnnStatus_t status) {
+    return calls_after(function, status, *device, {tensor({2, 3, 5, 6}), tensor({4, 3, 3, 2})}, convolve);
+  };
+  CHECK(of_convolution("cudnnCreate", CUDNN_STATUS_NOT_INITIALIZED) == Calls(0, 1));
+  for (const char* const function : {"cudnnGetConvolutionForwardAlgorithm_v7", "cudnnConvolutionForward"}) {
+    CHECK(of_convolution(function, CUDNN_STATUS_EXECUTION_FAILED) == Calls(0, 1));
+    CHECK(of_convolution(function, CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED) == Calls(0, 1));
+    CHECK(of_convolution(function, CUDNN_STATUS_NOT_SUPPORTED) == Calls(0, 0));
+  }
+  const auto of_network = [&](const char* function, cudnnStatus_t status) {
+    return calls_after(function, status, *device,
+                       {tensor({3, 2, 4}), tensor({1, 2, 5}), tensor({5, 4}), tensor({5, 5}), tensor({5}), tensor({5})},
+                       recur);
+  };
+  // A forward pass, and what the gradient runs: one more, and back in two parts.
+  CHECK(of_network("cudnnGetRNNWeightParams", CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED) == Calls(3, 4));
+  CHECK(of_network("cudnnGetRNNWeightParams", CUDNN_STATUS_NOT_SUPPORTED) == Calls(0, 0));
+  CHECK(of_network("cudnnRNNForward", CUDNN_STATUS_EXECUTION_FAILED) == Calls(3, 4));
+  CHECK(of_network("cudnnRNNBackwardWeights_v8", CUDNN_STATUS_EXECUTION_FAILED) == Calls(3, 4));
+}
+
+TEST_CASE("what cuDNN fails to compute on a stream that has failed is an error") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const WithCudnn with_cudnn;
+  const cuda::DeviceScope scope(device->index);
+  const Tensors in = {Tensor(copy_to(*device, random_tensor({2, 3, 5, 6}, DType::float32, 1))),
+                      Tensor(copy_to(*device, random_tensor({4, 3, 3, 2}, DType::float32, 2)))};
+  convolve(in);
+  REQUIRE(cudaStreamSynchronize(cudaStreamPerThread) == cudaSuccess);
+  cuda_host::submit(cudaStreamPerThread, [] { throw cuda_host::Finding("a kernel has failed"); });
+  cudaStreamQuery(cudaStreamPerThread);  // runs it
+  cuda_host::fail_cudnn("cudnnConvolutionForward", CUDNN_STATUS_EXECUTION_FAILED);
+  CHECK_THROWS_WITH(convolve(in), Catch::Contains("a convolution of cuDNN failed: status 5000"));
+  CHECK(cudaGetLastError() == cudaSuccess);
 }
 
 TEST_CASE("cuDNN adds up in any order under AlgorithmPolicy::fastest, and only then") {

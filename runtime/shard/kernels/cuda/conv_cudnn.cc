@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <iterator>
 #include <limits>
 #include <optional>
@@ -81,7 +80,7 @@ struct Plan {
 template <class Found>
 void choose(const CudnnLibrary& library, Plan& plan, const Shape& shape, cudnnStatus_t status, const Found* begin,
             int count) {
-  if (status != CUDNN_STATUS_SUCCESS) return;
+  check(status, "the search for an algorithm of cuDNN");
   const Found* const end = begin + count;
   const Found* const best = std::find_if(begin, end, [&](const Found& each) {
     return each.status == CUDNN_STATUS_SUCCESS && each.memory <= kMostWorkspace &&
@@ -210,7 +209,6 @@ bool convolve_by_cudnn(const OpContext& ctx, ConvPass pass, const Convolution& c
                        const DenseTensor& filter, const DenseTensor& output) {
   Cudnn* const cudnn = Cudnn::of(output.device().index);
   if (cudnn == nullptr) return false;
-  const auto is_aligned = [](const DenseTensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; };
   if (!is_aligned(input) || !is_aligned(filter) || !is_aligned(output)) return false;
   const std::optional<Shape> shape = shape_of(pass, conv);
   if (!shape) return false;
@@ -218,11 +216,9 @@ bool convolve_by_cudnn(const OpContext& ctx, ConvPass pass, const Convolution& c
   if (!plan) return false;
   const FilterInOrder ordered(ctx, pass, conv, filter);
   const Scratch workspace(plan->workspace);
-  if (!is_done(run(*cudnn, *plan, *shape, input.raw(), ordered.data(), output.raw(), workspace.data()),
-               "a convolution of cuDNN")) {
-    plan.reset();
+  if (!is_done(run(*cudnn, *plan, *shape, input.raw(), ordered.data(), output.raw(), workspace.data()), plan,
+               "a convolution of cuDNN"))
     return false;
-  }
   ordered.finish();
   return true;
 }

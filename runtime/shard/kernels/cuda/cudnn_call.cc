@@ -1,16 +1,41 @@
 #include "shard/kernels/cuda/cudnn_call.cuh"
 
+#include <string>
+
+#include "shard/core/log.h"
+
 namespace shard::cuda {
 
-Cudnn::Cudnn(const CudnnLibrary& library) : library_(library) {
-  const std::lock_guard lock(recording_mutex());
-  if (library.create(&handle_) != CUDNN_STATUS_SUCCESS) handle_ = nullptr;  // parts of the installation are missing
+void check(cudnnStatus_t status, const char* call) {
+  if (status == CUDNN_STATUS_SUCCESS) return;
+  const std::string text = fmt::format("{} failed: status {}", call, static_cast<int>(status));
+  const int category = static_cast<int>(status) / 1000 * 1000;
+  if (category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM)
+    throw Unsupported(ErrorCode::device, text);
+  throw Error(ErrorCode::device, text);
+}
+
+void pass_over(const Error& error) {
+  cudaStreamCaptureStatus recording = cudaStreamCaptureStatusNone;
+  cudaError_t status = cudaStreamIsCapturing(stream(), &recording);
+  // In a recording nothing can be asked.
+  if (status == cudaSuccess && recording == cudaStreamCaptureStatusNone) status = cudaStreamQuery(stream());
+  cudaGetLastError();  // otherwise the next launch would report it
+  if ((status != cudaSuccess && status != cudaErrorNotReady) || recording == cudaStreamCaptureStatusInvalidated) throw;
+  log_message(fmt::format("kernels of the library compute a call, because {}", error.what()));
 }
 
 Cudnn::~Cudnn() {
   plans_.clear();
   const std::lock_guard lock(recording_mutex());
   if (handle_ != nullptr) library_.destroy(handle_);
+}
+
+void Cudnn::open() {
+  if (handle_ != nullptr) return;
+  cudnnHandle_t created = nullptr;
+  check(library_.create(&created), "cudnnCreate");
+  handle_ = created;
 }
 
 Cudnn* Cudnn::of(int device) {

@@ -1,6 +1,7 @@
 // Calls of cuDNN: descriptors that are owned, and the handle of a thread with what was made by it.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,7 +10,7 @@
 #include <typeindex>
 
 #include "shard/core/cuda/cuda_call.cuh"
-#include "shard/core/dtype.h"
+#include "shard/core/dense_tensor.h"
 #include "shard/core/error.h"
 #include "shard/kernels/cuda/cudnn_library.cuh"
 
@@ -18,16 +19,39 @@
 
 namespace shard::cuda {
 
-inline void check(cudnnStatus_t status, const char* call) {
-  if (status != CUDNN_STATUS_SUCCESS) fail(ErrorCode::device, "{} failed: status {}", call, static_cast<int>(status));
+/// cuDNN does not support what it was asked for. Other errors may be of the moment, such as too little memory.
+class Unsupported final : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Throws Unsupported or Error(device) naming `call` unless `status` is success.
+void check(cudnnStatus_t status, const char* call);
+
+/// To be called where `error` is caught: throws it again if the device or the stream of this thread has failed, or its recording. Otherwise
+/// kernels of the library can compute what cuDNN has not, and the error is a message of the log.
+void pass_over(const Error& error);
+
+/// Calls body, which may throw an Error of cuDNN. Returns whether the answer is for good: what is not supported will not be later.
+template <class Body>
+bool is_settled(const Body& body) {
+  try {
+    body();
+  } catch (const Unsupported&) {
+  } catch (const Error& error) {
+    pass_over(error);
+    return false;
+  }
+  return true;
 }
 
-/// False where cuDNN does not support a call, which has not issued anything then. Other failures are errors.
-inline bool is_done(cudnnStatus_t status, const char* call) {
-  const int category = static_cast<int>(status) / 1000 * 1000;
-  if (category == CUDNN_STATUS_NOT_SUPPORTED || category == CUDNN_STATUS_BAD_PARAM) return false;
-  check(status, call);
-  return true;
+/// Whether a call of cuDNN has issued all its work. Otherwise kernels of the library compute what it should: it does not support the call,
+/// for which there is no plan from then on, or has failed on a device that works.
+template <class Plan>
+bool is_done(cudnnStatus_t status, std::optional<Plan>& plan, const char* call) {
+  if (status == CUDNN_STATUS_SUCCESS) return true;
+  if (is_settled([&] { check(status, call); })) plan.reset();
+  return false;
 }
 
 inline cudnnDataType_t cudnn_type(DType dtype) {
@@ -38,6 +62,9 @@ inline cudnnDataType_t cudnn_type(DType dtype) {
     default: return CUDNN_DATA_FLOAT;
   }
 }
+
+/// Whether all kernels of cuDNN take the address of a tensor.
+inline bool is_aligned(const DenseTensor& tensor) { return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0; }
 
 /// 1 and 0 as cuDNN takes them for tensors of a dtype: results are alpha times what is computed plus beta times what was there.
 struct Scaling {
@@ -89,7 +116,7 @@ inline CudnnOwned<cudnnTensorDescriptor_t> make_image(const CudnnLibrary& librar
 /// refuse more or less from version to version.
 class Cudnn {
  public:
-  explicit Cudnn(const CudnnLibrary& library);
+  explicit Cudnn(const CudnnLibrary& library) : library_(library) {}
   ~Cudnn();
   Cudnn(const Cudnn&) = delete;
   Cudnn& operator=(const Cudnn&) = delete;
@@ -101,26 +128,33 @@ class Cudnn {
   /// The handle, which issues to the stream of this thread.
   cudnnHandle_t handle() const;
 
-  /// The plan for a shape, which `make(cudnn, shape)` makes at its first use: a std::optional<Plan>, absent where cuDNN has none. An error
-  /// is taken as that.
+  /// The plan for a shape, which `make(cudnn, shape)` makes at its first use: a std::optional<Plan>, absent where cuDNN has none or does not
+  /// support the shape. After any other error it is absent too, and made at the next use.
   template <class Shape, class Make>
   auto& plan(const Shape& shape, const Make& make) {
     using Found = decltype(make(*this, shape));
-    std::shared_ptr<void>& all = plans_[std::type_index(typeid(Shape))];
-    if (all == nullptr) all = std::make_shared<std::map<Shape, Found>>();
-    auto& of_shape = *static_cast<std::map<Shape, Found>*>(all.get());
-    if (const auto found = of_shape.find(shape); found != of_shape.end()) return found->second;
-    if (of_shape.size() == kMostPlans) of_shape.clear();
-    Found& plan = of_shape[shape];
-    if (handle_ == nullptr) return plan;
+    struct Entry {
+      Found plan;
+      bool is_settled = false;
+    };
+    std::shared_ptr<void>& all = plans_[std::type_index(typeid(Entry))];
+    if (all == nullptr) all = std::make_shared<std::map<Shape, Entry>>();
+    auto& of_shape = *static_cast<std::map<Shape, Entry>*>(all.get());
+    if (of_shape.size() == kMostPlans && of_shape.count(shape) == 0) of_shape.clear();
+    Entry& entry = of_shape[shape];
+    if (entry.is_settled) return entry.plan;
     const std::lock_guard lock(recording_mutex());  // it may load libraries
-    try {
-      plan = make(*this, shape);
-    } catch (const Error&) {}
-    return plan;
+    entry.is_settled = is_settled([&] {
+      open();
+      entry.plan = make(*this, shape);
+    });
+    return entry.plan;
   }
 
  private:
+  /// Creates the handle, unless there is one.
+  void open();
+
   static constexpr size_t kMostPlans = 1024;
   const CudnnLibrary& library_;
   cudnnHandle_t handle_ = nullptr;

@@ -10,7 +10,7 @@ bool convolve_by_cudnn(const OpContext&, cpu::ConvPass, const cpu::Convolution&,
   return false;
 }
 
-bool pool_by_cudnn(const cpu::Pooled&, bool, const DenseTensor&, const ShardBox&, const ShardBox&, const DenseTensor&) {
+bool mean_pool_by_cudnn(const cpu::Pooled&, const DenseTensor&, const ShardBox&, const ShardBox&, const DenseTensor&) {
   return false;
 }
 bool mean_pool_grad_by_cudnn(const cpu::Pooled&, const DenseTensor&, const ShardBox&, const DenseTensor&,

@@ -1,5 +1,5 @@
 // Pooling and its gradients on CUDA. An element of a result, a gradient too, is computed by one thread, or by a warp where it reads many
-// elements. cuDNN's are used where it has them.
+// elements. Means are cuDNN's where it has them.
 #include "shard/kernels/cpu/pool.h"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/data_check.cuh"
@@ -301,9 +301,7 @@ struct Work {
                       const Fetched& values, const ShardBox& outputs, DenseTensor& out) {
     const DeviceScope scope(out.device().index);
     const ShardBox images = box_of(values);
-    const bool is_pooling =
-        compared.raw() == values.tensor.raw();  // not the gradient of a gradient of largest elements
-    if ((is_pooling || !max) && pool_by_cudnn(pooled, max, values.tensor, images, outputs, out)) return;
+    if (!max && mean_pool_by_cudnn(pooled, values.tensor, images, outputs, out)) return;
     visit_windows(pooled, images, outputs, [&]<class N>(const Windows<N>& windows) {
       const T* const from = elements<const T>(values.tensor);
       if (max)

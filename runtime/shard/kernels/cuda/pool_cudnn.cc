@@ -25,19 +25,17 @@ struct PoolShape {
   auto operator<=>(const PoolShape&) const = default;
 };
 
-cudnnPoolingMode_t mode_of(const Pooled& pooled, bool max) {
-  if (max) return CUDNN_POOLING_MAX;
+cudnnPoolingMode_t mode_of(const Pooled& pooled) {
   return pooled.exclusive ? CUDNN_POOLING_AVERAGE_COUNT_EXCLUDE_PADDING : CUDNN_POOLING_AVERAGE_COUNT_INCLUDE_PADDING;
 }
 
 /// Nullopt where cuDNN cannot describe the pooling.
-std::optional<PoolShape> shape_of(const Pooled& pooled, bool max, DType dtype, const ShardBox& images,
-                                  const ShardBox& outputs) {
+std::optional<PoolShape> shape_of(const Pooled& pooled, DType dtype, const ShardBox& images, const ShardBox& outputs) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
   const meta::Image& image = pooled.image;
   if (images.dims.numel() > kMost || outputs.dims.numel() > kMost) return std::nullopt;
   const auto number = [](int64_t value) { return static_cast<int>(value); };
-  PoolShape shape{mode_of(pooled, max), dtype, image.channels_last, image.space, {}, {}, {}, {}, {}};
+  PoolShape shape{mode_of(pooled), dtype, image.channels_last, image.space, {}, {}, {}, {}, {}};
   shape.images = {number(images.dims[0]), number(images.dims[image.channel()])};
   shape.outputs = {number(outputs.dims[0]), number(outputs.dims[image.channel()])};
   for (size_t i = 0; i < static_cast<size_t>(image.space); ++i) {
@@ -78,25 +76,24 @@ std::optional<PoolPlan> make_plan(const Cudnn& cudnn, const PoolShape& shape) {
 
 /// Calls run(cudnn, plan), which returns a status, if cuDNN has such a pooling.
 template <class Run>
-bool pool_by(const Pooled& pooled, bool max, const DenseTensor& result, const ShardBox& images, const ShardBox& outputs,
+bool pool_by(const Pooled& pooled, const DenseTensor& result, const ShardBox& images, const ShardBox& outputs,
              const Run& run) {
-  if (!max && size_of(result.dtype()) == 2) return false;
+  if (size_of(result.dtype()) == 2) return false;
   Cudnn* const cudnn = Cudnn::of(result.device().index);
   if (cudnn == nullptr) return false;
-  const std::optional<PoolShape> shape = shape_of(pooled, max, result.dtype(), images, outputs);
+  const std::optional<PoolShape> shape = shape_of(pooled, result.dtype(), images, outputs);
   if (!shape) return false;
   std::optional<PoolPlan>& plan = cudnn->plan(*shape, make_plan);
   if (!plan) return false;
-  if (is_done(run(*cudnn, *plan), "a pooling of cuDNN")) return true;
-  plan.reset();
-  return false;
+  return is_done(run(*cudnn, *plan), plan, "a pooling of cuDNN");
 }
 
 }  // namespace
 
-bool pool_by_cudnn(const Pooled& pooled, bool max, const DenseTensor& x, const ShardBox& images,
-                   const ShardBox& outputs, const DenseTensor& out) {
-  return pool_by(pooled, max, out, images, outputs, [&](const Cudnn& cudnn, const PoolPlan& plan) {
+bool mean_pool_by_cudnn(const Pooled& pooled, const DenseTensor& x, const ShardBox& images, const ShardBox& outputs,
+                        const DenseTensor& out) {
+  if (!is_aligned(x) || !is_aligned(out)) return false;
+  return pool_by(pooled, out, images, outputs, [&](const Cudnn& cudnn, const PoolPlan& plan) {
     const Scaling scaling(out.dtype());
     return cudnn.library().pool(cudnn.handle(), plan.pooling.get(), scaling.alpha(), plan.images.get(), x.raw(),
                                 scaling.beta(), plan.outputs.get(), out.raw());
@@ -105,7 +102,8 @@ bool pool_by_cudnn(const Pooled& pooled, bool max, const DenseTensor& x, const S
 
 bool mean_pool_grad_by_cudnn(const Pooled& pooled, const DenseTensor& x, const ShardBox& images,
                              const DenseTensor& out_grad, const ShardBox& outputs, const DenseTensor& x_grad) {
-  return pool_by(pooled, false, x_grad, images, outputs, [&](const Cudnn& cudnn, const PoolPlan& plan) {
+  if (!is_aligned(x) || !is_aligned(out_grad) || !is_aligned(x_grad)) return false;
+  return pool_by(pooled, x_grad, images, outputs, [&](const Cudnn& cudnn, const PoolPlan& plan) {
     const Scaling scaling(x_grad.dtype());
     // It wants results too, which means do not depend on: any tensor of their shape will do.
     return cudnn.library().pool_backward(cudnn.handle(), plan.pooling.get(), scaling.alpha(), plan.outputs.get(),

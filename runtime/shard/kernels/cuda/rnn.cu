@@ -83,6 +83,14 @@ class Call {
     for_each(ctx_, from.numel(), Widen<D>{elements<const D>(from), elements<C>(wide)});
     return wide;
   }
+  /// The same elements at an address that cuDNN takes: a multiple of 16, as those of allocations are.
+  DenseTensor aligned(const DenseTensor& from) const {
+    if (reinterpret_cast<uintptr_t>(from.raw()) % 16 == 0) return from;
+    const DenseTensor copy = DenseTensor::allocate(from.device(), from.meta());
+    check(cudaMemcpyAsync(copy.raw(), from.raw(), from.meta().bytes(), cudaMemcpyDeviceToDevice, stream()),
+          "cudaMemcpyAsync");
+    return copy;
+  }
   void narrow(const DenseTensor& from, DenseTensor& to) const {
     for_each(ctx_, to.numel(), Narrow<D>{elements<const C>(from), elements<D>(to)});
   }
@@ -256,7 +264,7 @@ class Call {
   std::optional<std::vector<CudnnLayers>> run_by_cudnn(std::span<DenseTensor> state, bool trains) const {
     if (rows() == 0 || net_.hidden == 0 || x_.dims()[2] == 0) return std::nullopt;
     std::vector<CudnnLayers> all;
-    DenseTensor input = widened(x_.reinterpret({{rows(), x_.dims()[2]}, x_.dtype()}));
+    DenseTensor input = aligned(widened(x_.reinterpret({{rows(), x_.dims()[2]}, x_.dtype()})));
     const int64_t at_once = dropout_.factor == 0 ? layers_ : 1;
     for (int64_t layer = 0; layer < layers_; layer += at_once) {
       std::optional<CudnnLayers> layers = layers_for_cudnn(layer, at_once, input, trains);
@@ -288,7 +296,7 @@ class Call {
                          std::span<DenseTensor> pre_state_grad, std::span<DenseTensor> weight_grads) const {
     const auto all = run_by_cudnn({}, true);
     if (!all) return false;
-    DenseTensor above = widened(out_grad);
+    DenseTensor above = aligned(widened(out_grad));
     for (size_t i = all->size(); i-- > 0;) {
       const CudnnLayers& layers = (*all)[i];
       const auto states = [&](size_t which) { return copy_of(state_grad[which], layers.first_cell, layers.cells); };

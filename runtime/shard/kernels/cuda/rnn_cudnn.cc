@@ -92,9 +92,11 @@ std::vector<RnnRun> find_weights(const Cudnn& cudnn, const RnnLayers& layers, co
 
 std::optional<RnnPlan> make_plan(const Cudnn& cudnn, const RnnLayers& layers) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
-  const int64_t outputs = layers.directions * layers.hidden, gates = 4 * layers.hidden;
-  for (const int64_t numel : {layers.time * layers.batch * layers.inputs, layers.time * layers.batch * outputs,
-                              layers.layers * layers.batch * outputs, gates * layers.inputs, gates * outputs}) {
+  const int64_t outputs = layers.directions * layers.hidden, gates = meta::parts_of(layers.mode).gates * layers.hidden;
+  // The second is what a layer computes of its inputs before its first step.
+  for (const int64_t numel :
+       {layers.time * layers.batch * layers.inputs, layers.time * layers.batch * layers.directions * gates,
+        layers.layers * layers.batch * outputs, gates * layers.inputs, gates * outputs}) {
     if (numel > kMost) return std::nullopt;
   }
   const CudnnLibrary& library = cudnn.library();
@@ -161,9 +163,7 @@ bool rnn_by_cudnn(const RnnLayers& layers, const RnnArguments& arguments, void* 
       plan->x.get(), arguments.x, plan->y.get(), y, plan->state.get(), arguments.h, h_out, plan->state.get(),
       arguments.c, c_out, plan->buffers->weight_bytes, arguments.weights, bytes, space.data(),
       trains ? plan->buffers->reserve_bytes : 0, arguments.reserve);
-  if (is_done(status, "a recurrent network of cuDNN")) return true;
-  plan.reset();
-  return false;
+  return is_done(status, plan, "a recurrent network of cuDNN");
 }
 
 bool rnn_grad_by_cudnn(const RnnLayers& layers, const RnnArguments& arguments, const void* y,
@@ -176,18 +176,14 @@ bool rnn_grad_by_cudnn(const RnnLayers& layers, const RnnArguments& arguments, c
       plan->state.get(), arguments.h, gradients.h_out, gradients.h, plan->state.get(), arguments.c, gradients.c_out,
       gradients.c, plan->buffers->weight_bytes, arguments.weights, plan->training_bytes, space.data(),
       plan->buffers->reserve_bytes, arguments.reserve);
-  if (!is_done(of_data, "the gradient of a recurrent network of cuDNN")) {
-    plan.reset();
-    return false;
-  }
+  if (!is_done(of_data, plan, "the gradient of a recurrent network of cuDNN")) return false;
   // It adds to what is there.
   check(cudaMemsetAsync(gradients.weights, 0, plan->buffers->weight_bytes, stream()), "cudaMemsetAsync");
   const cudnnStatus_t of_weights = cudnn.library().rnn_backward_weights(
       cudnn.handle(), plan->rnn.get(), CUDNN_WGRAD_MODE_ADD, nullptr, plan->x.get(), arguments.x, plan->state.get(),
       arguments.h, plan->y.get(), y, plan->buffers->weight_bytes, gradients.weights, plan->training_bytes, space.data(),
       plan->buffers->reserve_bytes, arguments.reserve);
-  check(of_weights, "the gradient of the weights of a recurrent network of cuDNN");
-  return true;
+  return is_done(of_weights, plan, "the gradient of the weights of a recurrent network of cuDNN");
 }
 
 }  // namespace shard::cuda

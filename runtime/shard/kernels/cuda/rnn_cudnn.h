@@ -42,10 +42,10 @@ struct RnnBuffers {
 /// ranks and for a gradient and its forward pass.
 bool has_cudnn_rnn(meta::RnnMode mode, bool has_lengths);
 
-/// What cuDNN needs for these layers on the current device; null where it does not support them.
+/// What cuDNN needs for these layers on the current device; null where it does not support them or has failed.
 std::shared_ptr<const RnnBuffers> find_cudnn_rnn(const RnnLayers& layers);
 
-/// The arguments of both passes. Device memory of the dtype, contiguous: c is null but for LSTM.
+/// The arguments of both passes. Device memory of the dtype, contiguous, at multiples of 16 bytes: c is null but for LSTM.
 struct RnnArguments {
   const void* x;        // [time, batch, inputs]
   const void *h, *c;    // [layers * directions, batch, hidden], before the first step
@@ -53,8 +53,8 @@ struct RnnArguments {
   void* reserve;        // reserve_bytes; null for a forward pass that no gradient follows
 };
 
-/// Writes y [time, batch, directions * hidden] and the states after the last step. False, with nothing written but the reserve, where
-/// cuDNN does not support the layers.
+/// Writes y [time, batch, directions * hidden] and the states after the last step. False where cuDNN does not support the layers
+/// or has failed; then all that is there is undefined.
 bool rnn_by_cudnn(const RnnLayers& layers, const RnnArguments& arguments, void* y, void* h_out, void* c_out);
 
 /// The gradients of what they are given, and of the states after the last step.
@@ -63,7 +63,7 @@ struct RnnGradients {
   void *x, *h, *c;
   void* weights;  // weight_bytes
 };
-/// Writes the gradients of x, h, c and weights, from the `y` and the reserve of rnn_by_cudnn. False where cuDNN does not support that.
+/// Writes the gradients of x, h, c and weights, from the `y` and the reserve of rnn_by_cudnn. False as there.
 bool rnn_grad_by_cudnn(const RnnLayers& layers, const RnnArguments& arguments, const void* y,
                        const RnnGradients& gradients);
 

@@ -2,11 +2,20 @@
 // set, because tests are for the library's own kernels otherwise.
 #pragma once
 
+#include <string>
+
 #include "cuda_runtime_api.h"
 
 #define CUDNN_MAJOR 9
 
-enum cudnnStatus_t { CUDNN_STATUS_SUCCESS = 0, CUDNN_STATUS_BAD_PARAM = 2000, CUDNN_STATUS_NOT_SUPPORTED = 3000 };
+enum cudnnStatus_t {
+  CUDNN_STATUS_SUCCESS = 0,
+  CUDNN_STATUS_NOT_INITIALIZED = 1001,
+  CUDNN_STATUS_BAD_PARAM = 2000,
+  CUDNN_STATUS_NOT_SUPPORTED = 3000,
+  CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED = 4004,
+  CUDNN_STATUS_EXECUTION_FAILED = 5000
+};
 enum cudnnDataType_t { CUDNN_DATA_FLOAT = 0, CUDNN_DATA_DOUBLE = 1, CUDNN_DATA_HALF = 2, CUDNN_DATA_BFLOAT16 = 9 };
 enum cudnnNanPropagation_t { CUDNN_NOT_PROPAGATE_NAN = 0, CUDNN_PROPAGATE_NAN = 1 };
 enum cudnnPoolingMode_t {
@@ -164,5 +173,7 @@ uint64_t convolutions();
 uint64_t unordered_convolutions();
 uint64_t poolings();
 uint64_t recurrent_passes();
+/// The next call by this thread of a function, of some of them, has this status and does nothing.
+void fail_cudnn(const std::string& function, cudnnStatus_t status);
 
 }  // namespace cuda_host
