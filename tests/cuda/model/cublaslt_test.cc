@@ -72,12 +72,24 @@ TEST_CASE("epilogues: a product and what follows are one call of cuBLASLt, which
       return {product, add(product, in[2])};
     };
     CHECK(count(*device, product_too, half) == Counts{1, 0, 1});
-    // Where there is no algorithm with an epilogue. No other test has these shapes, whose algorithms are not known yet.
-    const cuda_host::NoEpilogues none;
-    const Tensors in = {drawn({4, 13}, DType::bfloat16, 1), drawn({13, 11}, DType::bfloat16, 2),
-                        drawn({11}, DType::bfloat16, 3)};
-    CHECK(count(*device, Following{}, on_device(*device, in)) == Counts{1, 0, 1});
-    require_equal(*device, Following{}, in);
+    // Where there is no algorithm with an epilogue, or it is refused. No other test has these shapes, whose algorithms are not known yet.
+    int64_t rows = 4;
+    for (const auto& [of_searches, of_products] : {std::pair(CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_SUCCESS),
+                                                   std::pair(CUBLAS_STATUS_INVALID_VALUE, CUBLAS_STATUS_SUCCESS),
+                                                   std::pair(CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_NOT_SUPPORTED),
+                                                   std::pair(CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_INVALID_VALUE),
+                                                   std::pair(CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_ARCH_MISMATCH)}) {
+      INFO("searches " << of_searches << ", products " << of_products);
+      for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        const Tensors in = {drawn({++rows, 13}, dtype, 1), drawn({13, 11}, dtype, 2), drawn({11}, dtype, 3)};
+        {
+          const cuda_host::NoEpilogues none(of_searches, of_products);
+          CHECK(count(*device, Following{}, on_device(*device, in)) == Counts{1, 0, 1});
+          require_equal(*device, Following{}, in);
+        }
+        CHECK(count(*device, Following{}, on_device(*device, in)) == Counts{1, 0, 1});  // it is not asked again
+      }
+    }
   }
 
   SECTION("algorithms are kept") {
@@ -104,6 +116,25 @@ TEST_CASE("epilogues: a product and what follows are one call of cuBLASLt, which
       FusedProgram program(Following{}, again);
       CHECK(searches([&] { program.run(), program.run(), program.run(); }) == 0);
     }
+    // Whether buffers are aligned to 256 as those of eager calls, to 64 as those of programs, or to 16.
+    const DenseTensor many = copy_to(*device, random_tensor({1024}, DType::float32, 1));
+    const size_t first = 256 - reinterpret_cast<uintptr_t>(many.raw()) % 256;
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      INFO(to_string(dtype));
+      const auto part = [&](const Dims& dims, size_t offset) {
+        return DenseTensor(many.storage(), {dims, dtype}, first + offset);
+      };
+      const auto multiply = [&](size_t offset, size_t out_offset) {
+        const DenseTensor out = part({5, 4}, 1024 + offset);
+        return cuda::run_product({"matmul", part({5, 7}, offset), part({7, 4}, 512 + offset), false, false, out},
+                                 {.bias = part({4}, 2048 + offset).raw()}, static_cast<char*>(out.raw()) + out_offset);
+      };
+      CHECK(searches([&] { CHECK(multiply(0, 0)); }) == (dtype == DType::float32 ? 2 : 1));
+      for (const size_t offset : {64, 16, 128})
+        CHECK(searches([&] { CHECK(multiply(offset, 64 - offset % 64)); }) == 0);
+      CHECK(searches([&] { CHECK(!multiply(0, 4)); }) == 0);
+    }
+    wait(*device);
   }
 }
 

@@ -26,9 +26,9 @@ struct ProductCall {
   DenseTensor out;
 };
 
-/// Writes the product with its epilogue to `to`, which has room for call.out. Returns false where cuBLASLt has no algorithm for that, and
-/// `to` may have been written nevertheless; without an epilogue it throws then. float32 and float64 have the bits of the product, to which
-/// the bias is added; activations are for 16-bit floats alone. These are rounded once, after the epilogue.
+/// Writes the product with its epilogue to `to`, which has room for call.out. Returns false where cuBLASLt has no algorithm for that, or `to`
+/// is aligned otherwise than call.out; `to` may have been written nevertheless. Without an epilogue it throws then. float32 and float64 have
+/// the bits of the product, to which the bias is added; activations are for 16-bit floats alone. These are rounded once, after the epilogue.
 bool run_product(const ProductCall& call, const Epilogue& epilogue, void* to);
 
 /// Keeps the product for the open loop of this thread, until it is known what follows. Returns false, and does nothing, where the loop is
