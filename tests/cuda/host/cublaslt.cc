@@ -104,12 +104,12 @@ void check_bias(const Call& call) {
     throw cuda_host::Finding("cublasLtMatmul: the bias is not within an allocation of the device");
 }
 
-/// T is the type of the computation.
+/// T is the type of the computation. NaN becomes 0 by relu, and -infinity becomes NaN by gelu, as on devices.
 template <class T>
 T finish(const Call& call, T value, int64_t row) {
   if (call.operation.has(CUBLASLT_EPILOGUE_BIAS))
     value += static_cast<T>(read(call.operation.bias, call.of_d.type, row));
-  if (call.operation.has(CUBLASLT_EPILOGUE_RELU) && value < 0) return 0;
+  if (call.operation.has(CUBLASLT_EPILOGUE_RELU) && !(value > 0)) return 0;
   if (!call.operation.has(CUBLASLT_EPILOGUE_GELU)) return value;
   return T(0.5) * value * (1 + std::tanh(T(0.7978845608028654) * (value + T(0.044715) * value * value * value)));
 }

@@ -50,6 +50,9 @@ TEST_CASE("epilogues: a product and what follows are one call of cuBLASLt, which
     INFO(to_string(dtype));
     const Tensors in = layer(*device, dtype);
     CHECK(count(*device, Following{}, in) == Counts{1, 1, 0});
+    CHECK(count(*device, Following{.relu = true}, in) == Counts{1, 0, 1});
+    CHECK(count(*device, Following{.bias = false, .gelu = true}, in) == Counts{1, 0, 1});
+    const UnderPolicy fastest(AlgorithmPolicy::fastest);
     if (size_of(dtype) != 2) continue;
     CHECK(count(*device, Following{.relu = true}, in) == Counts{1, 1, 0});
     CHECK(count(*device, Following{.gelu = true}, in) == Counts{1, 1, 0});
@@ -57,6 +60,16 @@ TEST_CASE("epilogues: a product and what follows are one call of cuBLASLt, which
     CHECK(count(*device, Following{.bias = false, .gelu = true}, in) == Counts{1, 1, 0});
   }
   const Tensors half = layer(*device, DType::bfloat16);
+  const auto fused = [&](const program::Function& function, const Tensors& in) {
+    return FusedProgram(function, in).fused_ops();
+  };
+  const auto gelu_alone = [](const Tensors& in) -> Tensors { return {gelu(matmul(in[0], in[1]))}; };
+  CHECK(fused(Following{.bias = false, .relu = true}, half) == 0);
+  const UnderPolicy fastest(AlgorithmPolicy::fastest);
+  CHECK(fused(Following{.bias = false, .relu = true}, half) == 2);
+  CHECK(fused(Following{.bias = false, .gelu = true}, half) == 2);
+  CHECK(fused(gelu_alone, half) == 0);
+  CHECK(fused(Following{.bias = false, .relu = true}, layer(*device, DType::float32)) == 0);
   CHECK(count(
             *device, [](const Tensors& in) -> Tensors { return {addmm(in[2], in[0], in[1], 1, 1)}; }, half) ==
         Counts{1, 1, 0});
@@ -178,6 +191,7 @@ struct LedLoop {
 TEST_CASE("epilogues: a product takes what saves a pass over memory, and what nothing else needs") {
   const auto device = cuda_device();
   if (!device) return;
+  std::optional<UnderPolicy> fastest(AlgorithmPolicy::fastest);
   const auto half = [&] { return LedLoop(*device, DType::bfloat16); };
   const auto left = [](LedLoop loop, const auto& add_calls) {
     add_calls(loop);
@@ -216,7 +230,29 @@ TEST_CASE("epilogues: a product takes what saves a pass over memory, and what no
   CHECK(left(single(), [](LedLoop& l) { l.add(l.row, l.out); }) == 0);
   CHECK(left(single(), [](LedLoop& l) { l.relu(l.product, l.out); }) == 1);
   CHECK(left(single(), [](LedLoop& l) { l.add(l.row, l.sum).relu(l.sum, l.out).drop(l.sum); }) == 2);
+  // Those of 16 bits make something else of NaN and infinity.
+  fastest.reset();
+  CHECK(left(half(), [](LedLoop& l) { l.add(l.row, l.out); }) == 0);
+  CHECK(left(half(), [](LedLoop& l) { l.relu(l.product, l.out); }) == 1);
+  CHECK(left(half(), [](LedLoop& l) { l.with("gates", "GeluTanh", {&l.product}, l.out); }) == 1);
+  CHECK(left(half(), [](LedLoop& l) { l.add(l.row, l.sum).relu(l.sum, l.out).drop(l.sum); }) == 2);
   wait(*device);
+}
+
+TEST_CASE("cuBLASLt of the model makes 0 of NaN by relu, and NaN of -infinity by gelu, as devices may") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const Tensors in = on_device(
+      *device, {cast(Tensor::from_data(std::vector<float>{std::nanf(""), -INFINITY}, {2, 1}), DType::bfloat16),
+                cast(Tensor::from_data(std::vector<float>{1}, {1, 1}), DType::bfloat16)});
+  const auto results = [&](cuda::Activation activation) {
+    const DenseTensor out = DenseTensor::allocate(*device, {{2, 1}, DType::bfloat16});
+    CHECK(cuda::run_product({"matmul", in[0].get().value, in[1].get().value, false, false, out},
+                            {.activation = activation}, out.raw()));
+    return cast(Tensor(copy_to(kCpu, out)), DType::float32).to_vector<float>();
+  };
+  CHECK(results(cuda::Activation::relu) == std::vector<float>{0, 0});
+  CHECK(std::isnan(results(cuda::Activation::gelu_tanh)[1]));
 }
 
 TEST_CASE("cuBLASLt of the model refuses epilogues that the library does not document") {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "shard/core/algorithm_policy.h"
 #include "shard/core/dense_tensor.h"
 
 namespace shard::cuda {
@@ -17,6 +18,12 @@ struct Epilogue {
 
 /// From which alignment of a bias on cuBLASLt is asked for an epilogue, in bytes.
 inline constexpr size_t kBiasAlignment = 16;
+
+/// Whether a product of this dtype may have an activation: those of cuBLASLt do not have the bits of ours, which results of 32 and 64 bits
+/// promise, and make 0 of NaN (relu), and NaN of -infinity (gelu).
+inline bool takes_activations(DType dtype) {
+  return size_of(dtype) == 2 && algorithm_policy() == AlgorithmPolicy::fastest;
+}
 
 /// The arguments of the kernel of a product of floats that is not empty.
 struct ProductCall {

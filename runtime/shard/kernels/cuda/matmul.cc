@@ -365,7 +365,11 @@ void register_matmul(int backend) {
     register_kernel("fused_linear_param_grad_add", backend, row.first, linear_param_grad_add);
   }
   for_types(IntTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("matmul", backend, dtype_of<T>, matmul_integers); });
-  for (const char* const op : {"add", "relu", "gelu"}) note_epilogue_op(backend, op);
+  note_epilogue_op(backend, "add", [](DType, const std::vector<Attr>&) { return true; });
+  note_epilogue_op(backend, "relu", [](DType dtype, const std::vector<Attr>&) { return takes_activations(dtype); });
+  note_epilogue_op(backend, "gelu", [](DType dtype, const std::vector<Attr>& attrs) {
+    return takes_activations(dtype) && std::get<bool>(attrs[0]);  // by tanh
+  });
 }
 
 }  // namespace shard::cuda
