@@ -89,8 +89,9 @@ def policies(**wanted):
 
     view: "strict", "sync" or "temporary"; inplace: "keep", "error" or "adopt"; comm: "allow", "warn", "forbid" or
     "forbid_reshards"; fallback: "error" or "replicate"; promotion: "error", "replicate" or "replicate_checked"; save:
-    "original" or "resharded"; sums: "float32" or "rounded"; algorithms: "deterministic" or "fastest". See
-    docs/semantics.md. With comm="warn" the logger "shard" of
+    "original" or "resharded"; sums: "float32" or "rounded"; algorithms: "deterministic" or "fastest", which also
+    allows algorithms that add up in another order in each run, or that make something else of NaN and infinity; a
+    captured function cannot change it inside. See docs/semantics.md. With comm="warn" the logger "shard" of
     ``logging`` gets a warning for each call that communicates. Raises ArgumentError for other names, and
     LayoutError outside of ranks. All ranks set the same policies.
     """

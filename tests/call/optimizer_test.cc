@@ -386,6 +386,27 @@ TEST_CASE("fused_adam_ takes the steps of adamw_ or adam_ of each parameter in i
   }
 }
 
+TEST_CASE("numbers of an Adam step on another device than its parameter are refused") {
+  const int cuda = find_backend("cuda");
+  if (cuda < 0) return;
+  const Device device{static_cast<uint8_t>(cuda), 0};
+  const auto there = [&] { return made({1}).to(device); };
+  Tensor param = there(), moment1 = there(), moment2 = there(), power1 = there(), power2 = there(),
+         power_here = made({1}), none;
+  const Tensor skip_here = Tensor::from_data(std::vector<bool>{false}, {1});
+  const auto step = [&](Tensor& first_power, const Tensor& skip) {
+    adam_(param, there(), there(), moment1, moment2, first_power, power2, none, skip);
+  };
+  step(power1, {});
+  CHECK_THROWS_WITH(step(power_here, {}), Catch::Contains("arguments are on different devices"));
+  CHECK_THROWS_WITH(step(power1, skip_here), Catch::Contains("copy one with to(device)"));
+  std::vector<Tensor> params = {param}, moments1 = {moment1}, moments2 = {moment2}, powers1 = {power_here},
+                      powers2 = {power2}, masters;
+  CHECK_THROWS_WITH(fused_adam_(params, {there()}, there(), moments1, moments2, powers1, powers2, masters, {}, 0.5f,
+                                0.5f, 1e-2f, 65536, 0.5f, true, false, false),
+                    Catch::Contains("arguments are on different devices"));
+}
+
 TEST_CASE("clip_by_norm shortens only what is too long") {
   CHECK(clip_by_norm(made({3, -4}), 2.5f).to_vector<double>() == Numbers{1.5, -2});
   CHECK(clip_by_norm(made({3, -4}), 8).to_vector<double>() == Numbers{3, -4});

@@ -2,8 +2,22 @@
 #pragma once
 
 #include "loop_cases.h"
+#include "shard/core/algorithm_policy.h"
 
 namespace shard::test {
+
+/// The policy of this thread while one lives.
+class UnderPolicy {
+ public:
+  explicit UnderPolicy(AlgorithmPolicy policy) : policy_(policy) { this_thread.algorithms = &policy_; }
+  ~UnderPolicy() { this_thread.algorithms = before_; }
+  UnderPolicy(const UnderPolicy&) = delete;
+  UnderPolicy& operator=(const UnderPolicy&) = delete;
+
+ private:
+  const AlgorithmPolicy policy_;
+  const AlgorithmPolicy* const before_ = this_thread.algorithms;
+};
 
 /// What follows the product of the first two inputs; the third one is a bias.
 struct Following {

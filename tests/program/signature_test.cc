@@ -213,3 +213,33 @@ TEST_CASE("33: a function is traced again under each other policy, and found aga
     }
   });
 }
+
+TEST_CASE("29: a captured function may not change AlgorithmPolicy, under which the kernels of its program run") {
+  run_ranks(1, [](Rank& rank) {
+    const auto policies = [](AlgorithmPolicy algorithms) { return Policies{.algorithms = algorithms}; };
+    for (const auto& [outside, inside] : {std::pair(AlgorithmPolicy::deterministic, AlgorithmPolicy::fastest),
+                                          std::pair(AlgorithmPolicy::fastest, AlgorithmPolicy::deterministic)}) {
+      const PolicyScope call(rank, policies(outside));
+      const Tensors in = {vec({1, 2})};
+      const auto error_under = [&](const Policies& changed) -> std::string {
+        CapturedFunction function(
+            [&](const Tensors& inputs) -> Tensors {
+              const PolicyScope scope(rank, changed);
+              return {exp(inputs[0])};
+            },
+            {});
+        try {
+          function(in);
+        } catch (const Error& error) {
+          check(error.code() == ErrorCode::capture, "the code of the error");
+          return error.what();
+        }
+        return "";
+      };
+      check(
+          error_under(policies(inside)).find("[exp] cannot be captured: the function has changed AlgorithmPolicy") == 0,
+          "the change is refused");
+      check(error_under({.comm = CommPolicy::forbid, .algorithms = outside}).empty(), "other policies may change");
+    }
+  });
+}

@@ -9,7 +9,8 @@ namespace shard {
 
 enum class AlgorithmPolicy : uint8_t {
   deterministic,  // equal calls have results of equal bits
-  fastest         // also those that add up in an order that differs from run to run (atomics)
+  // also those that add up in an order that differs from run to run (atomics), or make something else of NaN and infinity
+  fastest
 };
 
 /// That of the rank whose program this thread runs; deterministic outside of ranks.

@@ -1,20 +1,23 @@
 #include "shard/kernels/epilogue_ops.h"
 
-#include <set>
+#include <map>
 #include <utility>
 
 namespace shard {
 namespace {
 
 /// Written while the built-in kernels are registered, and only read then.
-std::set<std::pair<int, std::string_view>>& ops() {
-  static std::set<std::pair<int, std::string_view>> all;
+std::map<std::pair<int, std::string_view>, EpilogueTest>& ops() {
+  static std::map<std::pair<int, std::string_view>, EpilogueTest> all;
   return all;
 }
 
 }  // namespace
 
-void note_epilogue_op(int backend, std::string_view op) { ops().insert({backend, op}); }
-bool is_epilogue_op(int backend, std::string_view op) { return ops().contains({backend, op}); }
+void note_epilogue_op(int backend, std::string_view op, EpilogueTest test) { ops()[{backend, op}] = test; }
+bool is_epilogue_op(int backend, std::string_view op, DType dtype, const std::vector<Attr>& attrs) {
+  const auto found = ops().find({backend, op});
+  return found != ops().end() && found->second(dtype, attrs);
+}
 
 }  // namespace shard

@@ -40,7 +40,7 @@ namespace {
 using Layout = cublasLtMatrixLayoutOpaque;
 
 std::atomic<int> heuristics = 0, products = 0, epilogues = 0;
-std::atomic<bool> no_epilogues = false;
+std::atomic<cublasStatus_t> epilogue_searches = CUBLAS_STATUS_SUCCESS, epilogue_products = CUBLAS_STATUS_SUCCESS;
 
 size_t size_of(cudaDataType_t type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
 
@@ -104,12 +104,12 @@ void check_bias(const Call& call) {
     throw cuda_host::Finding("cublasLtMatmul: the bias is not within an allocation of the device");
 }
 
-/// T is the type of the computation.
+/// T is the type of the computation. NaN becomes 0 by relu, and -infinity becomes NaN by gelu, as on devices.
 template <class T>
 T finish(const Call& call, T value, int64_t row) {
   if (call.operation.has(CUBLASLT_EPILOGUE_BIAS))
     value += static_cast<T>(read(call.operation.bias, call.of_d.type, row));
-  if (call.operation.has(CUBLASLT_EPILOGUE_RELU) && value < 0) return 0;
+  if (call.operation.has(CUBLASLT_EPILOGUE_RELU) && !(value > 0)) return 0;
   if (!call.operation.has(CUBLASLT_EPILOGUE_GELU)) return value;
   return T(0.5) * value * (1 + std::tanh(T(0.7978845608028654) * (value + T(0.044715) * value * value * value)));
 }
@@ -162,21 +162,26 @@ uint64_t alignment_of(const void* pointer) {
 }
 
 /// Whether there is an algorithm with the epilogue of the operation.
-bool supports(const cublasLtMatmulDescOpaque& operation) {
-  return !operation.has_epilogue() ||
-         (!no_epilogues && (!operation.has(CUBLASLT_EPILOGUE_BIAS) || operation.bias != nullptr));
+cublasStatus_t support(const cublasLtMatmulDescOpaque& operation, cublasStatus_t of_epilogues) {
+  if (!operation.has_epilogue()) return CUBLAS_STATUS_SUCCESS;
+  return operation.has(CUBLASLT_EPILOGUE_BIAS) && operation.bias == nullptr ? CUBLAS_STATUS_NOT_SUPPORTED
+                                                                            : of_epilogues;
 }
 
 }  // namespace
 
 cuda_host::BlasCalls cuda_host::blas_calls() { return {heuristics, products, epilogues}; }
-cuda_host::NoEpilogues::NoEpilogues() { no_epilogues = true; }
-cuda_host::NoEpilogues::~NoEpilogues() { no_epilogues = false; }
+cuda_host::NoEpilogues::NoEpilogues(cublasStatus_t of_searches, cublasStatus_t of_products) {
+  epilogue_searches = of_searches;
+  epilogue_products = of_products;
+}
+cuda_host::NoEpilogues::~NoEpilogues() { epilogue_searches = epilogue_products = CUBLAS_STATUS_SUCCESS; }
 
 const char* cublasLtGetStatusString(cublasStatus_t status) {
   switch (status) {
     case CUBLAS_STATUS_SUCCESS: return "CUBLAS_STATUS_SUCCESS";
     case CUBLAS_STATUS_INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_ARCH_MISMATCH: return "CUBLAS_STATUS_ARCH_MISMATCH";
     case CUBLAS_STATUS_NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
   }
   return "unknown";
@@ -269,14 +274,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulPreference_t preference, int,
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
   ++heuristics;
-  *found = agree(*operation, *a, *b, *d) && supports(*operation) ? 1 : 0;
+  const cublasStatus_t status =
+      agree(*operation, *a, *b, *d) ? support(*operation, epilogue_searches) : CUBLAS_STATUS_NOT_SUPPORTED;
+  *found = status == CUBLAS_STATUS_SUCCESS ? 1 : 0;
   if (*found != 0) {
     results[0].workspaceSize = 1024;  // not 0, so that it has to be allocated
-    Algorithm algorithm{{}, alignment_of(operation->bias)};
+    // One that is chosen without a bias may rely on what its vector accesses need.
+    Algorithm algorithm{{}, operation->bias == nullptr ? 16 : alignment_of(operation->bias)};
     std::memcpy(algorithm.alignments, preference->alignments, sizeof(algorithm.alignments));
     std::memcpy(&results[0].algo.data, &algorithm, sizeof(algorithm));
   }
-  return *found != 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+  return status;
 }
 
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a,
@@ -284,9 +292,8 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t op
                                        const cublasLtMatmulAlgo_t*, cublasLtMatmulHeuristicResult_t* result) {
   ++heuristics;
   if (!agree(*operation, *a, *b, *d)) return CUBLAS_STATUS_INVALID_VALUE;
-  if (!supports(*operation)) return CUBLAS_STATUS_NOT_SUPPORTED;
   result->workspaceSize = 1024;  // `algo` stays as it was
-  return CUBLAS_STATUS_SUCCESS;
+  return support(*operation, epilogue_searches);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const void* alpha, const void* a,
@@ -296,16 +303,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               size_t workspace_bytes, cudaStream_t stream) {
   if (!agree(*operation, *a_layout, *b_layout, *d_layout)) return CUBLAS_STATUS_INVALID_VALUE;
   if (workspace_bytes < 1024 || cuda_host::find_region(workspace) == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-  if (!supports(*operation)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (const cublasStatus_t status = support(*operation, epilogue_products); status != CUBLAS_STATUS_SUCCESS)
+    return status;
   Algorithm relies{};
   std::memcpy(&relies, &algorithm->data, sizeof(relies));
   const void* const matrices[4] = {a, b, c, d};
   for (size_t i = 0; i < 4; ++i) {
     if (reinterpret_cast<uintptr_t>(matrices[i]) % relies.alignments[i] != 0) return CUBLAS_STATUS_INVALID_VALUE;
   }
-  // One that was chosen without a bias may rely on what its vector accesses need.
-  const uint64_t least = std::min<uint64_t>(relies.bias_alignment, 16);
-  if (reinterpret_cast<uintptr_t>(operation->bias) % least != 0) return CUBLAS_STATUS_INVALID_VALUE;
+  if (reinterpret_cast<uintptr_t>(operation->bias) % relies.bias_alignment != 0) return CUBLAS_STATUS_INVALID_VALUE;
   ++products;
   if (operation->has_epilogue()) ++epilogues;
   const auto scale = [&](const void* value) { return read(value, operation->scale, 0); };

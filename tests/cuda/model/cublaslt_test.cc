@@ -50,6 +50,9 @@ TEST_CASE("epilogues: a product and what follows are one call of cuBLASLt, which
     INFO(to_string(dtype));
     const Tensors in = layer(*device, dtype);
     CHECK(count(*device, Following{}, in) == Counts{1, 1, 0});
+    CHECK(count(*device, Following{.relu = true}, in) == Counts{1, 0, 1});
+    CHECK(count(*device, Following{.bias = false, .gelu = true}, in) == Counts{1, 0, 1});
+    const UnderPolicy fastest(AlgorithmPolicy::fastest);
     if (size_of(dtype) != 2) continue;
     CHECK(count(*device, Following{.relu = true}, in) == Counts{1, 1, 0});
     CHECK(count(*device, Following{.gelu = true}, in) == Counts{1, 1, 0});
@@ -57,6 +60,16 @@ TEST_CASE("epilogues: a product and what follows are one call of cuBLASLt, which
     CHECK(count(*device, Following{.bias = false, .gelu = true}, in) == Counts{1, 1, 0});
   }
   const Tensors half = layer(*device, DType::bfloat16);
+  const auto fused = [&](const program::Function& function, const Tensors& in) {
+    return FusedProgram(function, in).fused_ops();
+  };
+  const auto gelu_alone = [](const Tensors& in) -> Tensors { return {gelu(matmul(in[0], in[1]))}; };
+  CHECK(fused(Following{.bias = false, .relu = true}, half) == 0);
+  const UnderPolicy fastest(AlgorithmPolicy::fastest);
+  CHECK(fused(Following{.bias = false, .relu = true}, half) == 2);
+  CHECK(fused(Following{.bias = false, .gelu = true}, half) == 2);
+  CHECK(fused(gelu_alone, half) == 0);
+  CHECK(fused(Following{.bias = false, .relu = true}, layer(*device, DType::float32)) == 0);
   CHECK(count(
             *device, [](const Tensors& in) -> Tensors { return {addmm(in[2], in[0], in[1], 1, 1)}; }, half) ==
         Counts{1, 1, 0});
@@ -72,12 +85,24 @@ TEST_CASE("epilogues: a product and what follows are one call of cuBLASLt, which
       return {product, add(product, in[2])};
     };
     CHECK(count(*device, product_too, half) == Counts{1, 0, 1});
-    // Where there is no algorithm with an epilogue. No other test has these shapes, whose algorithms are not known yet.
-    const cuda_host::NoEpilogues none;
-    const Tensors in = {drawn({4, 13}, DType::bfloat16, 1), drawn({13, 11}, DType::bfloat16, 2),
-                        drawn({11}, DType::bfloat16, 3)};
-    CHECK(count(*device, Following{}, on_device(*device, in)) == Counts{1, 0, 1});
-    require_equal(*device, Following{}, in);
+    // Where there is no algorithm with an epilogue, or it is refused. No other test has these shapes, whose algorithms are not known yet.
+    int64_t rows = 4;
+    for (const auto& [of_searches, of_products] : {std::pair(CUBLAS_STATUS_NOT_SUPPORTED, CUBLAS_STATUS_SUCCESS),
+                                                   std::pair(CUBLAS_STATUS_INVALID_VALUE, CUBLAS_STATUS_SUCCESS),
+                                                   std::pair(CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_NOT_SUPPORTED),
+                                                   std::pair(CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_INVALID_VALUE),
+                                                   std::pair(CUBLAS_STATUS_SUCCESS, CUBLAS_STATUS_ARCH_MISMATCH)}) {
+      INFO("searches " << of_searches << ", products " << of_products);
+      for (const DType dtype : {DType::float32, DType::bfloat16}) {
+        const Tensors in = {drawn({++rows, 13}, dtype, 1), drawn({13, 11}, dtype, 2), drawn({11}, dtype, 3)};
+        {
+          const cuda_host::NoEpilogues none(of_searches, of_products);
+          CHECK(count(*device, Following{}, on_device(*device, in)) == Counts{1, 0, 1});
+          require_equal(*device, Following{}, in);
+        }
+        CHECK(count(*device, Following{}, on_device(*device, in)) == Counts{1, 0, 1});  // it is not asked again
+      }
+    }
   }
 
   SECTION("algorithms are kept") {
@@ -104,6 +129,25 @@ TEST_CASE("epilogues: a product and what follows are one call of cuBLASLt, which
       FusedProgram program(Following{}, again);
       CHECK(searches([&] { program.run(), program.run(), program.run(); }) == 0);
     }
+    // Whether buffers are aligned to 256 as those of eager calls, to 64 as those of programs, or to 16.
+    const DenseTensor many = copy_to(*device, random_tensor({1024}, DType::float32, 1));
+    const size_t first = 256 - reinterpret_cast<uintptr_t>(many.raw()) % 256;
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      INFO(to_string(dtype));
+      const auto part = [&](const Dims& dims, size_t offset) {
+        return DenseTensor(many.storage(), {dims, dtype}, first + offset);
+      };
+      const auto multiply = [&](size_t offset, size_t out_offset) {
+        const DenseTensor out = part({5, 4}, 1024 + offset);
+        return cuda::run_product({"matmul", part({5, 7}, offset), part({7, 4}, 512 + offset), false, false, out},
+                                 {.bias = part({4}, 2048 + offset).raw()}, static_cast<char*>(out.raw()) + out_offset);
+      };
+      CHECK(searches([&] { CHECK(multiply(0, 0)); }) == (dtype == DType::float32 ? 2 : 1));
+      for (const size_t offset : {64, 16, 128})
+        CHECK(searches([&] { CHECK(multiply(offset, 64 - offset % 64)); }) == 0);
+      CHECK(searches([&] { CHECK(!multiply(0, 4)); }) == 0);
+    }
+    wait(*device);
   }
 }
 
@@ -147,6 +191,7 @@ struct LedLoop {
 TEST_CASE("epilogues: a product takes what saves a pass over memory, and what nothing else needs") {
   const auto device = cuda_device();
   if (!device) return;
+  std::optional<UnderPolicy> fastest(AlgorithmPolicy::fastest);
   const auto half = [&] { return LedLoop(*device, DType::bfloat16); };
   const auto left = [](LedLoop loop, const auto& add_calls) {
     add_calls(loop);
@@ -185,7 +230,29 @@ TEST_CASE("epilogues: a product takes what saves a pass over memory, and what no
   CHECK(left(single(), [](LedLoop& l) { l.add(l.row, l.out); }) == 0);
   CHECK(left(single(), [](LedLoop& l) { l.relu(l.product, l.out); }) == 1);
   CHECK(left(single(), [](LedLoop& l) { l.add(l.row, l.sum).relu(l.sum, l.out).drop(l.sum); }) == 2);
+  // Those of 16 bits make something else of NaN and infinity.
+  fastest.reset();
+  CHECK(left(half(), [](LedLoop& l) { l.add(l.row, l.out); }) == 0);
+  CHECK(left(half(), [](LedLoop& l) { l.relu(l.product, l.out); }) == 1);
+  CHECK(left(half(), [](LedLoop& l) { l.with("gates", "GeluTanh", {&l.product}, l.out); }) == 1);
+  CHECK(left(half(), [](LedLoop& l) { l.add(l.row, l.sum).relu(l.sum, l.out).drop(l.sum); }) == 2);
   wait(*device);
+}
+
+TEST_CASE("cuBLASLt of the model makes 0 of NaN by relu, and NaN of -infinity by gelu, as devices may") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const Tensors in = on_device(
+      *device, {cast(Tensor::from_data(std::vector<float>{std::nanf(""), -INFINITY}, {2, 1}), DType::bfloat16),
+                cast(Tensor::from_data(std::vector<float>{1}, {1, 1}), DType::bfloat16)});
+  const auto results = [&](cuda::Activation activation) {
+    const DenseTensor out = DenseTensor::allocate(*device, {{2, 1}, DType::bfloat16});
+    CHECK(cuda::run_product({"matmul", in[0].get().value, in[1].get().value, false, false, out},
+                            {.activation = activation}, out.raw()));
+    return cast(Tensor(copy_to(kCpu, out)), DType::float32).to_vector<float>();
+  };
+  CHECK(results(cuda::Activation::relu) == std::vector<float>{0, 0});
+  CHECK(std::isnan(results(cuda::Activation::gelu_tanh)[1]));
 }
 
 TEST_CASE("cuBLASLt of the model refuses epilogues that the library does not document") {

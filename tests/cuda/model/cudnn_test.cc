@@ -238,6 +238,7 @@ TEST_CASE("cuDNN adds up in any order under AlgorithmPolicy::fastest, and only t
       check(unordered({}, calls) == 0 && unordered(fastest, calls) == 3, "calls");
       check(unordered({}, launch) == 0 && unordered(fastest, launch) == 3, "a program");
     }
-    check(graphs.graphs().launches == 5 && graphs.graphs().recordings < 5, "graphs are launched again");
+    // The first run under each policy is not recorded: it sets up what its algorithms need.
+    check(graphs.graphs().launches == 4 && graphs.graphs().recordings < 4, "graphs are launched again");
   });
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "shard/core/algorithm_policy.h"
 #include "shard/core/dense_tensor.h"
 
 namespace shard::cuda {
@@ -18,6 +19,12 @@ struct Epilogue {
 /// From which alignment of a bias on cuBLASLt is asked for an epilogue, in bytes.
 inline constexpr size_t kBiasAlignment = 16;
 
+/// Whether a product of this dtype may have an activation: those of cuBLASLt do not have the bits of ours, which results of 32 and 64 bits
+/// promise, and make 0 of NaN (relu), and NaN of -infinity (gelu).
+inline bool takes_activations(DType dtype) {
+  return size_of(dtype) == 2 && algorithm_policy() == AlgorithmPolicy::fastest;
+}
+
 /// The arguments of the kernel of a product of floats that is not empty.
 struct ProductCall {
   const char* op;
@@ -26,9 +33,9 @@ struct ProductCall {
   DenseTensor out;
 };
 
-/// Writes the product with its epilogue to `to`, which has room for call.out. Returns false where cuBLASLt has no algorithm for that, and
-/// `to` may have been written nevertheless; without an epilogue it throws then. float32 and float64 have the bits of the product, to which
-/// the bias is added; activations are for 16-bit floats alone. These are rounded once, after the epilogue.
+/// Writes the product with its epilogue to `to`, which has room for call.out. Returns false where cuBLASLt has no algorithm for that, or `to`
+/// is aligned otherwise than call.out; `to` may have been written nevertheless. Without an epilogue it throws then. float32 and float64 have
+/// the bits of the product, to which the bias is added; activations are for 16-bit floats alone. These are rounded once, after the epilogue.
 bool run_product(const ProductCall& call, const Epilogue& epilogue, void* to);
 
 /// Keeps the product for the open loop of this thread, until it is known what follows. Returns false, and does nothing, where the loop is

@@ -51,9 +51,8 @@ class EpilogueMatch {
     return reinterpret_cast<uintptr_t>(memory.data) % kBiasAlignment == 0;
   }
 
-  /// Those of cuBLASLt do not have the bits of ours, which results of 32 and 64 bits promise.
   bool activates(size_t c, Epilogue& epilogue) const {
-    if (size_of(product_.dtype) != 2 || epilogue.activation != Activation::none || !is_so_far(c, 0)) return false;
+    if (!takes_activations(product_.dtype) || epilogue.activation != Activation::none || !is_so_far(c, 0)) return false;
     if (is(c, "basic", "Relu")) epilogue.activation = Activation::relu;
     else if (is(c, "gates", "GeluTanh")) epilogue.activation = Activation::gelu_tanh;
     return epilogue.activation != Activation::none;

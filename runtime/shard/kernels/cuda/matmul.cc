@@ -23,6 +23,9 @@ namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what NVIDIA advises for Hopper
 constexpr size_t kCachedPlans = 1024;
+/// Vector accesses need no more. So buffers of a program, which are aligned to 64, have the plans of eager calls, and their bits.
+constexpr uintptr_t kMostAlignment = 16;
+static_assert(kBiasAlignment == kMostAlignment);
 
 void check_blas(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS) fail(ErrorCode::device, "{} failed: {}", call, cublasLtGetStatusString(status));
@@ -34,11 +37,11 @@ struct Shape {
   Product product;
   DType dtype = DType::float32, result = DType::float32;
   bool adds = false;
-  int x_align = 256, y_align = 256, added_align = 256, out_align = 256;
-  int bias_align = 0;  // 0: no bias
+  uint32_t x_align = kMostAlignment, y_align = kMostAlignment, added_align = kMostAlignment, out_align = kMostAlignment;
+  bool has_bias = false;
   Activation activation = Activation::none;
 
-  bool has_epilogue() const { return bias_align != 0 || activation != Activation::none; }
+  bool has_epilogue() const { return has_bias || activation != Activation::none; }
   auto operator<=>(const Shape&) const = default;
 };
 
@@ -83,12 +86,12 @@ Layout make_layout(DType dtype, int64_t rows, int64_t cols, int64_t batch, int64
 struct Plan {
   Operation operation;
   Layout x, y, out;
-  bool possible = true;  // false: there is no algorithm with this epilogue
+  bool possible = true;  // false: there is no algorithm with this epilogue, or it was refused
   cublasLtMatmulHeuristicResult_t choice{};
 };
 
 cublasLtEpilogue_t epilogue_of(const Shape& shape) {
-  const bool bias = shape.bias_align != 0;
+  const bool bias = shape.has_bias;
   switch (shape.activation) {
     case Activation::none: return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     case Activation::relu: return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
@@ -130,10 +133,10 @@ Preference make_preference(const Shape& shape) {
                "cublasLtMatmulPreferenceSetAttribute");
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(shape.y_align));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(shape.x_align));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(shape.added_align));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(shape.out_align));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.y_align);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.x_align);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.added_align);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.out_align);
   return preference;
 }
 
@@ -154,10 +157,10 @@ void choose_algorithm(cublasLtHandle_t handle, const Shape& shape, Plan& plan) {
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle, plan.operation.get(), plan.y.get(), plan.x.get(), plan.out.get(),
                                      plan.out.get(), preference.get(), 1, &plan.choice, &found);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_blas(status, "cublasLtMatmulAlgoGetHeuristic");
   plan.possible = status == CUBLAS_STATUS_SUCCESS && found != 0;
-  if (!plan.possible && !shape.has_epilogue())
-    fail(ErrorCode::device, "cublasLtMatmulAlgoGetHeuristic found no algorithm for this shape");
+  if (plan.possible || shape.has_epilogue()) return;
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_blas(status, "cublasLtMatmulAlgoGetHeuristic");
+  fail(ErrorCode::device, "cublasLtMatmulAlgoGetHeuristic found no algorithm for this shape");
 }
 
 /// Takes the algorithm of the product alone, so that its sums have the same bits.
@@ -166,6 +169,16 @@ void take_algorithm(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorit
                                                         plan.out.get(), plan.out.get(), &algorithm, &plan.choice);
   plan.choice.algo = algorithm;
   plan.possible = status == CUBLAS_STATUS_SUCCESS && plan.choice.workspaceSize <= kWorkspaceBytes;
+}
+
+uint32_t alignment(const void* data) {
+  const auto address = reinterpret_cast<uintptr_t>(data) | kMostAlignment;
+  return static_cast<uint32_t>(address & (~address + 1));
+}
+
+/// An address near that of a bias, which is aligned as each has to be and no more: an algorithm for it is one for all.
+const void* least_aligned(const void* bias) {
+  return static_cast<const char*>(bias) + (kBiasAlignment - reinterpret_cast<uintptr_t>(bias) % (2 * kBiasAlignment));
 }
 
 /// The handle of this thread for one device, and the plans it has made.
@@ -184,12 +197,12 @@ struct Blas {
     plans.clear();
     handle.reset();
   }
-  const Plan& plan(const Shape& shape, const void* bias) {
+  Plan& plan(const Shape& shape, const void* bias) {
     if (const auto found = plans.find(shape); found != plans.end()) return found->second;
-    Plan made = make_plan(shape, bias);
+    Plan made = make_plan(shape, bias == nullptr ? nullptr : least_aligned(bias));
     if (shape.has_epilogue() && size_of(shape.dtype) > 2) {
       Shape alone = shape;
-      alone.bias_align = 0;
+      alone.has_bias = false;
       take_algorithm(handle.get(), plan(alone, nullptr).choice.algo, made);
     } else {
       choose_algorithm(handle.get(), shape, made);
@@ -204,11 +217,6 @@ Blas& blas(int device) {
   return of_device[device];
 }
 
-int alignment(const void* data) {
-  const auto address = reinterpret_cast<uintptr_t>(data) | 256;
-  return static_cast<int>(address & (~address + 1));
-}
-
 void fill_with_zeros(const DenseTensor& out) {
   check(cudaMemsetAsync(out.raw(), 0, out.meta().bytes(), stream()), "cudaMemsetAsync");
 }
@@ -219,18 +227,24 @@ struct Operands {
   void* out;
 };
 
+/// Whether a product that the library refuses with an epilogue may be possible without.
+bool is_refusal(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+         status == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
 /// False where cuBLASLt has no algorithm with this epilogue.
 bool multiply(int device, Shape shape, const Operands& data, const Epilogue& epilogue = {}) {
   shape.adds = data.added != nullptr;
   shape.activation = epilogue.activation;
-  if (epilogue.bias != nullptr) shape.bias_align = alignment(epilogue.bias);
+  shape.has_bias = epilogue.bias != nullptr;
   const void* const added = shape.adds ? data.added : data.out;
   shape.x_align = alignment(data.x);
   shape.y_align = alignment(data.y);
   shape.added_align = alignment(added);
   shape.out_align = alignment(data.out);
   Blas& library = blas(device);
-  const Plan& plan = library.plan(shape, epilogue.bias);
+  Plan& plan = library.plan(shape, epilogue.bias);
   if (!plan.possible) return false;
   if (epilogue.bias != nullptr) set_attribute(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, epilogue.bias);
   const Scratch workspace(plan.choice.workspaceSize);
@@ -239,11 +253,13 @@ bool multiply(int device, Shape shape, const Operands& data, const Epilogue& epi
   const bool is_double = shape.dtype == DType::float64;
   const void* alpha = is_double ? static_cast<const void*>(&double_one) : &one;
   const void* beta = is_double ? static_cast<const void*>(&double_factor) : &factor;
-  check_blas(cublasLtMatmul(library.handle.get(), plan.operation.get(), alpha, data.y, plan.y.get(), data.x,
-                            plan.x.get(), beta, added, plan.out.get(), data.out, plan.out.get(), &plan.choice.algo,
-                            workspace.data(), plan.choice.workspaceSize, stream()),
-             "cublasLtMatmul");
-  return true;
+  const cublasStatus_t status =
+      cublasLtMatmul(library.handle.get(), plan.operation.get(), alpha, data.y, plan.y.get(), data.x, plan.x.get(),
+                     beta, added, plan.out.get(), data.out, plan.out.get(), &plan.choice.algo, workspace.data(),
+                     plan.choice.workspaceSize, stream());
+  plan.possible = !shape.has_epilogue() || !is_refusal(status);
+  if (plan.possible) check_blas(status, "cublasLtMatmul");
+  return plan.possible;
 }
 
 /// Calls body(x, y, out) with the places of the matrices of each product that remains when the innermost leading dim is in `p`. The
@@ -275,6 +291,8 @@ void for_products(const DenseTensor& x, const DenseTensor& y, void* out, int64_t
 bool run_product(const ProductCall& call, const Epilogue& epilogue, void* to) {
   const auto& [op, x, y, transpose_x, transpose_y, out] = call;
   const int device = out.device().index;
+  // The product alone may have another algorithm there, and so other bits.
+  if (alignment(to) != alignment(out.raw())) return false;
   const DeviceScope scope(device);
   Shape shape{product_of(x.dims(), y.dims(), transpose_x, transpose_y), x.dtype(), x.dtype()};
   bool possible = true;
@@ -347,7 +365,11 @@ void register_matmul(int backend) {
     register_kernel("fused_linear_param_grad_add", backend, row.first, linear_param_grad_add);
   }
   for_types(IntTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("matmul", backend, dtype_of<T>, matmul_integers); });
-  for (const char* const op : {"add", "relu", "gelu"}) note_epilogue_op(backend, op);
+  note_epilogue_op(backend, "add", [](DType, const std::vector<Attr>&) { return true; });
+  note_epilogue_op(backend, "relu", [](DType dtype, const std::vector<Attr>&) { return takes_activations(dtype); });
+  note_epilogue_op(backend, "gelu", [](DType dtype, const std::vector<Attr>& attrs) {
+    return takes_activations(dtype) && std::get<bool>(attrs[0]);  // by tanh
+  });
 }
 
 }  // namespace shard::cuda

@@ -6,6 +6,7 @@
 
 #include "shard/autograd/boundary.h"
 #include "shard/call/dense_call.h"
+#include "shard/core/algorithm_policy.h"
 #include "shard/core/tracer.h"
 #include "shard/program/capture/adopted.h"
 #include "shard/program/capture/meters.h"
@@ -165,6 +166,7 @@ class ProgramTracer final : Metered, public Tracer {
   const autograd::NoBoundary& no_boundary_;
   const ThreadState before_;
   const bool recorded_;
+  const AlgorithmPolicy algorithms_ = algorithm_policy();
   Generator& plain_;
   const RandomKey plain_state_;
   RandomKey world_state_;

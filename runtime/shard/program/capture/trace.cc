@@ -21,6 +21,11 @@ std::vector<uint32_t> ProgramTracer::call(const TracedCall& call) {
            "it is not in the table of ops. Add the ops of its file: the generated header has a function for that "
            "(register_... with OpTable::instance())");
   }
+  if (algorithm_policy() != algorithms_) {
+    refuse(call.op.name,
+           "the function has changed AlgorithmPolicy, and the kernels of a program run under that of its call; set the "
+           "policy around the call of the captured function");
+  }
   op.inplace = call.inplace;
   for (const DenseTensor* input : call.inputs)
     op.inputs.push_back({input == nullptr ? 0 : value_of(*input, call.op.name), 0});

@@ -170,7 +170,7 @@ class Executor::Schedule {
       }
       group.clear();
     };
-    size_t kept = 0;  // bytes that the loop so far writes
+    size_t kept = 0;  // bytes that the loop so far writes, or its product reads
     for (Step& step : executor_.steps_) {
       const std::optional<Device> here = looped_on(step);
       if (!here || here != device || !program_.ops[step.op].joins || kept > kMostKept) {
@@ -178,7 +178,11 @@ class Executor::Schedule {
         kept = 0;
       }
       device = here;
-      for (const BoundTensor& tensor : step.step->tensors()) kept += tensor.written ? tensor.tensor->meta().bytes() : 0;
+      const bool leads = here && leads_loop(program_.ops[step.op]);
+      for (const BoundTensor& tensor : step.step->tensors()) {
+        const bool is_kept = tensor.written || (leads && root_at(*tensor.tensor).kind == Root::Kind::planned);
+        kept += is_kept ? tensor.tensor->meta().bytes() : 0;
+      }
       (here ? group : steps).push_back(std::move(step));
     }
     close();

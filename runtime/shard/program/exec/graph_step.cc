@@ -35,9 +35,10 @@ GraphStep::GraphStep(Device device, std::vector<Part> parts) : device_(device), 
 GraphStep::~GraphStep() { stop_recording(); }
 
 void GraphStep::run() {
-  if (!has_run_) {
+  const uint32_t policy = uint32_t{1} << static_cast<uint32_t>(algorithm_policy());
+  if ((has_run_ & policy) == 0) {
     run_parts();
-    has_run_ = true;
+    has_run_ |= policy;
     return;
   }
   if (!records_) return run_parts();

@@ -17,11 +17,11 @@ namespace shard::program {
 /// in each run; nullopt for other steps.
 std::optional<Device> recorded_on(call::BoundStep& step);
 
-/// Steps for which recorded_on returns the same device. The first run issues their work one by one,
-/// because what kernels set up in their first call cannot be recorded. Later runs launch a graph of
-/// the work at the current addresses of the tensors and under the current AlgorithmPolicy, and record
-/// one if there is none yet. If the
-/// addresses are new in each run, or a recording fails, work is issued one by one from then on.
+/// Steps for which recorded_on returns the same device. The first run under each AlgorithmPolicy issues
+/// their work one by one, because what kernels set up in their first call cannot be recorded. Later runs
+/// launch a graph of the work at the current addresses of the tensors and under the current policy, and
+/// record one if there is none yet. If the addresses are new in each run, or a recording fails, work is
+/// issued one by one from then on.
 class GraphStep final : public call::BoundStep {
  public:
   struct Part {
@@ -57,7 +57,7 @@ class GraphStep final : public call::BoundStep {
   std::vector<const void*> addresses_;  // in this run
   std::list<Graph> graphs_;             // the one used last is the first
   std::pair<size_t, size_t> failed_;
-  bool has_run_ = false;
+  uint32_t has_run_ = 0;  // a bit for each policy
   bool records_ = true;
   size_t fruitless_ = 0;  // recordings since a graph was last launched again
   uint64_t recordings_ = 0, launches_ = 0;

@@ -22,7 +22,7 @@ const Type* looped(const Program& program, const Op& op) {
 bool finishes(const Program& program, const Op& op, const Op& product) {
   const Type& out = program.value(product.outputs[0]).type;
   if (out.meta.dims.rank() == 0 || !is_floating(out.meta.dtype)) return false;
-  if (!is_epilogue_op(out.device.backend, op.entry->op->name)) return false;
+  if (!is_epilogue_op(out.device.backend, op.entry->op->name, out.meta.dtype, op.attrs)) return false;
   const int64_t columns = out.meta.dims[out.meta.dims.rank() - 1];
   const auto is_product = [&](const Operand& input) { return input.value == product.outputs[0]; };
   return std::count_if(op.inputs.begin(), op.inputs.end(), is_product) == 1 &&

@@ -3,7 +3,12 @@
 
 #include "cuda_runtime_api.h"
 
-enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
+enum cublasStatus_t {
+  CUBLAS_STATUS_SUCCESS = 0,
+  CUBLAS_STATUS_INVALID_VALUE = 7,
+  CUBLAS_STATUS_ARCH_MISMATCH = 8,
+  CUBLAS_STATUS_NOT_SUPPORTED = 15
+};
 enum cublasOperation_t { CUBLAS_OP_N, CUBLAS_OP_T };
 enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_64F = 70 };
 enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_64F = 1, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
@@ -87,10 +92,11 @@ struct BlasCalls {
 };
 BlasCalls blas_calls();
 
-/// While one of these lives, there is no algorithm with an epilogue.
+/// While one of these lives, searches for an algorithm with an epilogue, and products with one, have these results.
 class NoEpilogues {
  public:
-  NoEpilogues();
+  explicit NoEpilogues(cublasStatus_t of_searches = CUBLAS_STATUS_NOT_SUPPORTED,
+                       cublasStatus_t of_products = CUBLAS_STATUS_NOT_SUPPORTED);
   ~NoEpilogues();
   NoEpilogues(const NoEpilogues&) = delete;
   NoEpilogues& operator=(const NoEpilogues&) = delete;
