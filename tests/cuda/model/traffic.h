@@ -14,15 +14,6 @@ namespace shard::test {
 
 inline constexpr double kMost = 1.05;  // of the least
 
-/// The device whose kernels are logged. The log says nothing where a sanitizer of the compiler takes the place of the model's checks.
-inline std::optional<Device> logged_device() {
-#ifdef CUDA_HOST_INSTRUMENTED
-  return cuda_device();
-#else
-  return std::nullopt;
-#endif
-}
-
 /// A random tensor on the device, whose buffer has `before` elements more at its beginning.
 inline Tensor on(Device device, const Dims& dims, DType dtype, int64_t before = 0) {
   const DenseTensor all = copy_to(device, random_tensor({before + dims.numel()}, dtype, 3));
@@ -57,9 +48,11 @@ inline cuda_host::GridLog traffic_of(Device device, const std::function<void()>&
 
 inline double ratio(uint64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 
-/// Kernels read and write at most kMost of these bytes, in at most kMost of the sectors that these need. They write all of what is written
-/// at the end.
-inline void check_traffic(const cuda_host::GridLog& sum, int64_t read, int64_t written) {
+/// Kernels read and write at most kMost of these bytes, in at most kMost of the sectors that these need. They write all of them
+/// at least once, and read at least `least_read`, which is all where nothing is broadcast.
+inline void check_traffic(const cuda_host::GridLog& sum, int64_t read, int64_t written,
+                          std::optional<int64_t> least_read = {}) {
+  CHECK(sum.bytes_read >= static_cast<uint64_t>(least_read.value_or(read)));
   CHECK(sum.bytes_written >= static_cast<uint64_t>(written));
   CHECK(ratio(sum.bytes_read, read) <= kMost);
   CHECK(ratio(sum.bytes_written, written) <= kMost);

@@ -1,6 +1,8 @@
 // What reductions, norms and cross entropies read and write, by the log of the model: each byte as often as they need it.
 #include "traffic.h"
 
+#ifdef CUDA_HOST_INSTRUMENTED  // otherwise accesses are not logged
+
 using namespace shard;
 using namespace shard::test;
 
@@ -28,7 +30,7 @@ DType statistics_of(DType dtype) { return dtype == DType::float64 ? DType::float
 }  // namespace
 
 TEST_CASE("reductions read each byte once, in accesses without gaps") {
-  const auto device = logged_device();
+  const auto device = cuda_device();
   if (!device) return;
   struct Case {
     Dims dims;
@@ -75,8 +77,8 @@ TEST_CASE("reductions read each byte once, in accesses without gaps") {
   }
 }
 
-TEST_CASE("norms and cross entropies of rows read and write each byte once", "[slow_in_asan]") {
-  const auto device = logged_device();
+TEST_CASE("norms and cross entropies of rows read and write each byte once") {
+  const auto device = cuda_device();
   if (!device) return;
   struct Case {
     DType dtype;
@@ -104,7 +106,7 @@ TEST_CASE("norms and cross entropies of rows read and write each byte once", "[s
 }
 
 TEST_CASE("rows that registers cannot hold are read once for each sum that their results need") {
-  const auto device = logged_device();
+  const auto device = cuda_device();
   if (!device) return;
   const int64_t rows = 3, width = 40000;
   const DType t = DType::float32;
@@ -128,8 +130,8 @@ TEST_CASE("rows that registers cannot hold are read once for each sum that their
       *device, {x, grad}, [&] { return softmax_grad(x, grad); }, 2 * all);
 }
 
-TEST_CASE("norms over channels read images once for their statistics and once for the result", "[slow_in_asan]") {
-  const auto device = logged_device();
+TEST_CASE("norms over channels read images once for their statistics and once for the result") {
+  const auto device = cuda_device();
   if (!device) return;
   for (const DType t : {DType::float32, DType::bfloat16}) {
     for (const std::string& format : {std::string("NCHW"), std::string("NHWC")}) {
@@ -174,3 +176,5 @@ TEST_CASE("norms over channels read images once for their statistics and once fo
     }
   }
 }
+
+#endif
