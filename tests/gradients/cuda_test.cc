@@ -95,8 +95,7 @@ struct Extent {
   bool one_of_each = false;  // of the cases of an op
 };
 
-/// Compares the gradients of cases on the device and on the CPU. Calls that need kernels which CUDA is known not to have are
-/// left out; each other call must succeed.
+/// Compares the gradients of cases on the device and on the CPU. Each call must succeed that the CPU has kernels for.
 void compare(const Extent& extent, const Differentiate& differentiate, double ulps, double narrow_ulps) {
   const auto device = cuda_device();
   if (!device) return;

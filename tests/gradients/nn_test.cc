@@ -274,7 +274,8 @@ std::vector<bool> differentiable_inputs(const Case& each) {
   return wanted;
 }
 
-TEST_CASE("recorded gradients of layers, and gradients of gradients, are those of central differences", "[slow_in_asan]") {
+TEST_CASE("recorded gradients of layers, and gradients of gradients, are those of central differences",
+          "[slow_in_asan]") {
   for (const Case& each : all_cases()) {
     for (const int order : {1, 2}) {
       INFO(each.name << ", order " << order);

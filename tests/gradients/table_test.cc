@@ -352,7 +352,8 @@ TEST_CASE(
                 [](const auto&, const auto&) { return problem_of; });
 }
 
-TEST_CASE("every op and its gradients on a device give in one-axis layouts what they give on one rank of the host", "[slow_in_asan]") {
+TEST_CASE("every op and its gradients on a device give in one-axis layouts what they give on one rank of the host",
+          "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   // The model of CUDA takes time.

@@ -9,6 +9,7 @@ folder of their own, which is removed at the end.
 """
 import argparse
 import contextlib
+import dataclasses
 import pathlib
 import re
 import shlex
@@ -99,8 +100,11 @@ def run_test(program, one):
     return done.returncode, done.stdout + done.stderr
 
 
-def check_unmutated(build, one):
-    status, output = run_test(build / "tests" / one.program, one)
+def check_unmutated(build, one, scratch):
+    """The same source without the fault, compiled and linked by the same commands, passes: it is the fault that tests find."""
+    unmutated = dataclasses.replace(one, new=one.old)
+    target = compile_mutant(build, unmutated, scratch)
+    status, output = run_test(link_mutant(build, unmutated, target, scratch), one)
     if status != 0 or "No test cases matched" in output or "skipped: " in output:
         raise Failure(f"without a fault, {one.program} \"{one.test}\" does not pass (status {status}):\n{output[-3000:]}")
 
@@ -163,9 +167,10 @@ def main():
     for one in chosen:
         start = time.monotonic()
         try:
-            if (one.program, one.test) not in passed:
-                check_unmutated(build, one)
-                passed.add((one.program, one.test))
+            if (one.file, one.source, one.test) not in passed:
+                with scratch_folder(build, one) as scratch:
+                    check_unmutated(build, one, scratch)
+                passed.add((one.file, one.source, one.test))
             with scratch_folder(build, one) as scratch:
                 result = "found by " + check_mutant(build, one, scratch)
         except (Failure, subprocess.TimeoutExpired) as problem:
