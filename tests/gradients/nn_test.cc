@@ -259,7 +259,7 @@ std::vector<Case> all_cases() {
   return cases;
 }
 
-TEST_CASE("gradients of layers are those of central differences") {
+TEST_CASE("gradients of layers are those of central differences", "[slow_in_asan]") {
   for (const Case& each : all_cases()) {
     INFO(each.name);
     CHECK(gradient_difference(each.forward, each.gradient, each.inputs) == "");

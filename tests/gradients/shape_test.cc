@@ -281,7 +281,7 @@ TEST_CASE("gradients of shape ops are those of central differences") {
   }
 }
 
-TEST_CASE("gradients of shape ops are the plain ones in every layout of their arguments") {
+TEST_CASE("gradients of shape ops are the plain ones in every layout of their arguments", "[slow_in_asan]") {
   for (const int ranks : {2, 3}) {
     run_ranks(ranks, [&](Rank&) {
       const ProcessMesh* line = ProcessMesh::make({ranks}, {}, {"p"});

@@ -18,6 +18,7 @@
 #include "shard/testing/tensors.h"
 #include "support/cuda_device.h"
 #include "support/random_runs.h"
+#include "support/sanitized.h"
 
 namespace shard::test {
 namespace {
@@ -347,8 +348,9 @@ void check_layouts(const std::vector<std::vector<int64_t>>& all_sizes, size_t mo
 TEST_CASE(
     "the gradients of every op are those of one rank in every one-axis layout of its arguments, and in checked "
     "layouts") {
-  // Uneven shards; shards without elements; no elements at all.
-  check_layouts({{3, 4, 5}, {1, 2}, {0, 1, 7}}, from_environment("SHARD_TABLE_CHOICES", 40),
+  std::vector<std::vector<int64_t>> sizes = {{1, 2}};                  // shards without elements
+  if (!kSanitized) sizes.insert(sizes.end(), {{3, 4, 5}, {0, 1, 7}});  // uneven shards; no elements at all
+  check_layouts(sizes, from_environment("SHARD_TABLE_CHOICES", 40),
                 [](const auto&, const auto&) { return problem_of; });
 }
 

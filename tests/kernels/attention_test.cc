@@ -170,7 +170,8 @@ using FlashAttnGrad = void(const OpContext&, const DenseTensor&, const DenseTens
                            const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
                            const DenseTensor&, float, bool, bool, DenseTensor&, DenseTensor&, DenseTensor&);
 
-TEST_CASE("gradients of few heads have the same bits on one thread and on several, which divide heads") {
+TEST_CASE("gradients of few heads have the same bits on one thread and on several, which divide heads",
+          "[slow_in_asan]") {
   const Shape s{1, 300, 700, 2, 1, 24, 20};
   const DenseTensor seed = tensor({7, 9}, {2}, DType::int64), none;
   for (const DType dtype : kFloatDTypes) {

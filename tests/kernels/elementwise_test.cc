@@ -58,7 +58,7 @@ TEST_CASE("binary kernels agree with the reference on every dtype and broadcast"
   check_binary("minimum", kAllDTypes, [](double a, double b) { return std::min(a, b); });
 }
 
-TEST_CASE("kernels of gradients agree with the reference on every float dtype") {
+TEST_CASE("kernels of gradients agree with the reference on every float dtype", "[slow_in_asan]") {
   check_binary("exp_grad", kFloatDTypes, [](double out, double g) { return g * out; });
   check_binary("log_grad", kFloatDTypes, [](double x, double g) { return g / x; });
   check_binary("tanh_grad", kFloatDTypes, [](double out, double g) { return g * (1 - out * out); });

@@ -144,7 +144,8 @@ TEST_CASE("every permutation of 2 to 8 numbers is equally likely") {
   }
 }
 
-TEST_CASE("large permutations have as many fixed points, and neighbours as far apart, as all permutations on average") {
+TEST_CASE("large permutations have as many fixed points, and neighbours as far apart, as all permutations on average",
+          "[slow_in_asan]") {
   for (const int n : {4096, 4097, 6000}) {
     constexpr int kDraws = 400;
     constexpr int kBins = 16;
@@ -164,7 +165,7 @@ TEST_CASE("large permutations have as many fixed points, and neighbours as far a
   }
 }
 
-TEST_CASE("uniform and gaussian of float64 have 53 random bits") {
+TEST_CASE("uniform and gaussian of float64 have 53 random bits", "[slow_in_asan]") {
   DenseTensor out = uninitialized({4096}, DType::float64);
   call<Uniform>("uniform", DType::float64, Scalar(0), Scalar(1), 0, kKey, out);
   std::vector<int> ones(53);
@@ -200,7 +201,7 @@ TEST_CASE("uniform covers a range that is larger than the largest number") {
   }
 }
 
-TEST_CASE("bernoulli of float64 knows probabilities below 2^-32") {
+TEST_CASE("bernoulli of float64 knows probabilities below 2^-32", "[slow_in_asan]") {
   using Bernoulli = void(const OpContext&, const DenseTensor&, RandomKey, DenseTensor&);
   constexpr int64_t kMany = 1 << 20;
   const DenseTensor p = tensor(std::vector<double>(kMany, 1e-300), {kMany}, DType::float64);

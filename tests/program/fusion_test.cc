@@ -160,7 +160,7 @@ TEST_CASE("fusion: shards on a mesh, and gradients, are those of eager calls") {
   });
 }
 
-TEST_CASE("fusion: every pointwise op of the library has the same bits in blocks", "[slow_in_tsan]") {
+TEST_CASE("fusion: every pointwise op of the library has the same bits in blocks", "[slow_in_asan][slow_in_tsan]") {
   std::set<std::string_view> tried;
   for (const testing::OpCase& each : testing::op_cases()) {
     const bool inplace = each.op.ends_with('_');
