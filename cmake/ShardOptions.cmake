@@ -18,10 +18,10 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   endif()
 endif()
 
-# Test programs are large, and the linker that Clang takes by default needs seconds for each.
+# Test programs are large, and the linker that compilers take by default needs seconds for each.
 find_program(SHARD_LLD ld.lld)
-if(SHARD_LLD AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  add_link_options(-fuse-ld=lld)
+if(SHARD_LLD AND (CMAKE_CXX_COMPILER_ID STREQUAL "Clang" OR CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo"))
+  add_link_options($<$<LINK_LANGUAGE:CXX>:-fuse-ld=lld>)
 endif()
 
 add_library(shard_options INTERFACE)
@@ -38,6 +38,8 @@ target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-co
 if(SHARD_SANITIZE)
   target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${SHARD_SANITIZE} -fno-omit-frame-pointer>)
   target_link_options(shard_options INTERFACE -fsanitize=${SHARD_SANITIZE})
+  # Each test is a process, and there are millions of relocations in programs of any address.
+  string(APPEND CMAKE_EXE_LINKER_FLAGS " -no-pie")
   if(SHARD_SANITIZE STREQUAL "address")
     # Without checks of each access, most of whose findings the address sanitizer has too: they take 40 % of the time to compile large kernels.
     target_compile_options(shard_options INTERFACE

@@ -30,7 +30,7 @@ why() {
   grep -A 50 'The following tests FAILED' "$logs/$1" || true
 }
 
-build() { cmake --preset "$1" >/dev/null && cmake --build --preset "$1" -j"$(nproc)"; }
+build() { cmake --preset "$1" -DSHARD_UNITY=ON >/dev/null && cmake --build --preset "$1" -j"$(nproc)"; }
 # The tests of a preset, without the lines of those that pass: at the end of a log there is room for what failed, in this stage and before.
 run_tests() {
   ctest --preset "$1" -j"$(nproc)" 2>&1 | sed -uE '/^ +Start +[0-9]+: /d; /^ *[0-9]+\/[0-9]+ Test +#[0-9]+: .* Passed +[0-9.]+ sec *$/d'
