@@ -21,7 +21,7 @@ import time
 from mutations import KERNELS, MUTATIONS
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
-OBJECTS = "tests/cuda/host/CMakeFiles/shard_cuda_model.dir/__/__/__/runtime/shard/kernels/cuda"
+OBJECTS = "tests/cuda/host/CMakeFiles/shard_cuda_model_kernels.dir/__/__/__/runtime/shard/kernels/cuda"
 COMPILE_SECONDS = 600
 
 
