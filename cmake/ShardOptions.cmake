@@ -36,7 +36,10 @@ endif()
 # errno of math functions is never read; setting it would keep sqrt from being vectorised.
 target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -fno-math-errno>)
 if(SHARD_SANITIZE)
-  target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${SHARD_SANITIZE} -fno-omit-frame-pointer>)
+  # Not for kernels of the model of CUDA: the address sanitizer knows nothing of device memory (tests/cuda/host).
+  set(is_host_code $<NOT:$<BOOL:$<TARGET_PROPERTY:SHARD_DEVICE_CODE>>>)
+  target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>
+                         $<$<AND:$<COMPILE_LANGUAGE:CXX>,${is_host_code}>:-fsanitize=${SHARD_SANITIZE}>)
   target_link_options(shard_options INTERFACE -fsanitize=${SHARD_SANITIZE})
   # Each test is a process, and there are millions of relocations in programs of any address.
   string(APPEND CMAKE_EXE_LINKER_FLAGS " -no-pie")

@@ -8,6 +8,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <map>
 #include <memory>
@@ -190,10 +191,14 @@ class Block {
   Fiber* fiber_ = nullptr;  // that runs
   std::exception_ptr error_;
   SharedMemory shared_;
-  std::mt19937_64 random_{1};
+  std::mt19937_64 random_{seed()};
+
+  static uint64_t seed() {
+    const char* const text = std::getenv("CUDA_HOST_SEED");
+    return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
+  }
 
   friend void ::cuda_host::run(const Grid&);
-  friend void ::cuda_host::set_order_seed(uint64_t);
 };
 
 std::recursive_mutex& grid_mutex() {
@@ -479,11 +484,6 @@ void run(const Grid& grid) {
     throw;
   }
   accessing_end();
-}
-
-void set_order_seed(uint64_t seed) {
-  const std::lock_guard lock(grid_mutex());
-  block().random_.seed(seed);
 }
 
 void barrier(const char* file, int line) { block().wait_at_barrier(file, line); }

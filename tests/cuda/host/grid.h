@@ -38,14 +38,11 @@ struct Grid {
   // What it is called with, and may read.
   std::shared_ptr<const void> arguments;
   size_t argument_bytes = 0;
-  const void* kernel = nullptr;  // its address
 };
 
-/// Runs all blocks; returns when the last has ended. Throws Finding. One grid runs at a time in a process.
+/// Runs all blocks, in an order that is shuffled with the seed in CUDA_HOST_SEED (1 where it is not set); returns when the last has ended.
+/// Throws Finding. One grid runs at a time in a process.
 void run(const Grid& grid);
-
-/// Blocks are shuffled with this seed, which the next launch increments.
-void set_order_seed(uint64_t seed);
 
 // What the functions and variables of CUDA are made of; they are called by threads of a kernel only.
 

@@ -57,6 +57,8 @@ bool is_device_memory(const void* at);
 bool is_pinned_memory(const void* at, size_t bytes);
 /// The device of an allocation; -1 for what is none.
 int device_of(const void* data);
+/// Whether `peer` may access the memory of `device`.
+bool is_accessible(int device, int peer);
 /// Bytes that are free, of those that the device has.
 void device_memory(int device, size_t& free, size_t& total);
 /// Remembers that the host wrote to device memory.

@@ -204,19 +204,21 @@ cudaError_t allow_shared(const void* kernel, int bytes) {
   return cudaSuccess;
 }
 
-cudaError_t launch(Grid grid, cudaStream_t stream) {
-  const dim3 blocks = grid.blocks, threads = grid.threads;
+cudaError_t launch(const char* name, const void* kernel, void (*thread)(const void* arguments), const void* arguments,
+                   size_t bytes, dim3 blocks, dim3 threads, size_t shared, cudaStream_t stream) {
   const uint64_t in_block = uint64_t{threads.x} * threads.y * threads.z;
   if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0 || blocks.x > 0x7fffffffu || blocks.y > 65535 ||
       blocks.z > 65535 || in_block == 0 || in_block > 1024 || threads.z > 64)
     return fail(cudaErrorInvalidConfiguration);
   {
     const std::lock_guard lock(mutex());
-    const auto allowed = allowed_shared().find({current_device, grid.kernel});
-    if (grid.dynamic_shared > static_cast<size_t>(allowed == allowed_shared().end() ? kShared : allowed->second))
+    const auto allowed = allowed_shared().find({current_device, kernel});
+    if (shared > static_cast<size_t>(allowed == allowed_shared().end() ? kShared : allowed->second))
       return fail(cudaErrorInvalidValue);
   }
-  return submit(stream, [grid = std::move(grid)] {
+  const std::shared_ptr<std::max_align_t[]> copy(new std::max_align_t[(bytes - 1) / sizeof(std::max_align_t) + 1]);
+  memcpy(copy.get(), arguments, bytes);
+  return submit(stream, [grid = Grid{name, blocks, threads, shared, thread, copy, bytes}] {
     const DeviceAccess access;
     run(grid);
   });
@@ -320,19 +322,6 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
-  *pool = nullptr;
-  return cudaSuccess;
-}
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
-/// The pool of the current device keeps nothing that is free.
-cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void* value) {
-  size_t free = 0, total = 0;
-  cuda_host::device_memory(current_device, free, total);
-  *static_cast<uint64_t*>(value) = total - free;
-  return cudaSuccess;
-}
-
 cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t handle) {
   const std::lock_guard lock(mutex());
   CUstream_st* const stream = resolve(handle);
@@ -357,8 +346,7 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t handle) {
   if (stream->recording != nullptr) {
     const auto& own = stream->recording->memory;
     if (std::find(own.begin(), own.end(), data) != own.end()) return cudaSuccess;  // it lives as long as the graph
-    stream->pending.push_back([data] { cuda_host::release_device(data); });
-    return cudaSuccess;
+    return fail(cudaErrorInvalidValue);
   }
   return cuda_host::submit(handle, [data] {
     if (!cuda_host::release_device(data)) throw cuda_host::Finding("cudaFreeAsync of memory that is not allocated");

@@ -132,21 +132,36 @@ __global__ void map_packs(PackShape<Body::kInputs> shape, uint32_t count, uint32
 inline constexpr int kElementThreads = 256;
 inline constexpr int64_t kMostOfPart = int64_t{1} << 31;
 
+/// Issues map_packs for the packs of a part; `body` is the kernel's.
+template <int Inputs>
+using LaunchPacks = void(const OpContext& ctx, const PackShape<Inputs>& part, uint32_t count, uint32_t packs,
+                         const void* body);
+
+/// Launches all parts of `out`. It is compiled once for all bodies, of which there are thousands.
+template <int Inputs>
+void launch_parts(const OpContext& ctx, const DenseTensor& out, const DenseTensor* const (&inputs)[Inputs],
+                  int64_t pack, int64_t most, LaunchPacks<Inputs>* launch_packs, const void* body) {
+  if (out.numel() == 0) return;
+  const int64_t element = static_cast<int64_t>(size_of(out.dtype()));
+  for_small_parts(PackShape<Inputs>(out.dims(), inputs), most, [&](PackShape<Inputs> part) {
+    part.shift = static_cast<uint32_t>((static_cast<int64_t>(address(out.raw())) / element + part.out_offset) % pack);
+    const int64_t count = part.count(), packs = (count + part.shift + pack - 1) / pack;
+    launch_packs(ctx, part, static_cast<uint32_t>(count), static_cast<uint32_t>(packs), body);
+  });
+}
+
 /// Runs a body for the elements of `out`, to whose shape inputs are broadcast:
 ///   static constexpr int kInputs, kPack;
 ///   void run(const ResultPack<kPack, kInputs>& pack) const;   on the device
 template <class Body>
 void map_broadcast(const OpContext& ctx, const DenseTensor& out, const DenseTensor* const (&inputs)[Body::kInputs],
                    const Body& body, int64_t most = kMostOfPart) {
-  constexpr int64_t kPack = Body::kPack;
-  if (out.numel() == 0) return;
-  const int64_t element = static_cast<int64_t>(size_of(out.dtype()));
-  for_small_parts(PackShape<Body::kInputs>(out.dims(), inputs), most, [&](PackShape<Body::kInputs> part) {
-    part.shift = static_cast<uint32_t>((static_cast<int64_t>(address(out.raw())) / element + part.out_offset) % kPack);
-    const int64_t count = part.count(), packs = (count + part.shift + kPack - 1) / kPack;
-    launch(ctx, map_packs<Body>, grid_for(packs, kElementThreads), kElementThreads, part, static_cast<uint32_t>(count),
-           static_cast<uint32_t>(packs), body);
-  });
+  constexpr auto launch_packs = [](const OpContext& op, const PackShape<Body::kInputs>& part, uint32_t count,
+                                   uint32_t packs, const void* its_body) {
+    launch(op, map_packs<Body>, grid_for(packs, kElementThreads), kElementThreads, part, count, packs,
+           *static_cast<const Body*>(its_body));
+  };
+  launch_parts<Body::kInputs>(ctx, out, inputs, Body::kPack, most, launch_packs, &body);
 }
 
 /// As many elements of types of these sizes as have 16 bytes in the largest.

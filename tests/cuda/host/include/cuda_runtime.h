@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -193,30 +192,31 @@ cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute, int bytes) {
 
 namespace cuda_host {
 
-template <class... P>
-struct Call {
+template <size_t, class T>
+struct Argument {
+  T value;
+};
+template <class Numbers, class... P>
+struct Call;
+/// A kernel and the arguments of a launch, which are copied as bytes, as CUDA does.
+template <size_t... n, class... P>
+struct Call<std::index_sequence<n...>, P...> : Argument<n, P>... {
   void (*kernel)(P...);
-  std::tuple<P...> arguments;
 
+  Call(void (*called)(P...), const P&... arguments) : Argument<n, P>{arguments}..., kernel(called) {}
   static void run(const void* call) {
     const Call& self = *static_cast<const Call*>(call);
-    std::apply(self.kernel, self.arguments);
+    self.kernel(static_cast<const Argument<n, P>&>(self).value...);
   }
 };
 
 template <class... P>
 cudaError_t launch(const char* name, void (*kernel)(P...), dim3 blocks, dim3 threads, size_t shared,
-                   cudaStream_t stream, std::type_identity_t<P>... arguments) {
-  Grid grid;
-  grid.name = name;
-  grid.blocks = blocks;
-  grid.threads = threads;
-  grid.dynamic_shared = shared;
-  grid.thread = Call<P...>::run;
-  grid.arguments = std::make_shared<Call<P...>>(Call<P...>{kernel, {arguments...}});
-  grid.argument_bytes = sizeof(Call<P...>);
-  grid.kernel = reinterpret_cast<const void*>(kernel);
-  return launch(std::move(grid), stream);
+                   cudaStream_t stream, const std::type_identity_t<P>&... arguments) {
+  static_assert((std::is_trivially_copyable_v<P> && ...));
+  const Call<std::index_sequence_for<P...>, P...> call(kernel, arguments...);
+  return launch(name, reinterpret_cast<const void*>(kernel), call.run, &call, sizeof(call), blocks, threads, shared,
+                stream);
 }
 
 }  // namespace cuda_host

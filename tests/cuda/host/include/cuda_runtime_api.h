@@ -54,6 +54,16 @@ enum cudaMemPoolAttr {
   cudaMemPoolAttrReservedMemCurrent = 5,
   cudaMemPoolAttrUsedMemCurrent = 7
 };
+enum cudaMemLocationType { cudaMemLocationTypeDevice = 1 };
+enum cudaMemAccessFlags { cudaMemAccessFlagsProtReadWrite = 3 };
+struct cudaMemLocation {
+  cudaMemLocationType type;
+  int id;
+};
+struct cudaMemAccessDesc {
+  cudaMemLocation location;
+  cudaMemAccessFlags flags;
+};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 using cudaStream_t = struct CUstream_st*;
@@ -82,6 +92,8 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device);
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value);
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value);
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const cudaMemAccessDesc* devices, size_t count);
+cudaError_t cudaDeviceCanAccessPeer(int* can_access, int device, int peer);
 cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream);
 cudaError_t cudaMallocHost(void** data, size_t bytes);
@@ -140,7 +152,9 @@ void run_until(cudaStream_t stream, const std::function<bool()>& done);
 /// The device of a stream that was created.
 int stream_device(cudaStream_t stream);
 /// Issues a kernel. What no device takes is an error at once, as on a device.
-cudaError_t launch(Grid grid, cudaStream_t stream);
+/// Issues the grid of the kernel at address `kernel`, each thread of which calls `thread` with a copy of `bytes` bytes of arguments.
+cudaError_t launch(const char* name, const void* kernel, void (*thread)(const void* arguments), const void* arguments,
+                   size_t bytes, dim3 blocks, dim3 threads, size_t shared, cudaStream_t stream);
 /// Launches of `kernel` on the current device may ask for so much dynamic shared memory (cudaFuncSetAttribute).
 cudaError_t allow_shared(const void* kernel, int bytes);
 /// How often this thread has waited for a device.
