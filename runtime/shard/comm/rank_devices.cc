@@ -31,8 +31,10 @@ DeviceGroup& RankDevices::group(const std::vector<int>& key, Device device, cons
   watch();
   const auto found = groups_.find(key);
   if (found != groups_.end()) return *found->second;
+  const auto [at, is_first] = first_groups_.try_emplace({device.backend, device.index}, nullptr);
   DeviceGroup& made =
-      *groups_.emplace(key, device_work(device)->make_group(device.index, id, size, member)).first->second;
+      *groups_.emplace(key, device_work(device)->make_group(device.index, id, size, member, at->second)).first->second;
+  if (is_first) at->second = &made;
   made.join(poll);
   return made;
 }

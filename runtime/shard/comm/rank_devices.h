@@ -63,6 +63,7 @@ class RankDevices final : public DeviceWatch {
   const std::chrono::milliseconds timeout_;
   const Peers peers_;
   std::map<std::vector<int>, std::unique_ptr<DeviceGroup>> groups_;
+  std::map<std::pair<int, int>, const DeviceGroup*> first_groups_;  // by backend and index of their devices
   bool is_watching_ = false;
   bool has_given_up_ = false;
 };

@@ -44,8 +44,11 @@ struct DeviceWork {
   std::string (*machine_id)(int index) = nullptr;
   /// Names a group that is to be made; one member calls it and tells the others.
   std::string (*make_group_id)() = nullptr;
-  /// Member `rank` of a group of `size`, on device `index`, which has not joined it. The devices are different.
-  std::unique_ptr<DeviceGroup> (*make_group)(int index, const std::string& id, int size, int rank) = nullptr;
+  /// Member `rank` of a group of `size`, on device `index`, which has not joined it. The devices are different. `other`, which may be null,
+  /// is a group of the same device and thread: both run what they are given in one order, because devices that run collectives of
+  /// two groups in different orders wait for each other forever.
+  std::unique_ptr<DeviceGroup> (*make_group)(int index, const std::string& id, int size, int rank,
+                                             const DeviceGroup* other) = nullptr;
 };
 
 /// Adds the functions of a backend, so that tensors on its devices can be distributed and resharded. Throws invalid_argument where

@@ -23,7 +23,34 @@ struct Clique {
   std::vector<Calls> collectives;                        // by member
   std::map<std::pair<int, int>, Calls> sends, receives;  // by sender and receiver
   std::vector<bool> is_aborted;
+
+  int device(int member) const { return devices[static_cast<size_t>(member)]; }
 };
+
+/// What was issued to a device and has not run, of all communicators, in this order.
+struct Issued {
+  std::shared_ptr<Clique> clique;
+  std::shared_ptr<Call> call;
+};
+std::mutex issued_mutex;
+std::map<int, std::vector<Issued>>& issued_to_devices() {
+  static auto* all = new std::map<int, std::vector<Issued>>;
+  return *all;
+}
+
+/// Whether a call of another communicator, issued to the device of `call` before it, may run there at the same time. On another device
+/// the two may run in another order, and then both wait forever. Even streams that wait for each other are not looked at.
+bool is_unordered(const Clique& clique, const Call& call) {
+  bool found = false;
+  run_until(call.stream, [&] {  // while nothing else runs
+    const std::lock_guard lock(issued_mutex);
+    std::vector<Issued>& issued = issued_to_devices()[clique.device(call.member)];
+    std::erase_if(issued, [](const Issued& each) { return each.call->is_run; });
+    for (const Issued& each : issued) found |= each.clique.get() != &clique && each.call->stream != call.stream;
+    return true;
+  });
+  return found;
+}
 
 std::mutex cliques_mutex;
 std::map<uint64_t, std::shared_ptr<Clique>>& cliques() {
@@ -78,13 +105,14 @@ void run(Clique& clique, const Calls& calls) {
     }
     if (call->is_run) continue;
     const DeviceAccess access;
-    const auto check = [&](const Call& of) {
-      check_buffers(of, clique.size, clique.devices[static_cast<size_t>(of.member)]);
-    };
+    const auto check = [&](const Call& of) { check_buffers(of, clique.size, clique.device(of.member)); };
     check(*call);
     for (const auto& partner : partners) {
       check(*partner);
       check_fits(*call, *partner);
+      if (!is_accessible(clique.device(partner->member), clique.device(call->member)))
+        finding(*call, fmt::format("the device of member {} may not access the memory of that of member {}",
+                                   call->member, partner->member));
     }
     if (is_transfer(*call)) run_transfer(*call, *partners[0]);
     else run_collective(partners);
@@ -94,6 +122,7 @@ void run(Clique& clique, const Calls& calls) {
 class ThreadLink final : public Link {
  public:
   ThreadLink(std::shared_ptr<Clique> clique, int member) : clique_(std::move(clique)), member_(member) {}
+  ~ThreadLink() override { forget(); }
 
   ncclResult_t state() override {
     const std::lock_guard lock(clique_->mutex);
@@ -111,16 +140,32 @@ class ThreadLink final : public Link {
         to.push_back(call);
       }
     }
-    const cudaError_t status = submit(calls[0]->stream, [shared = clique_, calls] { run(*shared, calls); });
+    {
+      const std::lock_guard lock(issued_mutex);
+      for (const auto& call : calls) issued_to_devices()[device()].push_back({clique_, call});
+    }
+    const bool unordered = is_unordered(*clique_, *calls[0]);
+    const cudaError_t status = submit(calls[0]->stream, [shared = clique_, calls, unordered] {
+      if (unordered) finding(*calls[0], "is not ordered with a call of another communicator on its device");
+      run(*shared, calls);
+    });
     return status == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
   }
 
   void abort() override {
+    forget();
     const std::lock_guard lock(clique_->mutex);
     clique_->is_aborted[static_cast<size_t>(member_)] = true;
   }
 
  private:
+  int device() const { return clique_->device(member_); }
+  /// What has not run will not.
+  void forget() {
+    const std::lock_guard lock(issued_mutex);
+    std::erase_if(issued_to_devices()[device()], [&](const Issued& each) { return each.clique == clique_; });
+  }
+
   std::shared_ptr<Clique> clique_;
   int member_;
 };

@@ -99,6 +99,33 @@ TEST_CASE("NCCL: sums of floats have the same bits on all ranks, and NaN wins") 
       own_devices(3));
 }
 
+TEST_CASE("NCCL: the collectives of several groups run in one order on all devices") {
+  const ProcessMesh* square = ProcessMesh::make({2, 2}, {}, {"x", "y"});
+  run_ranks(
+      4,
+      [&](Rank& rank) {
+        const DenseTensor data[] = {copy_to(rank.device(), small_numbers(100, DType::float32, rank.id())),
+                                    copy_to(rank.device(), small_numbers(100, DType::float32, rank.id()))};
+        Work sums[2];  // both begin before one is waited for
+        for (const int axis : {0, 1}) {
+          sums[axis] =
+              rank.communicator(square, axis)
+                  .all_reduce({"test", "order"}, data[axis].raw(), 100, DType::float32, ReduceType::sum, rank.device());
+        }
+        for (Work& sum : sums) sum.wait();
+        for (const int axis : {0, 1}) {
+          const int other = rank.id() ^ (axis == 0 ? 2 : 1);
+          const DenseTensor a = small_numbers(100, DType::float32, rank.id()),
+                            b = small_numbers(100, DType::float32, other);
+          const DenseTensor sum = copy_to(kCpu, data[axis]);
+          for (int i = 0; i < 100; ++i)
+            check(sum.data<float>()[i] == a.data<float>()[i] + b.data<float>()[i], "the sum of two ranks");
+        }
+        check(cuda_host::nccl_calls() == 2, "both are done by NCCL");
+      },
+      own_devices(4));
+}
+
 TEST_CASE("NCCL: is not used where two ranks share a device") {
   WorldOptions options = own_devices(3);
   options.devices[2] = options.devices[0];

@@ -72,21 +72,22 @@ std::optional<Reduction> reduction(DType dtype, ReduceType type, int size) {
 }
 
 /// Its communicator does not block: a call may return before all members have made it, and NCCL then issues the work from a thread
-/// of its own, to which cudaStreamPerThread would be another stream. So the group has a stream, which also lets kernels run
-/// beside what it transfers.
+/// of its own, to which cudaStreamPerThread would be another stream. So the groups of a rank have a stream, which also lets kernels run
+/// beside what they transfer. They share one because NCCL wants one order of the collectives of several communicators on all devices.
 class NcclGroup final : public DeviceGroup {
  public:
-  NcclGroup(int index, const std::string& id, int size, int rank) : index_(index), id_(id), size_(size), rank_(rank) {}
+  NcclGroup(int index, const std::string& id, int size, int rank, const NcclGroup* other)
+      : index_(index), id_(id), size_(size), rank_(rank),
+        owned_stream_(other != nullptr ? other->owned_stream_ : std::make_shared<OwnedStream>(index)),
+        stream_(owned_stream_->handle) {}
   ~NcclGroup() override {
     if (communicator_ != nullptr) ncclCommDestroy(communicator_);
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
   }
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
   void join(const Poll& poll) override {
     const DeviceScope scope(index_);
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     ncclUniqueId unique;
     std::memcpy(static_cast<void*>(&unique), id_.data(), sizeof(unique));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -181,6 +182,18 @@ class NcclGroup final : public DeviceGroup {
   }
 
  private:
+  struct OwnedStream {
+    explicit OwnedStream(int index) {
+      const DeviceScope scope(index);
+      check(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    }
+    ~OwnedStream() { cudaStreamDestroy(handle); }
+    OwnedStream(const OwnedStream&) = delete;
+    OwnedStream& operator=(const OwnedStream&) = delete;
+
+    cudaStream_t handle = nullptr;
+  };
+
   /// A collective, from its begin until the device has ended it.
   struct Issued {
     explicit Issued(std::string text) : what(std::move(text)) {}
@@ -218,7 +231,8 @@ class NcclGroup final : public DeviceGroup {
   const std::string id_;
   const int size_, rank_;
   ncclComm_t communicator_ = nullptr;
-  cudaStream_t stream_ = nullptr;
+  const std::shared_ptr<const OwnedStream> owned_stream_;
+  const cudaStream_t stream_;
   std::deque<Issued> issued_;
 };
 
@@ -234,8 +248,9 @@ std::string make_group_id() {
   return {reinterpret_cast<const char*>(&id), sizeof(id)};
 }
 
-std::unique_ptr<DeviceGroup> make_group(int index, const std::string& id, int size, int rank) {
-  return std::make_unique<NcclGroup>(index, id, size, rank);
+std::unique_ptr<DeviceGroup> make_group(int index, const std::string& id, int size, int rank,
+                                        const DeviceGroup* other) {
+  return std::make_unique<NcclGroup>(index, id, size, rank, static_cast<const NcclGroup*>(other));
 }
 
 }  // namespace
