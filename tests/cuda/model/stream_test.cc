@@ -58,6 +58,42 @@ TEST_CASE("memory that another thread frees is kept for the work of the thread t
   CHECK(sum.to(kCpu).to_vector<float>() == std::vector<float>(100, 2.0f));
 }
 
+TEST_CASE("memory that is freed while a graph is recorded, and is not of it, is freed after the recording") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto held = [] {
+    size_t free = 0, total = 0;
+    cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return total - free;
+  };
+  const cuda::DeviceScope scope(device->index);
+  const DenseTensor ones = copy_to(*device, random_tensor({1000}, DType::float32, 1));
+  const DenseTensor twice = DenseTensor::allocate(*device, ones.meta());
+  const size_t before = held();
+  DenseTensor own = DenseTensor::allocate(*device, {{1 << 20}, DType::float32}),
+              foreign = DenseTensor::allocate(*device, {{1 << 20}, DType::float32});
+  const Backend& backend = backend_of(*device);
+  const auto add = [&] {
+    kernel_table("add")
+        .find<void(const OpContext&, const DenseTensor&, const DenseTensor&, DenseTensor&)>(OpContext{"add"}, *device,
+                                                                                            DType::float32)
+        .function(OpContext{"add"}, ones, ones, const_cast<DenseTensor&>(twice));
+  };
+  backend.graph_begin(device->index);
+  std::thread([dropped = std::move(foreign)]() mutable { dropped = {}; }).join();
+  own = {};
+  add();
+  void* const graph = backend.graph_end(device->index, nullptr);
+  add();  // which reports no error of the calls before it
+  backend.graph_launch(device->index, graph);
+  CHECK(testing::difference(copy_to(kCpu, twice),
+                            Kernel<>{"add"}.run(kCpu, {copy_to(kCpu, ones), copy_to(kCpu, ones)}, ones.meta())) == "");
+  backend.graph_free(device->index, graph);
+  DenseTensor::allocate(*device, {{1}, DType::float32});
+  CHECK(held() == before);
+}
+
 TEST_CASE("scratch memory that is not there is the error of a tensor's: what was asked, held and free") {
   const auto device = cuda_device();
   if (!device) return;

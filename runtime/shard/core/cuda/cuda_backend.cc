@@ -5,18 +5,19 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "shard/core/cuda/cuda_call.cuh"
 #include "shard/core/cuda/data_error.cuh"
 #include "shard/core/cuda/staging.h"
 #include "shard/core/device.h"
 #include "shard/core/error.h"
-#include "shard/core/thread_state.h"
 #include "shard/core/waiting.h"
 
 namespace shard {
@@ -50,17 +51,47 @@ const Devices& devices() {
 
 int device_count() { return devices().count; }
 
-/// Makes the memory pool of a device keep freed memory, so that a step of a training loop requests
-/// none from the driver.
-void keep_pool(int index) {
-  static std::array<std::once_flag, 256> once;
-  std::call_once(once[static_cast<size_t>(index)], [index] {
-    cudaMemPool_t pool = nullptr;
-    uint64_t threshold = UINT64_MAX;
-    check(cudaDeviceGetDefaultMemPool(&pool, index), "cudaDeviceGetDefaultMemPool");
-    check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold), "cudaMemPoolSetAttribute");
-  });
+cudaMemPool_t pool_of(int index) {
+  cudaMemPool_t pool = nullptr;
+  check(cudaDeviceGetDefaultMemPool(&pool, index), "cudaDeviceGetDefaultMemPool");
+  return pool;
 }
+
+/// Lets device `peer` access the memory of device `index`, if their machine can do so.
+void share_pool(int index, int peer) {
+  int can_access = 0;
+  check(cudaDeviceCanAccessPeer(&can_access, peer, index), "cudaDeviceCanAccessPeer");
+  if (can_access == 0) return;
+  cudaMemAccessDesc access{};
+  access.location.type = cudaMemLocationTypeDevice;
+  access.location.id = peer;
+  access.flags = cudaMemAccessFlagsProtReadWrite;
+  check(cudaMemPoolSetAccess(pool_of(index), &access, 1), "cudaMemPoolSetAccess");
+}
+
+/// Makes the memory pool of a device keep freed memory, so that a step of a training loop requests none from the driver; and shares it
+/// with the other devices that this process uses: between those, NCCL reads and writes tensors directly, which memory of a pool does
+/// not allow by itself.
+void keep_pool(int index) {
+  static std::array<std::atomic<bool>, 256> is_kept;
+  std::atomic<bool>& mine = is_kept[static_cast<size_t>(index)];
+  if (mine.load(std::memory_order_acquire)) return;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (mine.load(std::memory_order_relaxed)) return;
+  uint64_t threshold = UINT64_MAX;
+  check(cudaMemPoolSetAttribute(pool_of(index), cudaMemPoolAttrReleaseThreshold, &threshold),
+        "cudaMemPoolSetAttribute");
+  for (size_t other = 0; other < is_kept.size(); ++other) {
+    if (!is_kept[other].load(std::memory_order_relaxed)) continue;
+    share_pool(index, static_cast<int>(other));
+    share_pool(static_cast<int>(other), index);
+  }
+  mine.store(true, std::memory_order_release);
+}
+
+/// Whether this thread records a graph.
+thread_local bool records_graph = false;
 
 /// The threads that allocated memory. A garbage collector may free it in another one, whose stream does not wait for the work that
 /// its own thread has issued.
@@ -69,20 +100,24 @@ class Owners {
   void add(void* data) {
     Part& part = part_of(data);
     const std::lock_guard lock(part.mutex);
-    part.threads[data] = &this_thread;  // whose address is the thread's own
+    part.owners[data] = {&records_graph, records_graph};
   }
-  /// Returns whether it was this thread.
+  /// Whether this thread may free the memory in the order of its stream: if it is its own, and in a recording if it was made there.
   bool remove(void* data) {
     Part& part = part_of(data);
     const std::lock_guard lock(part.mutex);
-    const auto found = part.threads.extract(data);
-    return found && found.mapped() == &this_thread;
+    const auto found = part.owners.extract(data);
+    return found && found.mapped().thread == &records_graph && found.mapped().is_of_recording >= records_graph;
   }
 
  private:
+  struct Owner {
+    const void* thread;  // the address of a variable of its own
+    bool is_of_recording;
+  };
   struct Part {  // several, so that ranks need not wait for each other
     std::mutex mutex;
-    std::unordered_map<void*, const void*> threads;
+    std::unordered_map<void*, Owner> owners;
   };
   Part& part_of(void* data) { return parts_[(reinterpret_cast<uintptr_t>(data) >> 9) % parts_.size()]; }
 
@@ -94,40 +129,96 @@ Owners& owners() {
   return *all;
 }
 
-void* allocate(int index, size_t bytes) {
-  if (bytes == 0) return nullptr;
-  const DeviceScope scope(index);
-  keep_pool(index);
-  void* const data = cuda::allocate(bytes);
-  owners().add(data);
-  return data;
-}
-
-/// Called from destructors, even after the driver was shut down at exit, so it reports nothing.
-void release(int index, void* data) {
-  int before = 0;
-  if (cudaGetDevice(&before) != cudaSuccess) return;
-  if (before != index) cudaSetDevice(index);
-  if (!owners().remove(data)) {
-    const WaitScope scope;
-    cudaDeviceSynchronize();
-  }
-  cudaFreeAsync(data, stream());
-  if (before != index) cudaSetDevice(before);
-}
-
-void copy(int index, void* to, const void* from, size_t bytes) {
-  if (bytes == 0) return;
-  const DeviceScope scope(index);
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()), "cudaMemcpyAsync (device to device)");
-}
-
 /// In a recording a copy from the host would be repeated with what the memory holds then, and one to the host or from a stream that
 /// is not recorded cannot be: the wait is an error there.
 bool is_recording() {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream(), &status), "cudaStreamIsCapturing");
   return status != cudaStreamCaptureStatusNone;
+}
+
+/// For calls of destructors, which report nothing, even after the driver was shut down at exit. The next launch must not report it either.
+void ignore(cudaError_t status) {
+  if (status != cudaSuccess) cudaGetLastError();
+}
+
+/// The current device for a destructor, as DeviceScope.
+class ReleaseScope {
+ public:
+  explicit ReleaseScope(int index) {
+    ignore(cudaGetDevice(&before_));
+    if (before_ != index) ignore(cudaSetDevice(index));
+  }
+  ~ReleaseScope() { ignore(cudaSetDevice(before_)); }
+  ReleaseScope(const ReleaseScope&) = delete;
+  ReleaseScope& operator=(const ReleaseScope&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+/// Memory that threads freed which had not allocated it, and that work of its owner may still use; or that the work of a graph cannot free.
+class Abandoned {
+ public:
+  /// Frees it, or keeps it where a device cannot be waited for: while a thread records.
+  void add(int index, void* data) {
+    {
+      const std::lock_guard lock(mutex_);
+      all_.emplace_back(index, data);
+      any_.store(true, std::memory_order_relaxed);
+    }
+    free();
+  }
+  /// Frees what add() kept, if it can now.
+  void free() {
+    if (!any_.load(std::memory_order_relaxed)) return;
+    const std::unique_lock recording(recording_mutex(), std::try_to_lock);
+    if (!recording.owns_lock() || records_graph) return;
+    std::vector<std::pair<int, void*>> all;
+    {
+      const std::lock_guard lock(mutex_);
+      all.swap(all_);
+      any_.store(false, std::memory_order_relaxed);
+    }
+    const WaitScope scope;
+    for (const auto& [index, data] : all) {
+      const ReleaseScope device(index);
+      ignore(cudaDeviceSynchronize());
+      ignore(cudaFreeAsync(data, stream()));
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::pair<int, void*>> all_;
+  std::atomic<bool> any_ = false;
+};
+
+Abandoned& abandoned() {
+  static auto* const all = new Abandoned();
+  return *all;
+}
+
+void* allocate(int index, size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const DeviceScope scope(index);
+  keep_pool(index);
+  abandoned().free();
+  void* const data = cuda::allocate(bytes);
+  owners().add(data);
+  return data;
+}
+
+void release(int index, void* data) {
+  if (!owners().remove(data)) return abandoned().add(index, data);
+  const ReleaseScope device(index);
+  ignore(cudaFreeAsync(data, stream()));
+}
+
+void copy(int index, void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  const DeviceScope scope(index);
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()), "cudaMemcpyAsync (device to device)");
 }
 
 void copy_from_host(int index, void* to, const void* from, size_t bytes) {
@@ -179,6 +270,7 @@ void graph_begin(int index) {
   cuda::data_error();
   std::unique_lock lock(recording_mutex());
   check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  records_graph = true;
   lock.release();  // until the recording ends
 }
 
@@ -200,6 +292,7 @@ bool update(cudaGraphExec_t executable, cudaGraph_t graph) {
 }
 
 void* graph_end(int index, void* old) {
+  records_graph = false;
   const std::unique_lock lock(recording_mutex(), std::adopt_lock);
   struct Executable {
     ~Executable() {
@@ -221,6 +314,7 @@ void* graph_end(int index, void* old) {
 }
 
 void graph_abandon(int index) {
+  records_graph = false;
   const std::unique_lock lock(recording_mutex(), std::adopt_lock);
   int before = 0;
   if (cudaGetDevice(&before) != cudaSuccess) return;

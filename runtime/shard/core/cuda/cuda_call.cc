@@ -103,7 +103,8 @@ Scratch::Scratch(size_t bytes) {
 }
 
 Scratch::~Scratch() {
-  if (data_ != nullptr) cudaFreeAsync(data_, stream());
+  // A failure is not that of the next launch.
+  if (data_ != nullptr && cudaFreeAsync(data_, stream()) != cudaSuccess) cudaGetLastError();
 }
 
 std::recursive_mutex& recording_mutex() {
