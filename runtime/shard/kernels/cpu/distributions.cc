@@ -44,12 +44,6 @@ class Stream {
   size_t next_ = 4;
 };
 
-/// log(k!); unlike std::lgamma it writes no global variable.
-double log_factorial(double k) {
-  int sign = 0;
-  return ::lgamma_r(k + 1, &sign);
-}
-
 #define SHARD_FORMULA_INLINE inline
 #include "shard/kernels/formulas/distributions.inc"
 #undef SHARD_FORMULA_INLINE
@@ -131,7 +125,7 @@ void dirichlet(const OpContext& ctx, const DenseTensor& alpha, RandomKey key, De
       double* const first = logs.data() + row * categories;
       const double largest = *std::max_element(first, first + categories);
       double sum = 0;
-      for (int64_t j = 0; j < categories; ++j) sum += first[j] = std::exp(first[j] - largest);
+      for (int64_t j = 0; j < categories; ++j) sum += first[j] = exp_of(first[j] - largest);
       for (int64_t j = 0; j < categories; ++j) to[row * categories + j] = static_cast<T>(first[j] / sum);
     }
   });

@@ -165,9 +165,8 @@ void uniform(const OpContext& ctx, const Scalar& min, const Scalar& max, int see
 
 #define SHARD_FORMULA_INLINE HWY_INLINE
 #include "shard/kernels/formulas/random.inc"
+#include "shard/kernels/formulas/random_double.inc"
 #undef SHARD_FORMULA_INLINE
-HWY_INLINE double log_of_fraction(double x) { return std::log(x); }
-HWY_INLINE double cos_of_turns(double x) { return std::cos(6.283185307179586 * x); }
 
 /// Box-Muller: element e uses the uniform numbers 2e and 2e + 1.
 template <class T>

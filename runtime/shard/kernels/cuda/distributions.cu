@@ -33,8 +33,6 @@ class Stream {
   unsigned next_ = 0;
 };
 
-__device__ double log_factorial(double k) { return ::lgamma(k + 1); }
-
 #define SHARD_FORMULA_INLINE __device__ inline
 #include "shard/kernels/formulas/distributions.inc"
 #undef SHARD_FORMULA_INLINE
@@ -413,7 +411,7 @@ __global__ void normalise_kernel(double* logs, int64_t rows, int64_t categories,
     double* const first = logs + row * categories;
     double largest = -INFINITY, sum = 0;
     for (int64_t j = 0; j < categories; ++j) largest = first[j] > largest ? first[j] : largest;
-    for (int64_t j = 0; j < categories; ++j) sum += first[j] = ::exp(first[j] - largest);
+    for (int64_t j = 0; j < categories; ++j) sum += first[j] = exp_of(first[j] - largest);
     for (int64_t j = 0; j < categories; ++j) out[row * categories + j] = drawn_number<D>(first[j] / sum);
   }
 }

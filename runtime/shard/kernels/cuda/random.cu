@@ -12,8 +12,7 @@ namespace {
 
 __device__ inline float select(bool condition, float a, float b) { return condition ? a : b; }
 #include "shard/kernels/formulas/random.inc"
-__device__ inline double log_of_fraction(double x) { return ::log(x); }
-__device__ inline double cos_of_turns(double x) { return ::cos(6.283185307179586 * x); }
+#include "shard/kernels/formulas/random_double.inc"
 
 /// Arithmetic is in double for double, else in float.
 template <class T>
