@@ -1,11 +1,13 @@
 #include "shard/kernels/cuda/fused_loop.h"
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -62,6 +64,30 @@ std::string_view type_name(DType dtype) {
   fail(ErrorCode::internal, "dtype {} in a loop", static_cast<int>(dtype));
 }
 
+/// The begin of a source, with the formulas of the namespaces that are used.
+template <class IsUsed>
+std::string begin_of_source(const IsUsed& is_used) {
+  std::string text = "#include \"shard/kernels/cuda/loop_kernel.cuh\"\nnamespace shard::cuda {\n";
+  // Behind formulas stands what registers them, which does nothing here.
+  for (const char* const name : {"add_unary", "add_binary", "add_plain", "add_question", "add_truth", "add_bits"})
+    text += fmt::format("template <class...>\n__device__ void {}(const char*) {{}}\n", name);
+  for (const FormulaFiles& each : kFormulas) {
+    if (!is_used(each.formulas)) continue;
+    text += fmt::format("namespace {} {{\n", each.formulas);
+    for (const std::string_view file : each.files) text += fmt::format("#include \"{}\"\n", file);
+    text += "}\n";
+  }
+  return text;
+}
+
+/// Whether loops can be compiled for a device: NVRTC refuses devices that are newer than it, and may refuse what sources include.
+bool compiles_loops(int device) {
+  return compiles_at_runtime(device, begin_of_source([](std::string_view) { return true; }) + R"(
+extern "C" __global__ void shard_probe(__nv_bfloat16* out, __half* in) { *out = convert_element<__nv_bfloat16>(*in); }
+}  // namespace shard::cuda
+)");
+}
+
 /// The text of a kernel, and its arguments.
 class LoopSource {
  public:
@@ -110,17 +136,10 @@ class LoopSource {
   }
 
   void begin() {
-    line("#include \"shard/kernels/cuda/loop_kernel.cuh\"\nnamespace shard::cuda {{");
-    // Behind formulas stands what registers them, which does nothing here.
-    for (const char* const name : {"add_unary", "add_binary", "add_plain", "add_question", "add_truth", "add_bits"})
-      line("template <class...>\n__device__ void {}(const char*) {{}}", name);
-    for (const FormulaFiles& each : kFormulas) {
-      const auto uses = [&](const Call& call) { return call.what.formulas == each.formulas; };
-      if (std::none_of(loop_.calls.begin(), loop_.calls.end(), uses)) continue;
-      line("namespace {} {{", each.formulas);
-      for (const std::string_view file : each.files) line("#include \"{}\"", file);
-      line("}}");
-    }
+    text_ = begin_of_source([&](std::string_view formulas) {
+      return std::any_of(loop_.calls.begin(), loop_.calls.end(),
+                         [&](const Call& call) { return call.what.formulas == formulas; });
+    });
     line("using Index = {};", loop_.count < int64_t{1} << 31 ? "uint32_t" : "int64_t");
     line("template <int N>\n__device__ void elements(int64_t i, const LoopWords& a) {{");
   }
@@ -195,8 +214,12 @@ void issue(LoopCollector& loop) {
     LoopWords words = source.words();
     void* arguments[] = {&packs, &count, &words};
     const unsigned grid = grid_for(packs > 0 ? packs + 1 : count, kThreads);
-    check(cudaLaunchKernel(kernel, dim3(grid), dim3(kThreads), arguments, 0, stream()),
-          "cudaLaunchKernel (fused loop)");
+    const cudaError_t status = cudaLaunchKernel(kernel, dim3(grid), dim3(kThreads), arguments, 0, stream());
+    if (status != cudaSuccess) {
+      std::string names;
+      for (const Call& call : loop.calls) names += fmt::format("{}{}", names.empty() ? "" : ", ", call.what.name);
+      check(status, fmt::format("cudaLaunchKernel (loop of {})", names).c_str());
+    }
   }
   loop.reads.clear();
   loop.calls.clear();
@@ -273,7 +296,7 @@ bool lead_loop(const ProductCall& call) {
 }
 
 void register_loops(int backend) {
-  set_loop_functions(backend, {compiles_at_runtime, begin_loop, drop_result, end_loop, abandon_loop});
+  set_loop_functions(backend, {compiles_loops, begin_loop, drop_result, end_loop, abandon_loop});
 }
 
 }  // namespace shard::cuda

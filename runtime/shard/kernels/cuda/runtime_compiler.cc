@@ -151,15 +151,9 @@ int architecture_of(int device) {
   return last.second;
 }
 
-/// Whether NVRTC takes what sources of loops include. It refuses devices that are newer than it.
-bool compiles_for(int architecture) {
-  constexpr const char* kProbe = R"(#include "shard/kernels/cuda/loop_kernel.cuh"
-namespace shard::cuda {
-extern "C" __global__ void shard_probe(__nv_bfloat16* out, __half* in) { *out = convert_element<__nv_bfloat16>(*in); }
-}  // namespace shard::cuda
-)";
+bool compiles_for(int architecture, const std::string& source) {
   try {
-    Program(kProbe, kSourceFiles).compile(architecture);
+    Program(source, kSourceFiles).compile(architecture);
     return true;
   } catch (const Error&) { return false; }
 }
@@ -180,9 +174,9 @@ Kernel& kernel_of(int architecture, const std::string& source) {
 
 }  // namespace
 
-bool compiles_at_runtime(int device) {
+bool compiles_at_runtime(int device, const std::string& probe) {
 #if CUDART_VERSION < 12080  // which has no cudaLibraryLoadData
-  return static_cast<void>(device), false;
+  return static_cast<void>(device), static_cast<void>(probe), false;
 #else
   if (nvrtc_library() == nullptr) return false;
   static std::mutex mutex;
@@ -190,7 +184,7 @@ bool compiles_at_runtime(int device) {
   const int architecture = architecture_of(device);
   const std::lock_guard lock(mutex);
   const auto [at, is_new] = known.try_emplace(architecture, false);
-  if (is_new) at->second = compiles_for(architecture);
+  if (is_new) at->second = compiles_for(architecture, probe);
   return at->second;
 #endif
 }

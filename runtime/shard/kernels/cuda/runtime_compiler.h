@@ -5,8 +5,8 @@
 
 namespace shard::cuda {
 
-/// Whether NVRTC was found and compiles for this device.
-bool compiles_at_runtime(int device);
+/// Whether NVRTC was found and compiles this source for the device. It is asked once for each architecture.
+bool compiles_at_runtime(int device, const std::string& probe);
 
 /// The kernel `name` of this source, for the current device: a source is compiled once for each architecture, and its kernel stays
 /// loaded. The source may include kSourceFiles (fused_loop.h). Throws Error(device) with what the compiler says.

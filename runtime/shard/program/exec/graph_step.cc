@@ -36,9 +36,10 @@ GraphStep::~GraphStep() { stop_recording(); }
 
 void GraphStep::run() {
   const uint32_t policy = uint32_t{1} << static_cast<uint32_t>(algorithm_policy());
-  if ((has_run_ & policy) == 0) {
+  uint32_t& has_run = has_run_[std::this_thread::get_id()];
+  if ((has_run & policy) == 0) {
     run_parts();
-    has_run_ |= policy;
+    has_run |= policy;
     return;
   }
   if (!records_) return run_parts();

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -57,7 +59,8 @@ class GraphStep final : public call::BoundStep {
   std::vector<const void*> addresses_;  // in this run
   std::list<Graph> graphs_;             // the one used last is the first
   std::pair<size_t, size_t> failed_;
-  uint32_t has_run_ = 0;  // a bit for each policy
+  // Of each thread, a bit for each policy: libraries make what they need in a thread's first call, which cannot be recorded.
+  std::map<std::thread::id, uint32_t> has_run_;
   bool records_ = true;
   size_t fruitless_ = 0;  // recordings since a graph was last launched again
   uint64_t recordings_ = 0, launches_ = 0;
