@@ -121,7 +121,7 @@ struct StepOf {
 };
 
 template <int N, class Plan, class T, class S, int Capacity>
-__global__ void step_kernel(Steps<Plan, T, S, Capacity> steps) {
+__global__ void step_kernel(const __grid_constant__ Steps<Plan, T, S, Capacity> steps) {
   constexpr int64_t kChunk = int64_t{kElementThreads} * kPacksOfThread * N;
   using Formula = decltype(steps.plan.template step<math_t<T>>(steps.of[0].numbers));
   SHARD_SHARED(shared_formula, Formula);  // one thread reads the numbers, and divides in double
