@@ -41,6 +41,7 @@ struct Recording {
 
 struct CUstream_st {
   int device = 0;
+  bool is_of_thread = false;  // cudaStreamPerThread
   std::deque<Work> pending;
   std::unique_ptr<Recording> recording;
   std::string failure;  // of work that was run; the next call that waits reports it
@@ -123,7 +124,8 @@ struct ThreadStreams {
 };
 
 CUstream_st* resolve(cudaStream_t stream) {
-  if (stream == nullptr) return nullptr;  // the legacy stream, which waits for all others: shard does not use it
+  if (stream == nullptr || stream == cudaStreamLegacy)
+    return nullptr;  // which waits for others: shard only frees memory in it
   if (stream != cudaStreamPerThread) return stream;
   if (has_ended) return nullptr;
   thread_local ThreadStreams mine;
@@ -131,6 +133,7 @@ CUstream_st* resolve(cudaStream_t stream) {
   if (own == nullptr) {
     own = std::make_unique<CUstream_st>();
     own->device = current_device;
+    own->is_of_thread = true;
     streams().insert(own.get());
   }
   return own.get();
@@ -254,6 +257,7 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorLaunchFailure: return "cudaErrorLaunchFailure";
     case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureImplicit: return "cudaErrorStreamCaptureImplicit";
     case cudaErrorGraphExecUpdateFailure: return "cudaErrorGraphExecUpdateFailure";
     case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
   }
@@ -340,6 +344,16 @@ cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t handle) {
 
 cudaError_t cudaFreeAsync(void* data, cudaStream_t handle) {
   const std::lock_guard lock(mutex());
+  if (handle == cudaStreamLegacy) {
+    for (CUstream_st* stream : streams()) {
+      if (stream->device != current_device || !stream->is_of_thread) continue;
+      if (stream->recording != nullptr) return fail(cudaErrorStreamCaptureImplicit);
+      try {
+        while (!stream->pending.empty()) stream->run_one();
+      } catch (const cuda_host::Stuck&) { return cudaSuccess; }  // the memory stays, as the work does
+    }
+    return cuda_host::release_device(data) ? cudaSuccess : fail(cudaErrorInvalidValue);
+  }
   CUstream_st* const stream = resolve(handle);
   if (stream == nullptr) return fail(cudaErrorInvalidValue);
   if (data == nullptr) return cudaSuccess;

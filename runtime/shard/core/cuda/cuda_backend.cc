@@ -18,7 +18,6 @@
 #include "shard/core/cuda/staging.h"
 #include "shard/core/device.h"
 #include "shard/core/error.h"
-#include "shard/core/waiting.h"
 
 namespace shard {
 namespace {
@@ -160,7 +159,7 @@ class ReleaseScope {
 /// Memory that threads freed which had not allocated it, and that work of its owner may still use; or that the work of a graph cannot free.
 class Abandoned {
  public:
-  /// Frees it, or keeps it where a device cannot be waited for: while a thread records.
+  /// Frees it, or keeps it while a thread records: what other work waits for would be part of the recording.
   void add(int index, void* data) {
     {
       const std::lock_guard lock(mutex_);
@@ -180,11 +179,10 @@ class Abandoned {
       all.swap(all_);
       any_.store(false, std::memory_order_relaxed);
     }
-    const WaitScope scope;
     for (const auto& [index, data] : all) {
       const ReleaseScope device(index);
-      ignore(cudaDeviceSynchronize());
-      ignore(cudaFreeAsync(data, stream()));
+      // Behind the work of all threads; the host does not wait.
+      ignore(cudaFreeAsync(data, cudaStreamLegacy));
     }
   }
 

@@ -20,6 +20,7 @@ enum cudaError_t {
   cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureImplicit = 906,
   cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorGraphExecUpdateFailure = 910,
 };
@@ -73,6 +74,8 @@ using cudaGraphExec_t = struct CUgraphExec_st*;
 using cudaMemPool_t = struct CUmemPoolHandle_st*;
 
 #define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(0x2))
+#define cudaStreamLegacy \
+  (reinterpret_cast<cudaStream_t>(0x1))  // waits for the streams of all threads; of memory to free alone
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 
