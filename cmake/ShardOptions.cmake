@@ -41,7 +41,7 @@ if(SHARD_SANITIZE)
   target_compile_options(shard_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>
                          $<$<AND:$<COMPILE_LANGUAGE:CXX>,${is_host_code}>:-fsanitize=${SHARD_SANITIZE}>)
   target_link_options(shard_options INTERFACE -fsanitize=${SHARD_SANITIZE})
-  # Each test is a process, and there are millions of relocations in programs of any address.
+  # Each file of tests is a process, and there are millions of relocations in programs of any address.
   string(APPEND CMAKE_EXE_LINKER_FLAGS " -no-pie")
   if(SHARD_SANITIZE STREQUAL "address")
     # Without checks of each access, most of whose findings the address sanitizer has too: they take 40 % of the time to compile large kernels.

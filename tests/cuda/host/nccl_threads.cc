@@ -39,7 +39,7 @@ std::map<int, std::vector<Issued>>& issued_to_devices() {
 }
 
 /// Whether a call of another communicator, issued to the device of `call` before it, may run there at the same time. On another device
-/// the two may run in another order, and then both wait forever. Even streams that wait for each other are not looked at.
+/// the two may run in another order, and then both wait forever. Events between streams are not considered.
 bool is_unordered(const Clique& clique, const Call& call) {
   bool found = false;
   run_until(call.stream, [&] {  // while nothing else runs

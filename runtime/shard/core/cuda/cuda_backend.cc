@@ -106,7 +106,7 @@ class Owners {
     Part& part = part_of(data);
     const std::lock_guard lock(part.mutex);
     const auto found = part.owners.extract(data);
-    return found && found.mapped().thread == &records_graph && found.mapped().is_of_recording >= records_graph;
+    return found && found.mapped().thread == &records_graph && (found.mapped().is_of_recording || !records_graph);
   }
 
  private:
