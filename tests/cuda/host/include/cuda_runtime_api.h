@@ -20,8 +20,8 @@ enum cudaError_t {
   cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureUnsupported = 900,
-  cudaErrorStreamCaptureImplicit = 906,
   cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureImplicit = 906,
   cudaErrorGraphExecUpdateFailure = 910,
 };
 using cudaError = cudaError_t;
@@ -74,8 +74,8 @@ using cudaGraphExec_t = struct CUgraphExec_st*;
 using cudaMemPool_t = struct CUmemPoolHandle_st*;
 
 #define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(0x2))
-#define cudaStreamLegacy \
-  (reinterpret_cast<cudaStream_t>(0x1))  // waits for the streams of all threads; of memory to free alone
+// Waits for the streams of all threads. The model takes it for memory to free only.
+#define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(0x1))
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 
@@ -154,8 +154,8 @@ cudaError_t submit(cudaStream_t stream, std::function<void()> work);
 void run_until(cudaStream_t stream, const std::function<bool()>& done);
 /// The device of a stream that was created.
 int stream_device(cudaStream_t stream);
-/// Issues a kernel. What no device takes is an error at once, as on a device.
-/// Issues the grid of the kernel at address `kernel`, each thread of which calls `thread` with a copy of `bytes` bytes of arguments.
+/// Issues the kernel at address `kernel`, each thread of which calls `thread` with a copy of `bytes` bytes of arguments. What no device
+/// takes is an error at once, as on a device.
 cudaError_t launch(const char* name, const void* kernel, void (*thread)(const void* arguments), const void* arguments,
                    size_t bytes, dim3 blocks, dim3 threads, size_t shared, cudaStream_t stream);
 /// Launches of `kernel` on the current device may ask for so much dynamic shared memory (cudaFuncSetAttribute).
