@@ -82,10 +82,11 @@ std::string begin_of_source(const IsUsed& is_used) {
 
 /// Whether loops can be compiled for a device: NVRTC refuses devices that are newer than it, and may refuse what sources include.
 bool compiles_loops(int device) {
-  return compiles_at_runtime(device, begin_of_source([](std::string_view) { return true; }) + R"(
+  static const std::string probe = begin_of_source([](std::string_view) { return true; }) + R"(
 extern "C" __global__ void shard_probe(__nv_bfloat16* out, __half* in) { *out = convert_element<__nv_bfloat16>(*in); }
 }  // namespace shard::cuda
-)");
+)";
+  return compiles_at_runtime(device, probe);
 }
 
 /// The text of a kernel, and its arguments.
