@@ -391,34 +391,35 @@ constexpr python::Function prelu_function = {
     "channel, and in mode element one for each element of x[0]. One float dtype.",
 };
 
-const python::Binding table[] = {
-    python::bind<leaky_relu_function, true>(),
-    python::bind<leaky_relu__function, true>(),
-    python::bind<elu_function, true>(),
-    python::bind<elu__function, true>(),
-    python::bind<celu_function, true>(),
-    python::bind<selu_function, true>(),
-    python::bind<relu6_function, true>(),
-    python::bind<hardtanh_function, true>(),
-    python::bind<hardtanh__function, true>(),
-    python::bind<hardsigmoid_function, true>(),
-    python::bind<hardswish_function, true>(),
-    python::bind<hardshrink_function, true>(),
-    python::bind<softshrink_function, true>(),
-    python::bind<thresholded_relu_function, true>(),
-    python::bind<thresholded_relu__function, true>(),
-    python::bind<softplus_function, true>(),
-    python::bind<softsign_function, true>(),
-    python::bind<logsigmoid_function, true>(),
-    python::bind<mish_function, true>(),
-    python::bind<swish_function, true>(),
-    python::bind<tanh_shrink_function, true>(),
-    python::bind<stanh_function, true>(),
-    python::bind<prelu_function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_activation_bindings() { return table; }
+std::span<const python::Binding> api_activation_bindings() {
+  static const python::Binding table[] = {
+      python::bind<leaky_relu_function, true>(),
+      python::bind<leaky_relu__function, true>(),
+      python::bind<elu_function, true>(),
+      python::bind<elu__function, true>(),
+      python::bind<celu_function, true>(),
+      python::bind<selu_function, true>(),
+      python::bind<relu6_function, true>(),
+      python::bind<hardtanh_function, true>(),
+      python::bind<hardtanh__function, true>(),
+      python::bind<hardsigmoid_function, true>(),
+      python::bind<hardswish_function, true>(),
+      python::bind<hardshrink_function, true>(),
+      python::bind<softshrink_function, true>(),
+      python::bind<thresholded_relu_function, true>(),
+      python::bind<thresholded_relu__function, true>(),
+      python::bind<softplus_function, true>(),
+      python::bind<softsign_function, true>(),
+      python::bind<logsigmoid_function, true>(),
+      python::bind<mish_function, true>(),
+      python::bind<swish_function, true>(),
+      python::bind<tanh_shrink_function, true>(),
+      python::bind<stanh_function, true>(),
+      python::bind<prelu_function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

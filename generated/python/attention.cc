@@ -128,13 +128,14 @@ constexpr python::Function memory_efficient_attention_function = {
     "lengths.",
 };
 
-const python::Binding table[] = {
-    python::bind<flash_attn_unpadded_function, true>(),
-    python::bind<memory_efficient_attention_function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_attention_bindings() { return table; }
+std::span<const python::Binding> api_attention_bindings() {
+  static const python::Binding table[] = {
+      python::bind<flash_attn_unpadded_function, true>(),
+      python::bind<memory_efficient_attention_function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

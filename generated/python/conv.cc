@@ -360,21 +360,22 @@ constexpr python::Function max_pool3d_with_index_function = {
     "the first of equal ones. Float dtypes.",
 };
 
-const python::Binding table[] = {
-    python::bind<conv2d_function, true>(),
-    python::bind<depthwise_conv2d_function, true>(),
-    python::bind<conv3d_function, true>(),
-    python::bind<conv2d_transpose_function, true>(),
-    python::bind<depthwise_conv2d_transpose_function, true>(),
-    python::bind<conv3d_transpose_function, true>(),
-    python::bind<pool2d_function, true>(),
-    python::bind<pool3d_function, true>(),
-    python::bind<max_pool2d_with_index_function, true>(),
-    python::bind<max_pool3d_with_index_function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_conv_bindings() { return table; }
+std::span<const python::Binding> api_conv_bindings() {
+  static const python::Binding table[] = {
+      python::bind<conv2d_function, true>(),
+      python::bind<depthwise_conv2d_function, true>(),
+      python::bind<conv3d_function, true>(),
+      python::bind<conv2d_transpose_function, true>(),
+      python::bind<depthwise_conv2d_transpose_function, true>(),
+      python::bind<conv3d_transpose_function, true>(),
+      python::bind<pool2d_function, true>(),
+      python::bind<pool3d_function, true>(),
+      python::bind<max_pool2d_with_index_function, true>(),
+      python::bind<max_pool3d_with_index_function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

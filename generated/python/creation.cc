@@ -251,20 +251,21 @@ constexpr python::Function empty_function = {
     .ints = 0,
 };
 
-const python::Binding table[] = {
-    python::bind<full_function, false>(),
-    python::bind<full_like_function, true>(),
-    python::bind<zeros_function, false>(),
-    python::bind<ones_function, false>(),
-    python::bind<arange_function, false>(),
-    python::bind<linspace_function, false>(),
-    python::bind<logspace_function, false>(),
-    python::bind<eye_function, false>(),
-    python::bind<empty_function, false>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_creation_bindings() { return table; }
+std::span<const python::Binding> api_creation_bindings() {
+  static const python::Binding table[] = {
+      python::bind<full_function, false>(),
+      python::bind<full_like_function, true>(),
+      python::bind<zeros_function, false>(),
+      python::bind<ones_function, false>(),
+      python::bind<arange_function, false>(),
+      python::bind<linspace_function, false>(),
+      python::bind<logspace_function, false>(),
+      python::bind<eye_function, false>(),
+      python::bind<empty_function, false>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

@@ -138,17 +138,18 @@ constexpr python::Function bincount_function = {
     "out_of_range error, a negative minlength an invalid_argument error.",
 };
 
-const python::Binding table[] = {
-    python::bind<nonzero_function, true>(),
-    python::bind<masked_select_function, true>(),
-    python::bind<unique_function, true>(),
-    python::bind<unique_consecutive_function, true>(),
-    python::bind<unique_consecutive_rows_function, true>(),
-    python::bind<bincount_function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_dynamic_bindings() { return table; }
+std::span<const python::Binding> api_dynamic_bindings() {
+  static const python::Binding table[] = {
+      python::bind<nonzero_function, true>(),
+      python::bind<masked_select_function, true>(),
+      python::bind<unique_function, true>(),
+      python::bind<unique_consecutive_function, true>(),
+      python::bind<unique_consecutive_rows_function, true>(),
+      python::bind<bincount_function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

@@ -179,17 +179,18 @@ constexpr python::Function fused_bias_residual_layernorm_function = {
     "invalid_argument error; quant_round_type and the bounds matter to it alone.",
 };
 
-const python::Binding table[] = {
-    python::bind<fused_gemm_epilogue_function, true>(),
-    python::bind<fused_bias_act_function, true>(),
-    python::bind<fused_dropout_add_function, true>(),
-    python::bind<fused_softmax_mask_function, true>(),
-    python::bind<fused_softmax_mask_upper_triangle_function, true>(),
-    python::bind<fused_bias_residual_layernorm_function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_fused_bindings() { return table; }
+std::span<const python::Binding> api_fused_bindings() {
+  static const python::Binding table[] = {
+      python::bind<fused_gemm_epilogue_function, true>(),
+      python::bind<fused_bias_act_function, true>(),
+      python::bind<fused_dropout_add_function, true>(),
+      python::bind<fused_softmax_mask_function, true>(),
+      python::bind<fused_softmax_mask_upper_triangle_function, true>(),
+      python::bind<fused_bias_residual_layernorm_function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

@@ -118,15 +118,16 @@ constexpr python::Function segment_pool_function = {
     "one below the id before it an invalid_argument error.",
 };
 
-const python::Binding table[] = {
-    python::bind<send_u_recv_function, true>(),
-    python::bind<send_ue_recv_function, true>(),
-    python::bind<send_uv_function, true>(),
-    python::bind<segment_pool_function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_graph_bindings() { return table; }
+std::span<const python::Binding> api_graph_bindings() {
+  static const python::Binding table[] = {
+      python::bind<send_u_recv_function, true>(),
+      python::bind<send_ue_recv_function, true>(),
+      python::bind<send_uv_function, true>(),
+      python::bind<segment_pool_function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

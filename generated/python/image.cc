@@ -213,16 +213,17 @@ constexpr python::Function nearest_interp_function = {
     "are as in bilinear_interp.",
 };
 
-const python::Binding table[] = {
-    python::bind<linear_interp_function, true>(),
-    python::bind<bilinear_interp_function, true>(),
-    python::bind<trilinear_interp_function, true>(),
-    python::bind<bicubic_interp_function, true>(),
-    python::bind<nearest_interp_function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_image_bindings() { return table; }
+std::span<const python::Binding> api_image_bindings() {
+  static const python::Binding table[] = {
+      python::bind<linear_interp_function, true>(),
+      python::bind<bilinear_interp_function, true>(),
+      python::bind<trilinear_interp_function, true>(),
+      python::bind<bicubic_interp_function, true>(),
+      python::bind<nearest_interp_function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

@@ -488,36 +488,37 @@ constexpr python::Function matrix_rank_function = {
     "largest one times max(m, n) times the machine epsilon. float32 and float64.",
 };
 
-const python::Binding table[] = {
-    python::bind<bmm_function, true>(),
-    python::bind<mv_function, true>(),
-    python::bind<dot_function, true>(),
-    python::bind<dist_op_function, true>(),
-    python::bind<addmm_function, true>(),
-    python::bind<cross_function, true>(),
-    python::bind<kron_function, true>(),
-    python::bind<multi_dot_function, false>(),
-    python::bind<cholesky_function, true>(),
-    python::bind<triangular_solve_function, true>(),
-    python::bind<cholesky_solve_function, true>(),
-    python::bind<solve_function, true>(),
-    python::bind<inverse_function, true>(),
-    python::bind<det_function, true>(),
-    python::bind<slogdet_function, true>(),
-    python::bind<eigh_function, true>(),
-    python::bind<eigvalsh_function, true>(),
-    python::bind<svd_function, true>(),
-    python::bind<qr_function, true>(),
-    python::bind<lu_function, true>(),
-    python::bind<lu__function, true>(),
-    python::bind<lu_unpack_function, true>(),
-    python::bind<lstsq_function, true>(),
-    python::bind<matrix_power_function, true>(),
-    python::bind<matrix_rank_function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_linalg_bindings() { return table; }
+std::span<const python::Binding> api_linalg_bindings() {
+  static const python::Binding table[] = {
+      python::bind<bmm_function, true>(),
+      python::bind<mv_function, true>(),
+      python::bind<dot_function, true>(),
+      python::bind<dist_op_function, true>(),
+      python::bind<addmm_function, true>(),
+      python::bind<cross_function, true>(),
+      python::bind<kron_function, true>(),
+      python::bind<multi_dot_function, false>(),
+      python::bind<cholesky_function, true>(),
+      python::bind<triangular_solve_function, true>(),
+      python::bind<cholesky_solve_function, true>(),
+      python::bind<solve_function, true>(),
+      python::bind<inverse_function, true>(),
+      python::bind<det_function, true>(),
+      python::bind<slogdet_function, true>(),
+      python::bind<eigh_function, true>(),
+      python::bind<eigvalsh_function, true>(),
+      python::bind<svd_function, true>(),
+      python::bind<qr_function, true>(),
+      python::bind<lu_function, true>(),
+      python::bind<lu__function, true>(),
+      python::bind<lu_unpack_function, true>(),
+      python::bind<lstsq_function, true>(),
+      python::bind<matrix_power_function, true>(),
+      python::bind<matrix_rank_function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

@@ -330,23 +330,24 @@ constexpr python::Function auc_function = {
     "calls. Where ins_tag_weight, a float [1], is 0, no row counts. curve is ROC.",
 };
 
-const python::Binding table[] = {
-    python::bind<bce_loss_function, true>(),
-    python::bind<bce_loss__function, true>(),
-    python::bind<log_loss_function, true>(),
-    python::bind<huber_loss_function, true>(),
-    python::bind<sigmoid_cross_entropy_with_logits_function, true>(),
-    python::bind<kldiv_loss_function, true>(),
-    python::bind<nll_loss_function, true>(),
-    python::bind<margin_cross_entropy_function, true>(),
-    python::bind<accuracy_function, true>(),
-    python::bind<margin_cross_entropy_grad_function, true>(),
-    python::bind<margin_cross_entropy_grad__function, true>(),
-    python::bind<auc_function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_loss_bindings() { return table; }
+std::span<const python::Binding> api_loss_bindings() {
+  static const python::Binding table[] = {
+      python::bind<bce_loss_function, true>(),
+      python::bind<bce_loss__function, true>(),
+      python::bind<log_loss_function, true>(),
+      python::bind<huber_loss_function, true>(),
+      python::bind<sigmoid_cross_entropy_with_logits_function, true>(),
+      python::bind<kldiv_loss_function, true>(),
+      python::bind<nll_loss_function, true>(),
+      python::bind<margin_cross_entropy_function, true>(),
+      python::bind<accuracy_function, true>(),
+      python::bind<margin_cross_entropy_grad_function, true>(),
+      python::bind<margin_cross_entropy_grad__function, true>(),
+      python::bind<auc_function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

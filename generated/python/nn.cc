@@ -564,31 +564,32 @@ constexpr python::Function cross_entropy_with_softmax_grad__function = {
     "probabilities, and the gradient is -label / softmax * loss_grad.",
 };
 
-const python::Binding table[] = {
-    python::bind<softmax_function, true>(),
-    python::bind<softmax__function, true>(),
-    python::bind<log_softmax_function, true>(),
-    python::bind<embedding_function, true>(),
-    python::bind<layer_norm_function, true>(),
-    python::bind<rms_norm_function, true>(),
-    python::bind<batch_norm_function, true>(),
-    python::bind<sync_batch_norm__function, true>(),
-    python::bind<group_norm_function, true>(),
-    python::bind<instance_norm_function, true>(),
-    python::bind<dropout_function, true>(),
-    python::bind<label_smooth_function, true>(),
-    python::bind<cross_entropy_with_softmax_function, true>(),
-    python::bind<flash_attn_function, true>(),
-    python::bind<fused_rotary_position_embedding_function, true>(),
-    python::bind<fused_rotary_position_embedding__function, true>(),
-    python::bind<fused_linear_param_grad_add_function, true>(),
-    python::bind<spectral_norm_function, true>(),
-    python::bind<cross_entropy_with_softmax_grad_function, true>(),
-    python::bind<cross_entropy_with_softmax_grad__function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_nn_bindings() { return table; }
+std::span<const python::Binding> api_nn_bindings() {
+  static const python::Binding table[] = {
+      python::bind<softmax_function, true>(),
+      python::bind<softmax__function, true>(),
+      python::bind<log_softmax_function, true>(),
+      python::bind<embedding_function, true>(),
+      python::bind<layer_norm_function, true>(),
+      python::bind<rms_norm_function, true>(),
+      python::bind<batch_norm_function, true>(),
+      python::bind<sync_batch_norm__function, true>(),
+      python::bind<group_norm_function, true>(),
+      python::bind<instance_norm_function, true>(),
+      python::bind<dropout_function, true>(),
+      python::bind<label_smooth_function, true>(),
+      python::bind<cross_entropy_with_softmax_function, true>(),
+      python::bind<flash_attn_function, true>(),
+      python::bind<fused_rotary_position_embedding_function, true>(),
+      python::bind<fused_rotary_position_embedding__function, true>(),
+      python::bind<fused_linear_param_grad_add_function, true>(),
+      python::bind<spectral_norm_function, true>(),
+      python::bind<cross_entropy_with_softmax_grad_function, true>(),
+      python::bind<cross_entropy_with_softmax_grad__function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

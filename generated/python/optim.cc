@@ -703,29 +703,30 @@ constexpr python::Function average_accumulates__function = {
     "min_average_window above max_average_window is an invalid_argument error.",
 };
 
-const python::Binding table[] = {
-    python::bind<sgd__function, true>(),
-    python::bind<adamw__function, true>(),
-    python::bind<adam__function, true>(),
-    python::bind<momentum__function, true>(),
-    python::bind<rmsprop__function, true>(),
-    python::bind<adagrad__function, true>(),
-    python::bind<adadelta__function, true>(),
-    python::bind<adamax__function, true>(),
-    python::bind<asgd__function, true>(),
-    python::bind<rprop__function, true>(),
-    python::bind<lamb__function, true>(),
-    python::bind<clip_by_norm_function, true>(),
-    python::bind<merged_momentum__function, false>(),
-    python::bind<merged_adam__function, false>(),
-    python::bind<fused_adam__function, false>(),
-    python::bind<check_finite_and_unscale__function, false>(),
-    python::bind<update_loss_scaling__function, false>(),
-    python::bind<average_accumulates__function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_optim_bindings() { return table; }
+std::span<const python::Binding> api_optim_bindings() {
+  static const python::Binding table[] = {
+      python::bind<sgd__function, true>(),
+      python::bind<adamw__function, true>(),
+      python::bind<adam__function, true>(),
+      python::bind<momentum__function, true>(),
+      python::bind<rmsprop__function, true>(),
+      python::bind<adagrad__function, true>(),
+      python::bind<adadelta__function, true>(),
+      python::bind<adamax__function, true>(),
+      python::bind<asgd__function, true>(),
+      python::bind<rprop__function, true>(),
+      python::bind<lamb__function, true>(),
+      python::bind<clip_by_norm_function, true>(),
+      python::bind<merged_momentum__function, false>(),
+      python::bind<merged_adam__function, false>(),
+      python::bind<fused_adam__function, false>(),
+      python::bind<check_finite_and_unscale__function, false>(),
+      python::bind<update_loss_scaling__function, false>(),
+      python::bind<average_accumulates__function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

@@ -391,28 +391,29 @@ constexpr python::Function exponential__function = {
     "in the place of x of a float dtype; lam <= 0 is an invalid_argument error.",
 };
 
-const python::Binding table[] = {
-    python::bind<uniform_function, false>(),
-    python::bind<gaussian_function, false>(),
-    python::bind<randint_function, false>(),
-    python::bind<bernoulli_function, true>(),
-    python::bind<randperm_function, false>(),
-    python::bind<truncated_gaussian_random_function, false>(),
-    python::bind<poisson_function, true>(),
-    python::bind<standard_gamma_function, true>(),
-    python::bind<dirichlet_function, true>(),
-    python::bind<binomial_function, true>(),
-    python::bind<multinomial_function, true>(),
-    python::bind<top_p_sampling_function, true>(),
-    python::bind<uniform_inplace_function, true>(),
-    python::bind<uniform_inplace__function, true>(),
-    python::bind<gaussian_inplace_function, true>(),
-    python::bind<gaussian_inplace__function, true>(),
-    python::bind<exponential__function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_random_bindings() { return table; }
+std::span<const python::Binding> api_random_bindings() {
+  static const python::Binding table[] = {
+      python::bind<uniform_function, false>(),
+      python::bind<gaussian_function, false>(),
+      python::bind<randint_function, false>(),
+      python::bind<bernoulli_function, true>(),
+      python::bind<randperm_function, false>(),
+      python::bind<truncated_gaussian_random_function, false>(),
+      python::bind<poisson_function, true>(),
+      python::bind<standard_gamma_function, true>(),
+      python::bind<dirichlet_function, true>(),
+      python::bind<binomial_function, true>(),
+      python::bind<multinomial_function, true>(),
+      python::bind<top_p_sampling_function, true>(),
+      python::bind<uniform_inplace_function, true>(),
+      python::bind<uniform_inplace__function, true>(),
+      python::bind<gaussian_inplace_function, true>(),
+      python::bind<gaussian_inplace__function, true>(),
+      python::bind<exponential__function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

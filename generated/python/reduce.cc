@@ -630,40 +630,41 @@ constexpr python::Function reduce_as_function = {
     "shape_mismatch where target does not broadcast to x.",
 };
 
-const python::Binding table[] = {
-    python::bind<sum_function, true>(),
-    python::bind<mean_function, true>(),
-    python::bind<max_function, true>(),
-    python::bind<min_function, true>(),
-    python::bind<prod_function, true>(),
-    python::bind<all_function, true>(),
-    python::bind<any_function, true>(),
-    python::bind<amax_function, true>(),
-    python::bind<amin_function, true>(),
-    python::bind<squared_l2_norm_function, true>(),
-    python::bind<frobenius_norm_function, true>(),
-    python::bind<numel_function, true>(),
-    python::bind<argmax_function, true>(),
-    python::bind<argmin_function, true>(),
-    python::bind<cumprod_function, true>(),
-    python::bind<cumprod__function, true>(),
-    python::bind<cummax_function, true>(),
-    python::bind<cummin_function, true>(),
-    python::bind<logcumsumexp_function, true>(),
-    python::bind<logsumexp_function, true>(),
-    python::bind<nanmedian_function, true>(),
-    python::bind<p_norm_function, true>(),
-    python::bind<norm_function, true>(),
-    python::bind<l1_norm_function, true>(),
-    python::bind<mean_all_function, true>(),
-    python::bind<var_function, true>(),
-    python::bind<std_op_function, true>(),
-    python::bind<median_function, true>(),
-    python::bind<reduce_as_function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_reduce_bindings() { return table; }
+std::span<const python::Binding> api_reduce_bindings() {
+  static const python::Binding table[] = {
+      python::bind<sum_function, true>(),
+      python::bind<mean_function, true>(),
+      python::bind<max_function, true>(),
+      python::bind<min_function, true>(),
+      python::bind<prod_function, true>(),
+      python::bind<all_function, true>(),
+      python::bind<any_function, true>(),
+      python::bind<amax_function, true>(),
+      python::bind<amin_function, true>(),
+      python::bind<squared_l2_norm_function, true>(),
+      python::bind<frobenius_norm_function, true>(),
+      python::bind<numel_function, true>(),
+      python::bind<argmax_function, true>(),
+      python::bind<argmin_function, true>(),
+      python::bind<cumprod_function, true>(),
+      python::bind<cumprod__function, true>(),
+      python::bind<cummax_function, true>(),
+      python::bind<cummin_function, true>(),
+      python::bind<logcumsumexp_function, true>(),
+      python::bind<logsumexp_function, true>(),
+      python::bind<nanmedian_function, true>(),
+      python::bind<p_norm_function, true>(),
+      python::bind<norm_function, true>(),
+      python::bind<l1_norm_function, true>(),
+      python::bind<mean_all_function, true>(),
+      python::bind<var_function, true>(),
+      python::bind<std_op_function, true>(),
+      python::bind<median_function, true>(),
+      python::bind<reduce_as_function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

@@ -132,15 +132,16 @@ constexpr python::Function gather_tree_function = {
     "beams is an out_of_range error. int32 or int64, both of one shape and dtype.",
 };
 
-const python::Binding table[] = {
-    python::bind<rnn_function, true>(),
-    python::bind<warpctc_function, true>(),
-    python::bind<viterbi_decode_function, true>(),
-    python::bind<gather_tree_function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_sequence_bindings() { return table; }
+std::span<const python::Binding> api_sequence_bindings() {
+  static const python::Binding table[] = {
+      python::bind<rnn_function, true>(),
+      python::bind<warpctc_function, true>(),
+      python::bind<viterbi_decode_function, true>(),
+      python::bind<gather_tree_function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

@@ -584,41 +584,42 @@ constexpr python::Function scatter__function = {
     "index outside dim 0 is an out_of_range error.",
 };
 
-const python::Binding table[] = {
-    python::bind<reshape_function, true>(),
-    python::bind<reshape__function, true>(),
-    python::bind<flatten_function, true>(),
-    python::bind<flatten__function, true>(),
-    python::bind<squeeze_function, true>(),
-    python::bind<squeeze__function, true>(),
-    python::bind<unsqueeze_function, true>(),
-    python::bind<unsqueeze__function, true>(),
-    python::bind<transpose_function, true>(),
-    python::bind<transpose__function, true>(),
-    python::bind<expand_function, true>(),
-    python::bind<tile_function, true>(),
-    python::bind<expand_as_function, true>(),
-    python::bind<concat_function, false>(),
-    python::bind<stack_function, false>(),
-    python::bind<split_function, true>(),
-    python::bind<split_with_num_function, true>(),
-    python::bind<unbind_function, true>(),
-    python::bind<slice_function, true>(),
-    python::bind<strided_slice_function, true>(),
-    python::bind<unslice_function, true>(),
-    python::bind<tril_function, true>(),
-    python::bind<tril__function, true>(),
-    python::bind<triu_function, true>(),
-    python::bind<triu__function, true>(),
-    python::bind<one_hot_function, true>(),
-    python::bind<gather_function, true>(),
-    python::bind<index_sum_function, true>(),
-    python::bind<scatter_function, true>(),
-    python::bind<scatter__function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_shape_bindings() { return table; }
+std::span<const python::Binding> api_shape_bindings() {
+  static const python::Binding table[] = {
+      python::bind<reshape_function, true>(),
+      python::bind<reshape__function, true>(),
+      python::bind<flatten_function, true>(),
+      python::bind<flatten__function, true>(),
+      python::bind<squeeze_function, true>(),
+      python::bind<squeeze__function, true>(),
+      python::bind<unsqueeze_function, true>(),
+      python::bind<unsqueeze__function, true>(),
+      python::bind<transpose_function, true>(),
+      python::bind<transpose__function, true>(),
+      python::bind<expand_function, true>(),
+      python::bind<tile_function, true>(),
+      python::bind<expand_as_function, true>(),
+      python::bind<concat_function, false>(),
+      python::bind<stack_function, false>(),
+      python::bind<split_function, true>(),
+      python::bind<split_with_num_function, true>(),
+      python::bind<unbind_function, true>(),
+      python::bind<slice_function, true>(),
+      python::bind<strided_slice_function, true>(),
+      python::bind<unslice_function, true>(),
+      python::bind<tril_function, true>(),
+      python::bind<tril__function, true>(),
+      python::bind<triu_function, true>(),
+      python::bind<triu__function, true>(),
+      python::bind<one_hot_function, true>(),
+      python::bind<gather_function, true>(),
+      python::bind<index_sum_function, true>(),
+      python::bind<scatter_function, true>(),
+      python::bind<scatter__function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

@@ -148,17 +148,18 @@ constexpr python::Function histogram_function = {
     "must be finite then (invalid_argument). Every dtype but bool.",
 };
 
-const python::Binding table[] = {
-    python::bind<topk_function, true>(),
-    python::bind<argsort_function, true>(),
-    python::bind<kthvalue_function, true>(),
-    python::bind<mode_function, true>(),
-    python::bind<searchsorted_function, true>(),
-    python::bind<histogram_function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_sort_bindings() { return table; }
+std::span<const python::Binding> api_sort_bindings() {
+  static const python::Binding table[] = {
+      python::bind<topk_function, true>(),
+      python::bind<argsort_function, true>(),
+      python::bind<kthvalue_function, true>(),
+      python::bind<mode_function, true>(),
+      python::bind<searchsorted_function, true>(),
+      python::bind<histogram_function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

@@ -200,26 +200,27 @@ constexpr python::Function i1e_function = {
     "exp(-|x|) * i1(x), element by element, for float dtypes.",
 };
 
-const python::Binding table[] = {
-    python::bind<lgamma_function, true>(),
-    python::bind<lgamma__function, true>(),
-    python::bind<gammaln_function, true>(),
-    python::bind<gammaln__function, true>(),
-    python::bind<digamma_function, true>(),
-    python::bind<digamma__function, true>(),
-    python::bind<polygamma_function, true>(),
-    python::bind<polygamma__function, true>(),
-    python::bind<erfinv_function, true>(),
-    python::bind<erfinv__function, true>(),
-    python::bind<i0_function, true>(),
-    python::bind<i0__function, true>(),
-    python::bind<i0e_function, true>(),
-    python::bind<i1_function, true>(),
-    python::bind<i1e_function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_special_bindings() { return table; }
+std::span<const python::Binding> api_special_bindings() {
+  static const python::Binding table[] = {
+      python::bind<lgamma_function, true>(),
+      python::bind<lgamma__function, true>(),
+      python::bind<gammaln_function, true>(),
+      python::bind<gammaln__function, true>(),
+      python::bind<digamma_function, true>(),
+      python::bind<digamma__function, true>(),
+      python::bind<polygamma_function, true>(),
+      python::bind<polygamma__function, true>(),
+      python::bind<erfinv_function, true>(),
+      python::bind<erfinv__function, true>(),
+      python::bind<i0_function, true>(),
+      python::bind<i0__function, true>(),
+      python::bind<i0e_function, true>(),
+      python::bind<i1_function, true>(),
+      python::bind<i1e_function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

@@ -215,18 +215,19 @@ constexpr python::Function box_coder_function = {
     "or 1. One float dtype.",
 };
 
-const python::Binding table[] = {
-    python::bind<affine_grid_function, true>(),
-    python::bind<grid_sample_function, true>(),
-    python::bind<unpool_function, true>(),
-    python::bind<roi_align_function, true>(),
-    python::bind<roi_pool_function, true>(),
-    python::bind<nms_function, true>(),
-    python::bind<box_coder_function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_vision_bindings() { return table; }
+std::span<const python::Binding> api_vision_bindings() {
+  static const python::Binding table[] = {
+      python::bind<affine_grid_function, true>(),
+      python::bind<grid_sample_function, true>(),
+      python::bind<unpool_function, true>(),
+      python::bind<roi_align_function, true>(),
+      python::bind<roi_pool_function, true>(),
+      python::bind<nms_function, true>(),
+      python::bind<box_coder_function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

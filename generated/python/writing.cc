@@ -223,19 +223,20 @@ constexpr python::Function fill_diagonal_tensor__function = {
     "error.",
 };
 
-const python::Binding table[] = {
-    python::bind<index_put_function, true>(),
-    python::bind<index_put__function, true>(),
-    python::bind<set_value_function, true>(),
-    python::bind<set_value__function, true>(),
-    python::bind<set_value_with_tensor_function, true>(),
-    python::bind<set_value_with_tensor__function, true>(),
-    python::bind<fill_diagonal_tensor_function, true>(),
-    python::bind<fill_diagonal_tensor__function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_writing_bindings() { return table; }
+std::span<const python::Binding> api_writing_bindings() {
+  static const python::Binding table[] = {
+      python::bind<index_put_function, true>(),
+      python::bind<index_put__function, true>(),
+      python::bind<set_value_function, true>(),
+      python::bind<set_value__function, true>(),
+      python::bind<set_value_with_tensor_function, true>(),
+      python::bind<set_value_with_tensor__function, true>(),
+      python::bind<fill_diagonal_tensor_function, true>(),
+      python::bind<fill_diagonal_tensor__function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python

@@ -15,8 +15,30 @@ CallExecution::CallExecution(CallArgs& args)
   if (recorded_ && args.rank.dry) before_ = args.rank.stats();
 }
 
+void CallExecution::run(const CallPlan& plan, const InferEntry& infer, FunctionRef<void()> kernel) {
+  plan_ = &plan;
+  CommQueue& queue = args_.rank.comm_queue();
+  const uint64_t call = queue.calls_done() + 1;
+  try {
+    prepare(infer);
+    if (plan.active && !plan.relayout) run_kernel(kernel);
+    queue.set_calls_done(call);
+    if (args_.tracer != nullptr) capture();
+    finish();
+  } catch (...) { fail_call(call); }
+  if (plan.checked) args_.mark_maybe_poisoned(call);
+  if (recorded_) record_call();
+}
+
+void CallExecution::run_kernel(FunctionRef<void()> kernel) {
+  if (!plan_->in_float32) return kernel();
+  const Float32Call converted(ctx_, *plan_, locals_);
+  kernel();
+  convert_results(converted);
+}
+
 void CallExecution::run_dry(const CallPlan& plan, DryLauncher& launcher, AxisReducer& reducer,
-                            const std::function<void()>& kernel) {
+                            FunctionRef<void()> kernel) {
   const struct Restore {
     CallExecution& execution;
     ~Restore() {

@@ -2,7 +2,6 @@
 // local shards, finishes and writes back the outputs.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -24,23 +23,9 @@ class SHARD_API CallExecution {
   }
 
   /// `kernel` computes results() from locals(). It is called on the ranks of the mesh.
-  template <class Kernel>
-  void run(const CallPlan& plan, const InferEntry& infer, Kernel&& kernel) {
-    plan_ = &plan;
-    CommQueue& queue = args_.rank.comm_queue();
-    const uint64_t call = queue.calls_done() + 1;
-    try {
-      prepare(infer);
-      if (plan.active && !plan.relayout) run_kernel(kernel);
-      queue.set_calls_done(call);
-      if (args_.tracer != nullptr) capture();
-      finish();
-    } catch (...) { fail_call(call); }
-    if (plan.checked) args_.mark_maybe_poisoned(call);
-    if (recorded_) record_call();
-  }
+  void run(const CallPlan& plan, const InferEntry& infer, FunctionRef<void()> kernel);
   /// Runs `kernel` on storage-less local shards of a plan that is still being made.
-  void run_dry(const CallPlan& plan, DryLauncher& launcher, AxisReducer& reducer, const std::function<void()>& kernel);
+  void run_dry(const CallPlan& plan, DryLauncher& launcher, AxisReducer& reducer, FunctionRef<void()> kernel);
   /// The kernel of an op that only reinterprets its input 0.
   void reinterpret();
 
@@ -59,13 +44,7 @@ class SHARD_API CallExecution {
   void prepare(const InferEntry& infer);
   DenseTensor local_shape_of(size_t i) const;
   DenseTensor reshard_input(size_t i) const;
-  template <class Kernel>
-  void run_kernel(Kernel&& kernel) {
-    if (!plan_->in_float32) return kernel();
-    const Float32Call converted(ctx_, *plan_, locals_);
-    kernel();
-    convert_results(converted);
-  }
+  void run_kernel(FunctionRef<void()> kernel);
   void convert_results(const Float32Call& converted);
 
   /// Reports the call to the tracer, with the inputs as they are after their reshards.

@@ -70,7 +70,7 @@ AxisList differing_axes(const CallPlan& plan) {
 
 /// The count must be equal on all ranks. So the dry kernel runs once for each local shape that some
 /// rank has, as in a dry world.
-void count_kernel(const CallArgs& args, CallPlan& plan, const DryRun& dry_run) {
+void count_kernel(const CallArgs& args, CallPlan& plan, DryRun dry_run) {
   const ProcessMesh& mesh = *args.mesh;
   const AxisList axes = differing_axes(plan);
   const int64_t group = ranks_along(mesh, plan.reduce_axes);

@@ -9,8 +9,8 @@
 #include "shard/call/call_args.h"
 #include "shard/call/call_execution.h"
 #include "shard/call/codegen_abi.h"
-#include "shard/call/find_plan.h"
 #include "shard/core/export.h"
+#include "shard/core/function_ref.h"
 
 namespace shard::call {
 
@@ -49,23 +49,17 @@ class SHARD_API DistCall {
   template <class Infer, class Dense>
   auto run(Infer* infer, Dense&& dense) {
     using Result = std::invoke_result_t<Dense>;
-    const InferEntry entry = infer_entry(infer);
-    const auto dry_run = [&](const CallPlan& plan, DryLauncher& launcher, AxisReducer& reducer) {
-      execution_.run_dry(plan, launcher, reducer, std::ref(dense));
-    };
-    const CallPlan& plan = find_plan(args_, entry, dry_run);
-    execution_.run(plan, entry, [&] {
+    const auto kernel = [&] {
       if constexpr (std::is_void_v<Result>) dense();
       else take(dense());
-    });
+    };
+    run_kernel(infer_entry(infer), kernel);
     if constexpr (!std::is_void_v<Result>) return result(std::type_identity<Result>());
   }
   /// The same for an op that only reinterprets its input 0.
   template <class Infer>
   Tensor run_reinterpret(Infer* infer) {
-    const InferEntry entry = infer_entry(infer);
-    const CallPlan& plan = find_plan(args_, entry, nullptr);
-    execution_.run(plan, entry, [&] { execution_.reinterpret(); });
+    reinterpret(infer_entry(infer));
     return args_.inplace ? Tensor() : output(0);
   }
 
@@ -108,6 +102,9 @@ class SHARD_API DistCall {
   }
 
  private:
+  void run_kernel(const InferEntry& infer, FunctionRef<void()> kernel);
+  void reinterpret(const InferEntry& infer);
+
   const CallPlan& plan() const { return execution_.plan(); }
   /// The flat number of the first tensor of an output slot.
   size_t first(size_t output) const { return plan().output_slots[output].first; }

@@ -187,9 +187,8 @@ void widen(const CallPlan& plan, const Meta& global, const DistSpec* spec, Meta&
   }
 }
 
-}  // namespace
-
-const CallPlan& make_plan(const CallArgs& args, uint64_t hash, const InferEntry& infer, const DryRun& dry_run) {
+/// Makes the plan and adds it to the cache.
+const CallPlan& make_plan(const CallArgs& args, uint64_t hash, const InferEntry& infer, DryRun dry_run) {
   std::vector<spmd::TensorArg> inputs;
   std::vector<const Meta*> metas;
   for (const DistTensorImpl* impl : args.tensors) {
@@ -205,10 +204,13 @@ const CallPlan& make_plan(const CallArgs& args, uint64_t hash, const InferEntry&
   CallPlan plan = plan_call(types, args.rank.policies, args.rank.world());
   if (!plan.reduce_axes.empty() && !plan.relayout) count_kernel(args, plan, dry_run);
   bind_plan(plan, args.mesh->coordinate(args.rank.id()));
-  plan.checks_rule = dry_run != nullptr && plan.active && !plan.relayout && args.layout == nullptr;
+  plan.checks_rule = static_cast<bool>(dry_run) && plan.active && !plan.relayout && args.layout == nullptr;
   return args.cache.insert(args.key, hash, std::move(plan));
 }
 
+/// The checks that depend on the current state, and are therefore made even if the plan is cached:
+/// whether the targets may be written, and whether policies allow the communication. Needed only
+/// for a plan that writes targets or sends. Sets Extras::moment.
 void check_call(CallArgs& args, const CallPlan& plan) {
   check_writes(args, plan);
   PlannedTraffic moment;
@@ -217,6 +219,19 @@ void check_call(CallArgs& args, const CallPlan& plan) {
   if (args.rank.policies.comm != CommPolicy::allow)
     check_comm_policy(args.rank, args.ctx.op, *args.mesh, planned_traffic(args, plan, moment));
   if (moment.bytes != 0) args.make_extras().moment = std::move(moment);
+}
+
+}  // namespace
+
+const CallPlan& find_plan(CallArgs& args, const InferEntry& infer, DryRun dry_run) {
+  args.check_readable();
+  const uint64_t hash = hash_words(args.key);
+  const CallPlan* plan = args.cache.find(args.key, hash);
+  try {
+    if (plan == nullptr) plan = &make_plan(args, hash, infer, dry_run);
+    if (plan->checked || args.extras() != nullptr) check_call(args, *plan);
+  } catch (const Error& error) { args.rethrow(error); }
+  return *plan;
 }
 
 void check_rule(const OpContext& ctx, const CallArgs& args, const CallPlan& plan, const InferEntry& infer) {

@@ -7,7 +7,7 @@
 namespace shard::call {
 
 /// Sets the bytes that the kernel sends when it combines values over mesh axes.
-void count_kernel(const CallArgs& args, CallPlan& plan, const DryRun& dry_run);
+void count_kernel(const CallArgs& args, CallPlan& plan, DryRun dry_run);
 /// Throws internal if the local shapes that the rule implies for outputs differ from those that the
 /// op computes from its local inputs. `ctx` is that of the kernel.
 void check_rule(const OpContext& ctx, const CallArgs& args, const CallPlan& plan, const InferEntry& infer);

@@ -373,31 +373,32 @@ constexpr python::Function recorded_by_its_composite__function = {
     "In place. The op recorded_by_its_composite of mixed.yaml.",
 };
 
-const python::Binding table[] = {
-    python::bind<add_function, true>(),
-    python::bind<add__function, true>(),
-    python::bind<cast_function, true>(),
-    python::bind<cast__function, true>(),
-    python::bind<reshape_function, true>(),
-    python::bind<reshape__function, true>(),
-    python::bind<reshape_with_shape_function, true>(),
-    python::bind<reshape_with_shape__function, true>(),
-    python::bind<concat_function, false>(),
-    python::bind<split_function, true>(),
-    python::bind<dropout_function, true>(),
-    python::bind<dropout__function, true>(),
-    python::bind<batch_norm_function, true>(),
-    python::bind<sgd__function, true>(),
-    python::bind<full_function, false>(),
-    python::bind<zeros_function, false>(),
-    python::bind<names_that_clash_function, true>(),
-    python::bind<masked_select_function, true>(),
-    python::bind<recorded_by_its_composite_function, true>(),
-    python::bind<recorded_by_its_composite__function, true>(),
-};
-
 }  // namespace
 
-std::span<const python::Binding> api_mixed_bindings() { return table; }
+std::span<const python::Binding> api_mixed_bindings() {
+  static const python::Binding table[] = {
+      python::bind<add_function, true>(),
+      python::bind<add__function, true>(),
+      python::bind<cast_function, true>(),
+      python::bind<cast__function, true>(),
+      python::bind<reshape_function, true>(),
+      python::bind<reshape__function, true>(),
+      python::bind<reshape_with_shape_function, true>(),
+      python::bind<reshape_with_shape__function, true>(),
+      python::bind<concat_function, false>(),
+      python::bind<split_function, true>(),
+      python::bind<dropout_function, true>(),
+      python::bind<dropout__function, true>(),
+      python::bind<batch_norm_function, true>(),
+      python::bind<sgd__function, true>(),
+      python::bind<full_function, false>(),
+      python::bind<zeros_function, false>(),
+      python::bind<names_that_clash_function, true>(),
+      python::bind<masked_select_function, true>(),
+      python::bind<recorded_by_its_composite_function, true>(),
+      python::bind<recorded_by_its_composite__function, true>(),
+  };
+  return table;
+}
 
 }  // namespace shard::python
