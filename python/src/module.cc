@@ -15,4 +15,5 @@ NB_MODULE(_core, module) {
   register_reports(module);
   register_autograd(module);
   register_programs(module);
+  register_checkpoints(module);
 }

@@ -20,5 +20,6 @@ void register_worlds(nb::module_& module);
 void register_reports(nb::module_& module);
 void register_autograd(nb::module_& module);
 void register_programs(nb::module_& module);
+void register_checkpoints(nb::module_& module);
 
 }  // namespace shard::python

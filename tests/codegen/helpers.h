@@ -1,8 +1,6 @@
 // Helpers for the tests of the generator.
 #pragma once
 
-#include <unistd.h>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -12,6 +10,7 @@
 #include "diag/diagnostics.h"
 #include "read/read_file.h"
 #include "support/source_dir.h"
+#include "support/temp_folder.h"
 
 namespace shardgen::testing {
 
@@ -27,25 +26,7 @@ inline Family read_text(const std::string& text, DiagnosticSink& sink, const std
   return families[0];
 }
 
-/// A folder that is removed at the end of the test.
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "shardgen_XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) std::abort();
-    path_ = pattern;
-  }
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  std::string path(const std::string& name = "") const { return name.empty() ? path_ : path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
+using shard::test::TempFolder;
 
 /// Every file of a folder by name.
 inline std::map<std::string, std::string> read_folder(const std::string& folder) {

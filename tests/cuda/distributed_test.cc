@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <map>
 
 #include "cuda_case.h"
 #include "reshard/layouts.h"
@@ -9,6 +10,7 @@
 #include "shard/kernels/device_work.h"
 #include "shard/shard.h"
 #include "support/mesh_run.h"
+#include "support/temp_folder.h"
 
 using namespace shard;
 using namespace shard::test;
@@ -207,33 +209,51 @@ TEST_CASE("a transport of the host gets copies of buffers on a device") {
   for (const Device given : transport.devices) CHECK(given == kCpu);
 }
 
-TEST_CASE("tensors on devices are made again of shards that ranks have saved, in a later world on other devices") {
+TEST_CASE("a checkpoint of tensors on devices is loaded in a later world, on other devices and in other layouts") {
   const auto device = cuda_device();
   if (!device) return;
   const auto* mesh = ProcessMesh::make({2, 2}, {}, {"a", "b"});
   const Device other{device->backend, static_cast<uint8_t>(backend_of(*device).device_count() - 1)};
   const Dims dims{5, 7};
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    for (const char* layout : {"a, b", "b+a, -", "-, a | sum(b)", "-, -"}) {
-      const DistSpec* const spec = DistSpec::parse(mesh, layout);
-      std::vector<DenseTensor> saved(4), wholes(4);  // on the host
-      const auto same = [](const DenseTensor& a, const DenseTensor& b) {
-        return a.meta() == b.meta() && std::memcmp(a.raw(), b.raw(), a.meta().bytes()) == 0;
-      };
-      run_ranks(4, [&](Rank& rank) {
-        const Tensor x = distribute(Tensor(random_tensor(dims, dtype, 1)).to(*device), spec);
-        saved[static_cast<size_t>(rank.id())] = copy_to(kCpu, local(x).get().value);
-        wholes[static_cast<size_t>(rank.id())] = copy_to(kCpu, full_tensor(x).get().value);
-      });
-      run_ranks(4, [&](Rank& rank) {
-        const DenseTensor& shard = saved[static_cast<size_t>(rank.id())];
-        const Tensor x = from_local(Tensor(shard).to(other), spec, dims, dtype);
-        check(x.device() == other && spec_of(x) == spec && same(copy_to(kCpu, local(x).get().value), shard), layout);
-        const Tensor whole = full_tensor(reshard(x, DistSpec::parse(mesh, "-, b+a")));
-        check(same(copy_to(kCpu, whole.get().value), wholes[static_cast<size_t>(rank.id())]), layout);
-      });
+  const TempFolder folder;
+  using Tensors = std::map<std::string, Tensor>;
+  Tensors wholes;  // on the host
+  const std::vector<const char*> layouts = {"a, b", "b+a, -", "-, a | sum(b)", "-, -"};
+  run_ranks(4, [&](Rank& rank) {
+    Tensors saved;
+    for (const DType dtype : {DType::float32, DType::bfloat16, DType::boolean}) {
+      for (const char* layout : layouts) {
+        if (dtype == DType::boolean && std::string_view(layout).find('|') != std::string_view::npos) continue;
+        const std::string name = fmt::format("{} {}", to_string(dtype), layout);
+        saved[name] = distribute(Tensor(random_tensor(dims, dtype, 1)).to(*device), DistSpec::parse(mesh, layout));
+        const Tensor whole = full_tensor(saved[name]).to(kCpu);
+        if (rank.id() == 0) wholes[name] = whole;
+      }
     }
-  }
+    saved["plain"] = iota<int64_t>({3}).to(*device);
+    save_checkpoint(folder.path(), saved);
+  });
+  const auto same = [](const Tensor& a, const Tensor& b) {
+    const DenseTensor &x = a.get().value, &y = b.get().value;
+    return x.meta() == y.meta() && std::memcmp(x.raw(), y.raw(), x.meta().bytes()) == 0;
+  };
+  run_ranks(4, [&](Rank&) {
+    for (const char* layout : layouts) {
+      Tensors loaded;
+      for (const auto& [name, whole] : wholes) {
+        if (whole.dtype() == DType::boolean && std::string_view(layout).find('|') != std::string_view::npos) continue;
+        loaded[name] = distribute(full(dims, 0.0, whole.dtype()).to(other), DistSpec::parse(mesh, layout));
+      }
+      load_checkpoint(folder.path(), loaded);
+      for (const auto& [name, tensor] : loaded) {
+        check(tensor.device() == other && spec_of(tensor) == DistSpec::parse(mesh, layout), name);
+        check(same(full_tensor(tensor).to(kCpu), wholes.at(name)), name + " in " + layout);
+      }
+    }
+  });
+  const Tensor plain = full({3}, 0.0, DType::int64);
+  load_checkpoint(folder.path(), {{"plain", plain}});
+  CHECK(plain.to_vector<int64_t>() == std::vector<int64_t>{0, 1, 2});
 }
 
 TEST_CASE("tensors on several devices are not resharded in one call, and nothing is sent") {
