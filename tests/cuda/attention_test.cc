@@ -165,6 +165,24 @@ TEST_CASE("attention by the tensor cores of several blocks of aligned rows is th
   }
 }
 
+TEST_CASE("gradients of scores beyond the range of float16 give the gradients of the CPU") {
+  const auto device = cuda_device();
+  if (!device) return;
+  Arguments a({1, 20, 70, 1, 1, 16, 16}, DType::float16);
+  const auto scale = [](In x, float by) {
+    for (int64_t i = 0; i < x.numel(); ++i) set(x, i, static_cast<float>(get(x, i)) * by);
+  };
+  for (In x : {a.q, a.k}) scale(x, 1.0f / 1024);
+  for (In x : {a.v, a.out_grad}) scale(x, 4096);  // gradients of weights of 2^24
+  const std::vector<DenseTensor> expected = run_flash(kCpu, a);
+  double most = 0;
+  for (int64_t i = 0; i < expected[4].numel(); ++i) most = std::max(most, std::abs(get(expected[4], i)));
+  REQUIRE(std::isfinite(most));
+  // A gradient of q is a quarter of the sum over 70 keys, which are up to 2^-9, so that a gradient of a score is above 65504.
+  REQUIRE(most > 65504.0 * 70 / 512 / 4);
+  require_near(run_flash(*device, a), expected);
+}
+
 TEST_CASE("attention of no keys, no queries and to queries that see nothing") {
   const auto device = cuda_device();
   if (!device) return;
@@ -355,9 +373,9 @@ TEST_CASE("tensor cores and their portable variants multiply a tile") {
   if (!device) return;
   for (const DType dtype : {DType::bfloat16, DType::float16}) {
     const DenseTensor x = random_tensor({16, 16}, dtype, 1), y = random_tensor({16, 16}, dtype, 2);
-    for (const bool portable : {false, true}) {
-      INFO(to_string(dtype) << (portable ? ", portable" : ""));
-      const DenseTensor out = copy_to(kCpu, cuda::multiply_tile(moved(*device, x), moved(*device, y), portable));
+    for (const auto& [wide, portable] : {std::pair(false, false), {false, true}, {true, false}, {true, true}}) {
+      INFO(to_string(dtype) << (wide ? ", tf32" : "") << (portable ? ", portable" : ""));
+      const DenseTensor out = copy_to(kCpu, cuda::multiply_tile(moved(*device, x), moved(*device, y), wide, portable));
       for (int64_t i = 0; i < 256; ++i) {
         double sum = 0, most = 0;
         for (int64_t k = 0; k < 16; ++k) {

@@ -200,7 +200,7 @@ void grads_of(const OpContext& ctx, const AttentionCall& call, const DenseTensor
   if (!by_tensor_cores(Of::query)) launch_grads<Of::query>(ctx, g, call.sequences.longest, grads.q);
   if (!by_tensor_cores(Of::key)) {
     launch_grads<Of::key>(ctx, g, call.sequences.longest_keys, grads.k);
-    if (!by_tensor_cores(Of::value)) launch_grads<Of::value>(ctx, g, call.sequences.longest_keys, grads.v);
+    launch_grads<Of::value>(ctx, g, call.sequences.longest_keys, grads.v);
   }
   launch_bias_grads(ctx, g, grads.bias);
 }

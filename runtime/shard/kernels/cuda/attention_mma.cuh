@@ -192,6 +192,39 @@ __device__ __forceinline__ void add_terms(LaneTile<Width> (&sums)[Tiles], const 
   }
 }
 
+/// The same for weights of any size, such as gradients of scores, which may be outside of the range of float16: each is the sum of two
+/// numbers of tf32.
+template <class T, int Width, int Terms>
+__device__ __forceinline__ void add_wide_terms(LaneTile<Width>& sums, const LaneTile<Terms>& weights,
+                                               const TermStage<Width, Terms>& terms, int64_t width) {
+#pragma unroll
+  for (int k = 0; k < Terms / 16; ++k) {
+    float factors[2][2][4];  // of eight terms each, in two parts
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float weight = weights[2 * k + half][i];
+        factors[half][0][i] = take_tf32(weight);
+        factors[half][1][i] = take_tf32(weight);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < Width / 8; n += 2) {
+      if (!is_multiplied(n * 8, width)) continue;
+      unsigned matrices[4];
+      read_matrices<true>(&terms.lines[k * 16][n * 8], terms.kStep, matrices);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float of_columns[2];
+        unpack_pair<T>(matrices[i], of_columns);
+        multiply_add(sums[n + i / 2], factors[i % 2][0], of_columns);
+        multiply_add(sums[n + i / 2], factors[i % 2][1], of_columns);
+      }
+    }
+  }
+}
+
 /// The same where terms are not finite: what has weight 0 adds nothing, so that a query does not see what is hidden from it.
 template <class T, int Width, int Terms>
 __device__ void add_terms_that_weigh(LaneTile<Width>& sums, const LaneTile<Terms>& weights,

@@ -145,17 +145,18 @@ __device__ void add_head(const AttentionGrad<T>& g, const Head<T>& head, int64_t
     }
     TermTile<Width> weights[1] = {}, slopes[1] = {};
     multiply_terms<T>(rows.first, stage.first, g.a.q.width, weights);
-    if constexpr (of != Of::value) multiply_terms<T>(rows.second, stage.second, g.a.v.width, slopes);
+    multiply_terms<T>(rows.second, stage.second, g.a.v.width, slopes);
     if (!Careful && sees_all<of, kCount>(g, head, {row, at}))
       weigh_all<of, T, Width>(g, stage, of_rows, weights[0], slopes[0]);
     else weigh_products<of, T, kCount>(g, head, {row, at}, weights[0], slopes[0]);
-    const auto add = [&](LaneTile<Width>(&sums)[1], const TermTile<Width>(&factors)[1], const auto& terms, bool finds,
-                         int64_t width) {
-      if (Careful && finds) add_terms_that_weigh<T>(sums[0], factors[0], terms);
-      else add_terms<T, 1>(sums, factors, terms, width);
-    };
-    if constexpr (of != Of::query) add(rows.of_second, weights, stage.second, finds_second, g.a.v.width);
-    if constexpr (of != Of::value) add(rows.of_first, slopes, stage.first, finds_first, g.a.q.width);
+    if constexpr (of == Of::key) {
+      if (Careful && finds_second) add_terms_that_weigh<T>(rows.of_second[0], weights[0], stage.second);
+      else add_terms<T, 1>(rows.of_second, weights, stage.second, g.a.v.width);
+    }
+    if (Careful && finds_first) add_terms_that_weigh<T>(rows.of_first[0], slopes[0], stage.first);
+    else if constexpr (std::is_same_v<T, __half>)
+      add_wide_terms<T>(rows.of_first[0], slopes[0], stage.first, g.a.q.width);
+    else add_terms<T, 1>(rows.of_first, slopes, stage.first, g.a.q.width);
   }
 }
 
@@ -183,7 +184,7 @@ __device__ SHARD_NO_INLINE bool tile_grads(const AttentionGrad<T>& g, const Tile
     add_head<of, Careful>(g, head, first + row, 0, head.visible(last - 1), is_aligned, stages, rows);
   } else {
     load_factors<Width>(rows.first, key_rows(a.k, s, first, job.head, kMmaRows), row);
-    if constexpr (of == Of::key) load_factors<Width>(rows.second, key_rows(a.v, s, first, job.head, kMmaRows), row);
+    load_factors<Width>(rows.second, key_rows(a.v, s, first, job.head, kMmaRows), row);
     const HeadGroup heads(a, job.head);
     for (int64_t h = heads.first; h < heads.last; ++h) {  // those of q that read this head
       const Head<T> head(a, job.sequence, h);
@@ -206,7 +207,7 @@ __device__ SHARD_NO_INLINE bool tile_grads(const AttentionGrad<T>& g, const Tile
     store_tile<Width>(rows.of_first[0], Head<T>(a, job.sequence, job.head).of_queries(to.first, first, kMmaRows), row,
                       scaled);
   } else {
-    if (of == Of::key && to.first.data != nullptr)
+    if (to.first.data != nullptr)
       store_tile<Width>(rows.of_first[0], key_rows(to.first, s, first, job.head, kMmaRows), row, scaled);
     if (to.second.data != nullptr)
       store_tile<Width>(rows.of_second[0], key_rows(to.second, s, first, job.head, kMmaRows), row, same);
@@ -233,11 +234,7 @@ void launch_mma_grads(const OpContext& ctx, const AttentionCall& call, const Att
   const auto results_of = [](const DenseTensor& grad) {
     return grad.defined() && grad.numel() != 0 ? HeadRows<T>(grad) : HeadRows<T>();
   };
-  const DenseTensor none;
-  const GradResults<T> to{results_of(is_query        ? grads.q
-                                     : of == Of::key ? grads.k
-                                                     : none),
-                          results_of(is_query ? none : grads.v)};
+  const GradResults<T> to{results_of(is_query ? grads.q : grads.k), is_query ? HeadRows<T>() : results_of(grads.v)};
   if (to.first.data == nullptr && to.second.data == nullptr) return;
   const int64_t rows = is_query ? g.a.sequences.longest : g.a.sequences.longest_keys;
   const TileJobs jobs{divided_up(rows, kMmaRows), 1, (is_query ? call.q : call.k).dims()[2], g.a.sequences.count};
@@ -255,14 +252,8 @@ template <class T>
 bool grads_by_tensor_cores(const OpContext& ctx, const AttentionCall& call, const AttentionGrad<T>& g, Of of,
                            const AttentionGrads& grads) {
   if (std::max(g.a.q.width, g.a.v.width) > kMmaWidth) return false;
-  if constexpr (std::is_same_v<T, __half>) {
-    // Gradients of scores may be outside of the range of float16.
-    if (of != Of::value) return false;
-    launch_mma_grads<Of::value>(ctx, call, g, grads);
-  } else {
-    if (of == Of::query) launch_mma_grads<Of::query>(ctx, call, g, grads);
-    else launch_mma_grads<Of::key>(ctx, call, g, grads);
-  }
+  if (of == Of::query) launch_mma_grads<Of::query>(ctx, call, g, grads);
+  else launch_mma_grads<Of::key>(ctx, call, g, grads);
   return true;
 }
 

@@ -66,7 +66,7 @@ __device__ TileRows<T> key_rows(const HeadRows<T>& x, const Sequence& s, int64_t
   return {x.at(s.batch, s.first_key + first, head), x.step(), left < most ? static_cast<int>(left) : most, x.width};
 }
 
-/// The gradients of queries, or of keys and values (Of::key), or of values alone, where the tensor cores can; returns whether they did.
+/// The gradients of queries, or of keys and values (Of::key), where the tensor cores can; returns whether they did.
 template <class T>
 bool grads_by_tensor_cores(const OpContext& ctx, const AttentionCall& call, const AttentionGrad<T>& g, Of of,
                            const AttentionGrads& grads);

@@ -1,5 +1,6 @@
-// Products of tiles of 16-bit floats by the tensor cores: mma.m16n8k16 with sums in float. Each function that is an instruction has a
-// portable variant, which the model runs and older devices, and which a test compares with the instruction where there is a device.
+// Products of tiles by the tensor cores, with sums in float: of 16-bit floats (mma.m16n8k16) and of tf32 (mma.m16n8k8). Each function that
+// is an instruction has a portable variant, which the model runs and older devices, and which a test compares with the instruction where
+// there is a device.
 #pragma once
 
 #include "shard/kernels/cuda/cuda_types.cuh"
@@ -18,13 +19,22 @@ __device__ __forceinline__ unsigned take_pair(float& low, float& high) {
   return word;
 }
 
+/// Two neighbouring elements in a register as floats.
+template <class T>
+__device__ __forceinline__ void unpack_pair(unsigned word, float (&values)[2]) {
+  T pair[2];
+  memcpy(static_cast<void*>(pair), &word, sizeof(word));
+  values[0] = load(pair[0]);
+  values[1] = load(pair[1]);
+}
+
 /// x[0] * y[0] + x[1] * y[1] of two pairs.
 template <class T>
 __device__ inline float multiply_pairs(unsigned x, unsigned y) {
-  T a[2], b[2];
-  memcpy(static_cast<void*>(a), &x, sizeof(x));
-  memcpy(static_cast<void*>(b), &y, sizeof(y));
-  return load(a[0]) * load(b[0]) + load(a[1]) * load(b[1]);
+  float a[2], b[2];
+  unpack_pair<T>(x, a);
+  unpack_pair<T>(y, b);
+  return a[0] * b[0] + a[1] * b[1];
 }
 
 __device__ inline uint64_t two_words(unsigned low, unsigned high) { return uint64_t{low} | uint64_t{high} << 32; }
@@ -76,6 +86,59 @@ __device__ __forceinline__ void multiply_add(float (&d)[4], const unsigned (&a)[
   }
 #else
   multiply_add_portable<T>(d, a, b);
+#endif
+}
+
+__device__ __forceinline__ unsigned bits_of(float value) {
+  unsigned bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+/// The bits of a number that tf32 has: the exponents of float, and 11 significant bits. What is left of it stays; nothing of what is not
+/// finite.
+__device__ __forceinline__ float take_tf32(float& value) {
+  const unsigned bits = bits_of(value) & 0xffffe000u;
+  float part;
+  memcpy(&part, &bits, sizeof(part));
+  value = part - part == 0.0f ? value - part : 0.0f;
+  return part;
+}
+
+/// As multiply_add of tf32 below.
+__device__ __forceinline__ void multiply_add_portable(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, row = lane / 4 * 4, column = lane % 4 * 8;
+  for (int t = 0; t < 4; ++t) {
+    float of_row[4], of_columns[2][2];
+    for (int i = 0; i < 4; ++i) of_row[i] = __shfl_sync(kAllLanes, a[i], row + t);
+    for (int next = 0; next < 2; ++next) {
+      for (int i = 0; i < 2; ++i) of_columns[next][i] = __shfl_sync(kAllLanes, b[i], column + 4 * next + t);
+    }
+    for (int half = 0; half < 2; ++half) {
+      for (int next = 0; next < 2; ++next)
+        d[2 * half + next] += of_row[2 * half] * of_columns[next][0] + of_row[2 * half + 1] * of_columns[next][1];
+    }
+  }
+}
+
+/// d [16, 8] += a [16, 8] * b [8, 8], which a warp shares, of numbers that tf32 has. A lane has of a the columns 2t and 2t + 1 of row g,
+/// then of row g + 8; of b the rows 2t and 2t + 1 of column g; and d as above. All lanes call it.
+template <bool Portable = false>
+__device__ __forceinline__ void multiply_add(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (Portable) {
+    multiply_add_portable(d, a, b);
+  } else {
+    // The instruction calls these columns, and these rows of b, t and t + 4, which makes no difference to the sums.
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(bits_of(a[0])), "r"(bits_of(a[2])), "r"(bits_of(a[1])), "r"(bits_of(a[3])), "r"(bits_of(b[0])),
+          "r"(bits_of(b[1])));
+  }
+#else
+  multiply_add_portable(d, a, b);
 #endif
 }
 
