@@ -14,12 +14,12 @@ def test_a_checkpoint_of_four_ranks_is_loaded_by_two_and_without_a_world(tmp_pat
     values = np.arange(35, dtype=np.float32).reshape(5, 7)
 
     def save():
-        mesh = shard.Mesh([2, 2], ["dp", "tp"])
+        mesh = shard.ProcessMesh([2, 2], ["dp", "tp"])
         weight = shard.shard_tensor(shard.tensor(values), mesh, "tp, dp")
         shard.save_checkpoint(folder, {"weight": weight, "moments": weight * 2, "step": shard.tensor(10)})
 
     def load():
-        mesh = shard.Mesh([2], ["x"])
+        mesh = shard.ProcessMesh([2], ["x"])
         weight = shard.shard_tensor(shard.zeros([5, 7]), mesh, "x, -")
         weight.requires_grad = True
         shard.load_checkpoint(str(folder), {"weight": weight})
