@@ -131,7 +131,6 @@ void Engine::run() {
       throw;
     }
     clear(node);
-    if (!moving_.empty()) dist_impl(moving_.back().gradient).owner->comm_queue().issue();
   }
   flush();
   for (Pending& each : moving_) add_to_leaf(each.leaf, std::move(each.gradient));

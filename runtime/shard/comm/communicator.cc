@@ -71,12 +71,6 @@ void Operation::wait() {
 
 void CommQueue::finish() { finish_until(nullptr); }
 
-void CommQueue::issue() {
-  for (Operation* const each : under_way_) {
-    if (!each->issue()) return;
-  }
-}
-
 void CommQueue::finish_until(const Operation* last) {
   const WaitScope scope;
   std::exception_ptr first_error;
@@ -172,7 +166,6 @@ Work Communicator::start(Collective collective, int64_t bytes_sent) {
   operation->queue_ = &queue_;
   operation->ticket_ = ticket;
   queue_.under_way_.push_back(operation.get());
-  queue_.issue();
   return Work(std::move(operation));
 }
 

@@ -46,9 +46,6 @@ class SHARD_API Operation : public Work::State {
   /// Returns when the result is available and no peer needs this rank's buffers any more. Throws
   /// communication, timeout or peer_failed.
   virtual void complete() = 0;
-  /// Issues what devices do by themselves, if that needs no call of another rank any more. Returns whether it has been issued; an error
-  /// is kept for complete().
-  virtual bool issue() { return false; }
 
  private:
   friend class CommQueue;
@@ -69,9 +66,6 @@ class SHARD_API CommQueue {
   explicit CommQueue(TraceRing& trace) : trace_(trace) {}
   /// Completes all collectives in flight. Throws the first failure.
   void finish();
-  /// Issues the collectives in flight that devices do by themselves, in their order, up to one that another rank has not come to yet.
-  /// They then run beside what this rank issues until it waits for them.
-  void issue();
 
   /// The number of distributed calls of this rank, including failed ones. Transports report
   /// failures to other ranks by these numbers.

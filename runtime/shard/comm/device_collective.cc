@@ -34,16 +34,7 @@ class DeviceCollective {
   DeviceCollective(DeviceGroup& group, const Collective& c, int me, int size, const DeviceGroup::Poll& poll)
       : group_(group), c_(c), me_(static_cast<size_t>(me)), members_(static_cast<size_t>(size)), poll_(poll) {}
 
-  uint64_t run(const DeviceMark& start) {
-    group_.begin(c_.describe(), start.get());
-    issue();
-    const uint64_t number = group_.end();
-    if (!is_done_by_group(group_, c_)) group_.precede(number);  // and so what frees scratch
-    return number;
-  }
-
- private:
-  void issue() {
+  void run() {
     switch (c_.kind) {
       case CommKind::all_gather: return all_gather(c_.send, Parts(c_.sizes, 1));
       case CommKind::all_to_all: return all_to_all();
@@ -56,6 +47,7 @@ class DeviceCollective {
     }
   }
 
+ private:
   char* receive_buffer() const { return static_cast<char*>(c_.receive); }
   char* send_buffer() const { return const_cast<char*>(static_cast<const char*>(c_.send)); }
 
@@ -218,25 +210,13 @@ class DeviceCollective {
 
 }  // namespace
 
-bool is_done_by_group(const DeviceGroup& group, const Collective& collective) {
-  const bool are_equal = std::all_of(collective.sizes.begin(), collective.sizes.end(),
-                                     [&](int64_t size) { return size == collective.sizes[0]; });
-  switch (collective.kind) {
-    case CommKind::all_gather: return are_equal;
-    case CommKind::all_reduce: return group.reduces(collective.dtype, collective.type);
-    case CommKind::reduce_scatter: return are_equal && group.reduces(collective.dtype, collective.type);
-    case CommKind::broadcast: return true;
-    case CommKind::all_to_all:
-    case CommKind::exchange: return false;
-  }
-  return false;
-}
-
-uint64_t issue_between_devices(RankDevices& devices, DeviceGroup& group, const Collective& collective, int me, int size,
-                               const DeviceMark& start, const DeviceGroup::Poll& poll) {
+void run_between_devices(RankDevices& devices, DeviceGroup& group, const Collective& collective, int me, int size,
+                         const DeviceMark& start, const DeviceGroup::Poll& poll) {
   DeviceCollective issued(group, collective, me, size, poll);
   try {
-    return issued.run(start);
+    group.begin(collective.describe(), start.get());
+    issued.run();
+    group.end();
   } catch (...) {
     devices.give_up(text_of(std::current_exception()));  // before the memory that the group works on is freed
     throw;

@@ -5,8 +5,6 @@
 
 #include <array>
 #include <condition_variable>
-#include <optional>
-#include <utility>
 
 #include "shard/comm/buffers.h"
 #include "shard/comm/device_collective.h"
@@ -143,24 +141,7 @@ class LocalOperation final : public Operation {
     reach(Group::posted);
   }
 
-  ~LocalOperation() override {
-    if (!number_) return;
-    const std::lock_guard lock(group_->mutex);  // not waited for, because the world has failed
-    end_copying();
-  }
-
  protected:
-  bool issue() override {
-    if (number_) return true;
-    std::unique_lock lock(group_->mutex);
-    if (issue_error_ || group_->failed || !round_->all_reached(Group::posted) || !have_own_devices()) return false;
-    try {
-      for (size_t i = 0; i < members(); ++i) check_agreement(i);
-      issue_between_devices(lock, true);
-    } catch (...) { issue_error_ = std::current_exception(); }
-    return number_.has_value();
-  }
-
   void complete() override {
     std::unique_lock lock(group_->mutex);
     try {
@@ -194,15 +175,10 @@ class LocalOperation final : public Operation {
   RankDevices& devices() const { return *hub_.devices_[static_cast<size_t>(group_->members[me_])]; }
 
   void run(std::unique_lock<std::mutex>& lock) {
-    if (issue_error_) std::rethrow_exception(issue_error_);
-    if (number_) return finish_between_devices(lock);
     meet(lock, Group::posted);
     if (group_->failed) shard::fail(ErrorCode::peer_failed, "{}", group_->reason);
     for (size_t i = 0; i < members(); ++i) check_agreement(i);
-    if (have_own_devices()) {
-      issue_between_devices(lock, false);
-      return finish_between_devices(lock);
-    }
+    if (have_own_devices()) return run_between_devices(lock);
     // What a device copies from another one may depend on collectives of that one's groups.
     if (c_.device != kCpu && hub_.has_device_groups_) devices().watch();
     const CommunicationScope apart(c_.device);  // from kernels that were issued after the collective began
@@ -223,9 +199,9 @@ class LocalOperation final : public Operation {
     return true;
   }
 
-  /// Issues this member's part, if `only_alone` only where the group does all of it. From then on the member counts as one that copies,
-  /// because the devices of others read its buffers. One that fails first ends what its device is doing.
-  void issue_between_devices(std::unique_lock<std::mutex>& lock, bool only_alone) {
+  /// Members meet again when all have issued their part, so that no device waits for a part that never comes. A member that fails
+  /// first ends what its device is doing, and only then counts as done with the buffers of others.
+  void run_between_devices(std::unique_lock<std::mutex>& lock) {
     const int me = static_cast<int>(me_), size = static_cast<int>(members());
     const std::vector<int> indices = device_indices();
     std::string& id = group_->device_group_ids[indices];
@@ -238,43 +214,20 @@ class LocalOperation final : public Operation {
       const DeviceGroup::Poll poll = [this, give_up = Clock::now() + hub_.timeout_] { check_peers(give_up); };
       std::vector<int> key = group_->members;
       key.insert(key.end(), indices.begin(), indices.end());
-      device_group_ = &devices().group(key, c_.device, id, size, me, poll);
-      if (!only_alone || is_done_by_group(*device_group_, c_)) {
-        number_ = shard::issue_between_devices(devices(), *device_group_, c_, me, size,
-                                               round_->marks[me_][Group::posted], poll);
-      }
+      DeviceGroup& group = devices().group(key, c_.device, id, size, me, poll);
+      shard::run_between_devices(devices(), group, c_, me, size, round_->marks[me_][Group::posted], poll);
       lock.lock();
-    } catch (...) {
-      give_up_copying(lock);
-      throw;
-    }
-    if (number_) reach(Group::first_done);
-    else end_copying();
-  }
-
-  /// Members meet again when all have issued their part, so that no device waits for a part that never comes.
-  void finish_between_devices(std::unique_lock<std::mutex>& lock) {
-    const uint64_t number = *std::exchange(number_, std::nullopt);
-    try {
+      reach(Group::first_done);
       meet(lock, Group::first_done);
-      device_group_->precede(number);
     } catch (...) {
-      give_up_copying(lock);
+      if (lock.owns_lock()) lock.unlock();
+      devices().give_up(text_of(std::current_exception()));
+      lock.lock();
+      --round_->copying;
+      group_->changed.notify_all();
       throw;
     }
-    end_copying();
-  }
-
-  /// Call this in an exception handler.
-  void give_up_copying(std::unique_lock<std::mutex>& lock) {
-    if (lock.owns_lock()) lock.unlock();
-    devices().give_up(text_of(std::current_exception()));
-    lock.lock();
-    end_copying();
-  }
-  void end_copying() {
     --round_->copying;
-    group_->changed.notify_all();
   }
 
   /// Those of the members' devices, and their backend.
@@ -490,9 +443,6 @@ class LocalOperation final : public Operation {
   size_t me_;
   Collective c_;
   Group::Round* round_ = nullptr;
-  DeviceGroup* device_group_ = nullptr;
-  std::optional<uint64_t> number_;  // of the collective of that group that has been issued and is not finished
-  std::exception_ptr issue_error_;
 };
 
 class LocalCommunicator final : public Communicator {

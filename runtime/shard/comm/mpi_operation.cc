@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <optional>
 
 #include "shard/comm/buffers.h"
 #include "shard/comm/device_collective.h"
@@ -79,22 +78,10 @@ class MpiOperation final : public Operation {
   }
 
  protected:
-  bool issue() override {
-    if (number_) return true;
-    if (issue_error_ || !between_devices()) return false;
-    try {
-      if (!note_messages_.empty() && !note_messages_.test(c_, members_)) return false;
-      compare_notes();
-      issue_between_devices(true);
-    } catch (...) { issue_error_ = std::current_exception(); }
-    return number_.has_value();
-  }
-
   void complete() override {
     channel_.set_rank_status(
         [this] { return "at " + c_.agreement() + fmt::format(" of ranks [{}]", fmt::join(members_, ", ")); });
     try {
-      if (issue_error_) std::rethrow_exception(issue_error_);
       if (!note_messages_.empty()) compare_notes();
       if (between_devices()) run_between_devices();
       else end();
@@ -243,13 +230,6 @@ class MpiOperation final : public Operation {
   /// Members meet again when all have issued their part, so that no device waits for a part that never comes. A member that fails
   /// first ends what its device is doing.
   void run_between_devices() {
-    if (!number_) issue_between_devices(false);
-    wait(messages_, "finished");
-    device_group_->precede(*number_);
-  }
-
-  /// Issues this member's part, if `only_alone` only where the group does all of it, and tells the others.
-  void issue_between_devices(bool only_alone) {
     const auto timeout = channel_.options().timeout;
     const DeviceGroup::Poll poll = [&, give_up = std::chrono::steady_clock::now() + timeout] {
       channel_.check_peers();
@@ -262,14 +242,14 @@ class MpiOperation final : public Operation {
     };
     const std::string id =
         me_ == 0 ? group_id() : std::string(notes_[members_.size()].group_id, sizeof(Note::group_id));
-    device_group_ = &channel_.devices().group(members_, c_.device, id, size(), me_, poll);
-    if (only_alone && !is_done_by_group(*device_group_, c_)) return;
-    number_ = shard::issue_between_devices(channel_.devices(), *device_group_, c_, me_, size(), ready_, poll);
+    DeviceGroup& group = channel_.devices().group(members_, c_.device, id, size(), me_, poll);
+    shard::run_between_devices(channel_.devices(), group, c_, me_, size(), ready_, poll);
     scratch_ = channel_.take_scratch(members_.size());
     for_others([&](int i) {
       send(messages_, i, &scratch_[static_cast<size_t>(me_)], 1, kFirst);
       receive(messages_, i, &scratch_[static_cast<size_t>(i)], 1, kFirst);
     });
+    wait(messages_, "finished");
   }
 
   // --- the collectives: how they start, and what remains to be done when they are waited for ---
@@ -519,9 +499,6 @@ class MpiOperation final : public Operation {
   std::vector<std::pair<const BoxTransfer*, char*>> unpacks_;
   // Between devices: where the buffers are ready.
   DeviceMark ready_;
-  DeviceGroup* device_group_ = nullptr;
-  std::optional<uint64_t> number_;  // of the collective of that group, once it has been issued
-  std::exception_ptr issue_error_;
   // Debug mode, and between devices.
   std::vector<Note> notes_;
   Messages note_messages_;

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -40,10 +39,8 @@ class DeviceGroup {
   virtual void continue_after(void* mark) = 0;
   /// Work that this thread issues to the device from here on begins after what the group was given.
   virtual void precede() = 0;
-  /// Ends the collective, and returns its number.
-  virtual uint64_t end() = 0;
-  /// Work that this thread issues to the device from here on begins after the collective of that number.
-  virtual void precede(uint64_t collective) = 0;
+  /// Ends the collective, and precedes what follows.
+  virtual void end() = 0;
 
   /// Member i sends `bytes` to the i-th part of all members' `receive`, in which `send` may be.
   virtual void all_gather(const void* send, void* receive, size_t bytes, const Poll& poll) = 0;

@@ -2,7 +2,6 @@
 #include "nccl.h"
 
 #include <atomic>
-#include <barrier>
 #include <cstring>
 #include <functional>
 
@@ -25,22 +24,6 @@ const ProcessMesh* line(int n) { return ProcessMesh::make({n}, {}, {"p"}); }
 /// Runs a program in which a rank fails, and returns the text of the error.
 std::string failure(ErrorCode code, WorldOptions options, const std::function<void(Rank&)>& program) {
   return error_of([&] { run_ranks(static_cast<int>(options.devices.size()), program, options); }, code);
-}
-
-/// The gradients of the weights of two layers on two ranks, which share the batch; each is a bucket of its own. `hook`, unless it is empty, is called with the
-/// number of a layer when the gradient of its argument is known.
-Tensor gradients_of_two_layers(const std::function<void(int layer)>& hook) {
-  const auto on = [](const char* layout) { return DistSpec::parse(line(2), layout); };
-  const Tensor w1 = distribute(iota<float>({4, 4}, -7), on("-, -")),
-               w2 = distribute(iota<float>({4, 4}, -5), on("-, -")), x = distribute(iota<float>({4, 4}, 1), on("p, -"));
-  for (const Tensor& leaf : {w1, w2, x}) leaf.set_requires_grad(true);
-  const Tensor argument1 = scale(x, 2.0), argument2 = matmul(argument1, w1);
-  if (hook) {
-    add_hook(argument1, [&](const Tensor&) { return hook(1), Tensor(); });
-    add_hook(argument2, [&](const Tensor&) { return hook(2), Tensor(); });
-  }
-  backward({sum(matmul(argument2, w2))}, {}, {.bucket_bytes = 1});
-  return concat({full_tensor(w1.grad()), full_tensor(w2.grad())}, 0);
 }
 
 /// Two members with a stream and a buffer each, called by one thread.
@@ -141,36 +124,6 @@ TEST_CASE("NCCL: the collectives of several groups run in one order on all devic
         check(cuda_host::nccl_calls() == 2, "both are done by NCCL");
       },
       own_devices(4));
-}
-
-TEST_CASE("NCCL: gradients are reduced while backward continues") {
-  const std::vector<float> host = [] {
-    std::vector<float> all;
-    run_ranks(2, [&](Rank& rank) {
-      const std::vector<float> sums = gradients_of_two_layers({}).to_vector<float>();
-      if (rank.id() == 0) all = sums;
-    });
-    return all;
-  }();
-  std::barrier<> meet(2);
-  uint64_t before = 0, meanwhile = 0;
-  run_ranks(
-      2,
-      [&](Rank& rank) {
-        sum_over_world(rank, DenseTensor::allocate(rank.device(), {{1}, DType::float32})).wait();
-        meet.arrive_and_wait();
-        if (rank.id() == 0) before = cuda_host::nccl_calls();
-        // When the gradient of the second layer's argument is known on both ranks, both have come to the bucket of its weights. The step
-        // that follows issues it.
-        const auto hook = [&](int layer) {
-          meet.arrive_and_wait();
-          if (rank.id() == 0 && layer == 1) meanwhile = cuda_host::nccl_calls();
-          meet.arrive_and_wait();
-        };
-        check(gradients_of_two_layers(hook).to(kCpu).to_vector<float>() == host, "the gradients");
-      },
-      own_devices(2));
-  CHECK(meanwhile >= before + 2);
 }
 
 TEST_CASE("NCCL: is not used where two ranks share a device") {

@@ -116,17 +116,9 @@ class NcclGroup final : public DeviceGroup {
     end.precede();
   }
 
-  uint64_t end() override {
-    const DeviceScope scope(index_);
-    check(cudaEventRecord(issued_.back().end.get(), stream_), "cudaEventRecord");
+  void end() override {
+    precede();
     issued_.back().is_issued = true;
-    return ended_ + issued_.size() - 1;
-  }
-
-  void precede(uint64_t collective) override {
-    if (collective < ended_) return;
-    const DeviceScope scope(index_);
-    issued_[collective - ended_].end.precede();
   }
 
   void all_gather(const void* send, void* receive, size_t bytes, const Poll& poll) override {
@@ -220,8 +212,7 @@ class NcclGroup final : public DeviceGroup {
   }
 
   void drop_ended() {
-    for (; !issued_.empty() && issued_.front().is_issued && has_reached(issued_.front().end); ++ended_)
-      issued_.pop_front();
+    while (!issued_.empty() && issued_.front().is_issued && has_reached(issued_.front().end)) issued_.pop_front();
   }
 
   /// Waits until NCCL has issued the work of a call, which returned `result`, to the stream.
@@ -243,7 +234,6 @@ class NcclGroup final : public DeviceGroup {
   const std::shared_ptr<const OwnedStream> owned_stream_;
   const cudaStream_t stream_;
   std::deque<Issued> issued_;
-  uint64_t ended_ = 0;  // collectives that are not in the list any more
 };
 
 std::string machine_id(int index) {
