@@ -23,8 +23,9 @@ def load_checkpoint(folder, tensors):
     """Overwrites tensors with those of the same names in a checkpoint, which may have more.
 
     A tensor may have another layout, mesh or device than the one that was saved; each rank reads what its local shards need. Nothing
-    is recorded for gradients. All tensors are checked before the first is written: raises ArgumentError for names that the
-    checkpoint lacks and for what is no checkpoint, ShapeError and DTypeError.
+    is recorded for gradients. In a world all ranks call it. All tensors are checked before the first is written, and where one rank
+    cannot load, all raise: ArgumentError for names that the checkpoint lacks and for what is damaged or no checkpoint, ShapeError,
+    DTypeError.
     """
     _core._load_checkpoint(os.fsdecode(folder), _checked("load_checkpoint", tensors))
 

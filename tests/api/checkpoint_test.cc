@@ -1,4 +1,5 @@
 // Checkpoints: what is saved from one layout, mesh and device is loaded into any other, and bad files are refused.
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <catch2/catch.hpp>
 
@@ -164,9 +165,11 @@ TEST_CASE("a save replaces the checkpoint before, and one that ends early leaves
   const TempFolder folder;
   save_small(folder.path());
   write(folder.path("notes.txt"), "of the user");
+  write(folder.path("1.rank0.safetensors"), "of the user");
+  write(folder.path("000001.rank-model.safetensors"), "of the user");
   save_checkpoint(folder.path(), {{"v", iota<float>({2})}});
-  CHECK(files_of(folder.path()) ==
-        std::vector<std::string>{"000002.rank0.safetensors", "checkpoint.json", "notes.txt"});
+  CHECK(files_of(folder.path()) == std::vector<std::string>{"000001.rank-model.safetensors", "000002.rank0.safetensors",
+                                                            "1.rank0.safetensors", "checkpoint.json", "notes.txt"});
   // What a save leaves that was stopped before its last step.
   write(folder.path("000003.rank0.safetensors"), "half of a file");
   write(folder.path("checkpoint.json.new"), "{");
@@ -174,8 +177,8 @@ TEST_CASE("a save replaces the checkpoint before, and one that ends early leaves
   load_checkpoint(folder.path(), {{"v", v}});
   CHECK(v.to_vector<float>() == std::vector<float>{0, 1});
   save_small(folder.path());
-  CHECK(files_of(folder.path()) ==
-        std::vector<std::string>{"000004.rank0.safetensors", "checkpoint.json", "notes.txt"});
+  CHECK(files_of(folder.path()) == std::vector<std::string>{"000001.rank-model.safetensors", "000004.rank0.safetensors",
+                                                            "1.rank0.safetensors", "checkpoint.json", "notes.txt"});
 }
 
 TEST_CASE("parameters that require gradients are loaded, and what was saved of them for backward is known to be old") {
@@ -232,11 +235,13 @@ TEST_CASE("a tensor is loaded only where its name, shape and dtype are those of 
 
 TEST_CASE("damaged checkpoints are refused, and the message says which file") {
   const std::string data = "000001.rank0.safetensors";
-  check_contains(error_after_change("checkpoint.json", "\"shape\": [\n    2", "\"shape\": [\n    3"),
-                 "is no index of a checkpoint");
+  check_contains(error_after_change("checkpoint.json", "\"begin\": [\n      0", "\"begin\": [\n      1"),
+                 "is outside of [2, 3]");
+  check_contains(error_after_change("checkpoint.json", "\"begin\": [\n      0", "\"begin\": [\n      1e300"),
+                 "no list of integers");
   check_contains(error_after_change("checkpoint.json", "float32", "float33"), "unknown dtype 'float33'");
   check_contains(error_after_change("checkpoint.json", "\"version\": 1", "\"version\": 2"), "version 2");
-  check_contains(error_after_change("checkpoint.json", data, "../" + data), "is no name of a file");
+  check_contains(error_after_change("checkpoint.json", data, "../" + data), "is no name of a data file");
   check_contains(error_after_change("checkpoint.json", "{", "["), "is no index of a checkpoint");
   check_contains(error_after_change(data, "\"w\"", "\"v\""), data);
   check_contains(error_after_change(data, "F32", "I32"), "the file is damaged");
@@ -264,6 +269,39 @@ TEST_CASE("damaged checkpoints are refused, and the message says which file") {
                  "No such file");
 }
 
+TEST_CASE(
+    "a tensor is read only where each of its elements is in one piece, and none is written where one cannot be read") {
+  const TempFolder folder;
+  save_checkpoint(folder.path(), {{"a", iota<float>({2}, 1)}, {"b", iota<float>({4}, 1)}});
+  for (int save = 2; save < 4; ++save) {
+    const TempFolder other;
+    save_checkpoint(other.path(), {{"b", iota<float>({2}, 1)}});
+    fs::copy(other.path("000001.rank0.safetensors"), folder.path(fmt::format("00000{}.rank0.safetensors", save)));
+  }
+  const auto load_pieces = [&](const std::string& pieces) {
+    write(
+        folder.path("checkpoint.json"),
+        R"({"format": "shardgen checkpoint", "version": 1, "tensors": {"a": {"dtype": "float32", "shape": [2], "pieces": [
+             {"file": "000001.rank0.safetensors", "begin": [0], "shape": [2]}]}, "b": {"dtype": "float32", "shape": [4], "pieces": [)" +
+            pieces + "]}}}");
+    const Tensor a = full({2}, 0.0, DType::float32), b = full({4}, 0.0, DType::float32);
+    const std::string error = error_of(
+        [&] {
+          load_checkpoint(folder.path(), {{"a", a}, {"b", b}});
+        },
+        ErrorCode::invalid_argument);
+    CHECK(a.to_vector<float>() == std::vector<float>{0, 0});
+    return error;
+  };
+  const auto piece = [](int begin, int size, int file) {
+    return fmt::format(R"({{"file": "00000{}.rank0.safetensors", "begin": [{}], "shape": [{}]}})", file, begin, size);
+  };
+  check_contains(load_pieces(""), "leave some of it out");
+  check_contains(load_pieces(piece(0, 2, 2)), "leave some of it out");
+  check_contains(load_pieces(piece(0, 2, 2) + "," + piece(1, 2, 3)), "overlap");
+  check_contains(load_pieces(piece(0, 4, 4)), "No such file");
+}
+
 TEST_CASE("where a rank cannot save, all ranks learn it, may go on, and the checkpoint before stays") {
   const TempFolder folder;
   save_small(folder.path());
@@ -277,14 +315,38 @@ TEST_CASE("where a rank cannot save, all ranks learn it, may go on, and the chec
           save_checkpoint(folder.path(), {{"large", large}, {"w", w}});
         },
         ErrorCode::invalid_argument);
-    check_contains(error, rank.id() == 0 ? "rank 1 could not write its part" : "File too large");
+    check_contains(error, rank.id() == 0 ? "rank 1 failed, and says why" : "File too large");
     const Tensors other = {{rank.id() == 0 ? "v" : "w", w}};
     check_refused([&] { save_checkpoint(folder.path(), other); }, ErrorCode::communication,
                   "rank 1 saves other tensors");
     save_checkpoint(folder.path("good"), {{"w", w}});
+    // Rank 1 alone reads the file of rank 1.
+    if (rank.id() == 0) fs::remove(folder.path("good/000001.rank1.safetensors"));
+    check(full_equals(w, std::vector<float>{0, 1, 2, 3}), "until the file is removed");
+    const Tensor target = distribute(full({4}, 7.0, DType::float32), DistSpec::parse(mesh, "a"));
+    const auto load = [&] { load_checkpoint(folder.path("good"), {{"w", target}}); };
+    check_contains(error_of(load, ErrorCode::invalid_argument),
+                   rank.id() == 0 ? "rank 1 failed, and says why" : "No such file");
+    check(full_equals(target, std::vector<float>(4, 7)), "nothing is loaded");
   });
+  CHECK(files_of(folder.path()) == std::vector<std::string>{"000001.rank0.safetensors", "checkpoint.json", "good"});
   CHECK(checkpoint_tensors(folder.path()).at("w").dims == Dims{2, 3});
   CHECK(checkpoint_tensors(folder.path("good")).at("w").dims == Dims{4});
+}
+
+TEST_CASE("tensors of another rank are neither saved nor loaded") {
+  const TempFolder folder;
+  Tensor given[2];
+  run_ranks(2, [&](Rank& rank) {
+    const Tensor w = distribute(iota<float>({4}), DistSpec::parse(ProcessMesh::make({2}), "a"));
+    given[1 - rank.id()] = w;
+    save_checkpoint(folder.path(), {{"w", w}});  // after which both are there
+    const Tensors others = {{"w", given[rank.id()]}};
+    check_refused([&] { save_checkpoint(folder.path(), others); }, ErrorCode::wrong_rank, "belongs to another rank");
+    check_refused([&] { load_checkpoint(folder.path(), others); }, ErrorCode::wrong_rank, "belongs to another rank");
+    given[rank.id()] = {};
+    save_checkpoint(folder.path(), {{"w", w}});
+  });
 }
 
 TEST_CASE("a dry world has nothing to save, and loads nothing") {
@@ -294,7 +356,10 @@ TEST_CASE("a dry world has nothing to save, and loads nothing") {
   });
   World::dry(2, 1)->run([&](Rank&) {
     const Tensor w = distribute(iota<float>({4}), DistSpec::parse(ProcessMesh::make({2}), "a"));
-    check_refused([&] { save_checkpoint(folder.path(), {{"w", w}}); }, ErrorCode::no_data, "dry world");
+    const Tensor elsewhere = distribute(iota<float>({4}), DistSpec::parse(ProcessMesh::make({1}, {0}), "-"));
+    for (const Tensor& tensor : {w, elsewhere, iota<float>({4})})
+      check_refused([&] { save_checkpoint(folder.path(), {{"w", tensor}}); }, ErrorCode::no_data, "dry world");
+    check_refused([&] { load_checkpoint(folder.path(), {{"v", w}}); }, ErrorCode::invalid_argument, "lacks 'v'");
     const uint64_t version = w.version();
     load_checkpoint(folder.path(), {{"w", w}});
     check(w.version() > version, "the write is counted");

@@ -90,11 +90,13 @@ void write(const std::string& path, const std::string& text) { std::ofstream(pat
 
 /// Compiles all sources of a folder as one, because most of the time goes into the headers of the runtime.
 void compile(const std::string& folder, const std::string& options) {
-  std::string all;
+  std::set<std::string> lines;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".cc") all += "#include \"" + entry.path().filename().string() + "\"\n";
+    if (entry.path().extension() == ".cc") lines.insert("#include \"" + entry.path().filename().string() + "\"\n");
   }
-  REQUIRE_FALSE(all.empty());
+  REQUIRE_FALSE(lines.empty());
+  std::string all;
+  for (const std::string& line : lines) all += line;
   const std::string unit = folder + "/all.cpp";
   write(unit, all);
   const Ran compiled = run_shell(compiler_path() + " -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I" +

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <exception>
 #include <filesystem>
 #include <memory>
@@ -20,13 +19,16 @@
 #include "shard/core/box_copy.h"
 #include "shard/core/tracer.h"
 #include "shard/dist/dist_tensor.h"
+#include "shard/dist/view_use.h"
 #include "shard/reshard/reshard.h"
 
 namespace shard {
 namespace {
 
 namespace fs = std::filesystem;
+using checkpoint::data_file;
 using checkpoint::Piece;
+using checkpoint::save_of;
 using checkpoint::SavedTensor;
 using checkpoint::SavedTensors;
 
@@ -46,35 +48,63 @@ const DistSpec* reduced(const DistSpec& spec) {
   return DistSpec::make(layout);
 }
 
-// ---- Saving ----
-
-/// Data files are named "SAVE.rankRANK.safetensors", with a number for each save.
-constexpr std::string_view kDataSuffix = ".safetensors";
-std::string data_file(uint64_t save, int rank) { return fmt::format("{:06}.rank{}{}", save, rank, kDataSuffix); }
-
-/// The number of the save that wrote a data file; 0 for other files.
-uint64_t save_of(const std::string& file) {
-  uint64_t save = 0;
-  const char* const end = file.data() + file.size();
-  const auto number = std::from_chars(file.data(), end, save);
-  const std::string_view rest(number.ptr, static_cast<size_t>(end - number.ptr));
-  return number.ec == std::errc() && rest.starts_with(".rank") && rest.ends_with(kDataSuffix) ? save : 0;
+/// On each rank, which calls it at the same point, `words` of all ranks; without a world those given.
+std::vector<uint64_t> gather(Rank* rank, std::initializer_list<uint64_t> words, const char* op) {
+  if (rank == nullptr || rank->world().size() == 1) return words;
+  return call::gather_words(*rank, words, {op});
 }
+
+/// Runs `step` on this rank. Where it throws on one rank it throws on all, after `undo` on each.
+template <class Step, class Undo>
+void together(Rank* rank, const char* op, const Step& step, const Undo& undo) {
+  std::exception_ptr error;
+  try {
+    step();
+  } catch (...) { error = std::current_exception(); }
+  const std::vector<uint64_t> failed = gather(rank, {error != nullptr}, op);
+  const auto other = std::find(failed.begin(), failed.end(), 1);
+  if (!error && other == failed.end()) return;  // in a dry world the others say nothing
+  undo();
+  if (error) std::rethrow_exception(error);
+  fail(ErrorCode::invalid_argument, "[{}] rank {} failed, and says why; nothing is changed", op,
+       other - failed.begin());
+}
+template <class Step>
+void together(Rank* rank, const char* op, const Step& step) {
+  together(rank, op, step, [] {});
+}
+
+void check_owner(const char* op, const std::string& name, const Tensor& tensor, Rank* rank) {
+  if (!tensor.is_dist() || dist_impl(tensor).owner == rank) return;
+  fail(ErrorCode::wrong_rank, "[{}] '{}' ({}) belongs to another rank than the one that runs here", op, name,
+       tensor.get().describe());
+}
+
+// ---- Saving ----
 
 [[noreturn]] void fail_system(const char* verb, const std::string& path, std::error_code error) {
   fail(ErrorCode::invalid_argument, "[{}] cannot {} '{}': {}", kSave, verb, path, error.message());
 }
 
 /// The data files of a folder, each with the number of its save.
-std::vector<std::pair<uint64_t, fs::path>> data_files(const std::string& folder) {
+std::vector<std::pair<uint64_t, fs::path>> data_files(const std::string& folder, std::error_code& error) {
   std::vector<std::pair<uint64_t, fs::path>> files;
-  std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     if (const uint64_t save = save_of(entry->path().filename().string()); save != 0)
       files.emplace_back(save, entry->path());
   }
-  if (error) fail_system("read the folder", folder, error);
   return files;
+}
+
+/// Makes the folder where it is missing. Returns a number that is larger than those of all saves which have left files in it.
+uint64_t next_save(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail_system("make the folder", folder, error);
+  uint64_t last = 0;
+  for (const auto& [number, path] : data_files(folder, error)) last = std::max(last, number);
+  if (error) fail_system("read the folder", folder, error);
+  return last + 1;
 }
 
 /// The boxes of a tensor and the ranks that write them: of those with the same box, the first one in the mesh.
@@ -104,49 +134,24 @@ SavedTensors index_of(const std::map<std::string, Tensor>& tensors, uint64_t sav
   return index;
 }
 
-/// The tensors with their pending reductions carried out.
-std::map<std::string, Tensor> checked(const std::map<std::string, Tensor>& tensors) {
-  std::map<std::string, Tensor> values;
+/// What all ranks must agree on.
+std::string agreement(const std::map<std::string, Tensor>& tensors) {
+  std::string text = checkpoint::to_json(index_of(tensors, 0));
   for (const auto& [name, tensor] : tensors) {
-    if (name.empty() || name == "__metadata__")
-      fail(ErrorCode::invalid_argument, "[{}] '{}' cannot name a tensor in a file of the safetensors format", kSave,
-           name);
-    const DenseTensor& value = tensor.get().value;
-    const Storage::State state = value.storage()->state();
-    if (!value.has_data() && state != Storage::State::absent) {
-      fail(ErrorCode::no_data, "[{}] '{}' ({}) belongs to a dry world and has no value to save; skip it in a dry run",
-           kSave, name, tensor.get().describe());
-    }
-    value.storage()->check_read();
-    values[name] = tensor.is_dist() ? dist::reshard(tensor, reduced(*spec_of(tensor)), 0) : tensor;
+    if (tensor.is_dist()) text += spec_of(tensor)->text() + spec_of(tensor)->mesh()->describe();
   }
-  return values;
+  return text;
 }
 
-/// On each rank, which calls it at the same point, `words` of all ranks; without a world those given.
-std::vector<uint64_t> gather(Rank* rank, std::initializer_list<uint64_t> words) {
-  if (rank == nullptr || rank->world().size() == 1) return words;
-  return call::gather_words(*rank, words, {kSave});
-}
-
-/// Runs `step` on this rank, and throws on all ranks where it throws on one of them.
-template <class Step>
-void together(Rank* rank, const Step& step) {
-  std::exception_ptr error;
-  try {
-    step();
-  } catch (...) { error = std::current_exception(); }
-  const std::vector<uint64_t> failed = gather(rank, {error != nullptr});
-  if (error) std::rethrow_exception(error);
-  const auto other = std::find(failed.begin(), failed.end(), 1);
-  if (other != failed.end()) {
-    fail(ErrorCode::invalid_argument,
-         "[{}] rank {} could not write its part, and says why; the checkpoint before is unchanged", kSave,
-         other - failed.begin());
+void check_source(const std::string& name, const Tensor& tensor, Rank* rank) {
+  if (name.empty() || name == "__metadata__") {
+    fail(ErrorCode::invalid_argument, "[{}] '{}' cannot name a tensor in a file of the safetensors format", kSave,
+         name);
   }
+  check_owner(kSave, name, tensor, rank);
 }
 
-/// Writes what this rank writes of the tensors.
+/// Writes what this rank writes of the tensors, whose reductions have been carried out.
 void write_data(const std::string& path, int rank, const std::map<std::string, Tensor>& tensors) {
   std::map<std::string, DenseTensor> local;
   for (const auto& [name, tensor] : tensors) {
@@ -157,10 +162,10 @@ void write_data(const std::string& path, int rank, const std::map<std::string, T
   if (!local.empty()) checkpoint::write_safetensors(path, local);
 }
 
-/// Makes a renamed file last.
+/// Makes names in a folder last. File systems that cannot do it keep them in order.
 void sync_folder(const std::string& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;  // file systems that cannot do it keep the rename in order
+  if (descriptor < 0) return;
   ::fsync(descriptor);
   ::close(descriptor);
 }
@@ -171,12 +176,14 @@ void publish(const std::string& folder, uint64_t save, const SavedTensors& index
   const std::string path = checkpoint::index_path(folder);
   const std::string written = path + ".new";
   checkpoint::write_file(written, {{text.data(), text.size()}});
+  sync_folder(folder);
   std::error_code error;
   fs::rename(written, path, error);
   if (error) fail_system("write", path, error);
   sync_folder(folder);
-  for (const auto& [number, file] : data_files(folder)) {
-    if (number != save) fs::remove(file, error);  // one that stays does no harm
+  // From here on the save is done: files that stay do no harm.
+  for (const auto& [number, file] : data_files(folder, error)) {
+    if (number != save) fs::remove(file, error);
   }
 }
 
@@ -214,45 +221,66 @@ Dims difference(const Dims& a, const Dims& b) {
   return result;
 }
 
+/// A part of a piece that belongs to a box.
+struct Source {
+  const Piece& piece;
+  ShardBox part;
+  char* elements;  // of the piece
+};
+
+/// What a box of a saved tensor is read from. Opens the files.
+std::vector<Source> sources_of(Files& files, const std::string& name, const SavedTensor& saved, const ShardBox& box) {
+  std::vector<Source> sources;
+  int64_t elements = 0;
+  bool overlap = false;
+  for (const Piece& piece : saved.pieces) {
+    const std::optional<ShardBox> part = common(box, piece.box);
+    if (!part) continue;
+    for (const Source& other : sources) overlap = overlap || common(other.part, *part);
+    elements += part->dims.numel();
+    sources.push_back({piece, *part, files[piece.file].elements(name, {piece.box.dims, saved.meta.dtype})});
+    if (overlap) break;
+  }
+  if (overlap || elements != box.dims.numel()) {
+    fail(ErrorCode::invalid_argument, "[{}] the pieces of '{}' in checkpoint.json {}", kLoad, name,
+         overlap ? "overlap" : "leave some of it out");
+  }
+  return sources;
+}
+
 /// A box of a saved tensor, on the host.
 DenseTensor read_box(Files& files, const std::string& name, const SavedTensor& saved, const ShardBox& box) {
   const DenseTensor host = DenseTensor::allocate(kCpu, {box.dims, saved.meta.dtype}, nullptr, kLoad);
-  int64_t found = 0;
-  for (const Piece& piece : saved.pieces) {
-    const std::optional<ShardBox> both = common(box, piece.box);
-    if (!both) continue;
-    char* const elements = files[piece.file].elements(name, {piece.box.dims, saved.meta.dtype});
-    copy_box({static_cast<char*>(host.raw()), host.dims(), difference(both->begin, box.begin)},
-             {elements, piece.box.dims, difference(both->begin, piece.box.begin)}, both->dims,
-             size_of(saved.meta.dtype));
-    found += both->dims.numel();
-  }
-  if (found != box.dims.numel()) {
-    fail(ErrorCode::invalid_argument,
-         "[{}] the pieces of '{}' in checkpoint.json overlap, so that some of it is nowhere", kLoad, name);
+  for (const Source& source : sources_of(files, name, saved, box)) {
+    copy_box({static_cast<char*>(host.raw()), host.dims(), difference(source.part.begin, box.begin)},
+             {source.elements, source.piece.box.dims, difference(source.part.begin, source.piece.box.begin)},
+             source.part.dims, size_of(saved.meta.dtype));
   }
   return host;
 }
 
+/// The box that this rank reads; nothing outside of the tensor's mesh, and for a tensor of a dry world.
+std::optional<ShardBox> read_by_this_rank(const Tensor& tensor) {
+  if (tensor.get().value.storage()->state() == Storage::State::unallocated) return std::nullopt;
+  if (!tensor.is_dist()) return ShardBox{Dims::filled(tensor.dims().rank(), 0), tensor.dims()};
+  const DistTensorImpl& impl = dist_impl(tensor);
+  const std::optional<Coordinate> at = impl.spec->mesh()->coordinate(impl.owner->id());
+  if (!at) return std::nullopt;
+  return shard_box(impl.spec->layout(), tensor.dims(), *at);
+}
+
 /// The value that the local shard of `tensor` gets.
 DenseTensor read_local(Files& files, const std::string& name, const SavedTensor& saved, const Tensor& tensor) {
-  const Dims& dims = saved.meta.dims;
-  if (!tensor.is_dist()) return read_box(files, name, saved, {Dims::filled(dims.rank(), 0), dims});
+  const std::optional<ShardBox> box = read_by_this_rank(tensor);
+  DenseTensor value = box ? read_box(files, name, saved, *box) : absent_value(saved.meta);
+  if (!tensor.is_dist() || !spec_of(tensor)->layout().has_partial()) return value;
   DistTensorImpl& impl = dist_impl(tensor);
-  const DistSpec* const spec = reduced(*impl.spec);
-  const std::optional<Coordinate> at = spec->mesh()->coordinate(impl.owner->id());
-  DenseTensor value = absent_value(saved.meta);
-  if (at) value = read_box(files, name, saved, shard_box(spec->layout(), dims, *at));
-  if (spec == impl.spec) return value;
-  if (at) value = to_device(Tensor(value), impl.value.device()).get().value;
-  return dist::reshard(make_dist(*impl.owner, saved.meta, spec, value), impl.spec, 0).get().value;
+  if (box) value = to_device(Tensor(value), impl.value.device()).get().value;
+  return dist::reshard(make_dist(*impl.owner, saved.meta, reduced(*impl.spec), value), impl.spec, 0).get().value;
 }
 
-bool writes_back(const Tensor& tensor) {
-  return tensor.is_dist() && dist_impl(tensor).owner->policies.view == ViewPolicy::sync;
-}
-
-void check_target(const std::string& name, const SavedTensor& saved, const Tensor& tensor) {
+/// Throws unless the tensor may be overwritten, and what it gets is there.
+void check_target(Files& files, const std::string& name, const SavedTensor& saved, const Tensor& tensor, Rank* rank) {
   const auto differs = [&](ErrorCode code, const char* what) {
     fail(code, "[{}] '{}' is {} in the checkpoint, and the tensor to load it into is {}: {}", kLoad, name,
          to_string(saved.meta), to_string(tensor.meta()), what);
@@ -261,9 +289,11 @@ void check_target(const std::string& name, const SavedTensor& saved, const Tenso
     differs(ErrorCode::shape_mismatch, "load it into one of the same shape (checkpoint_tensors tells it)");
   if (saved.meta.dtype != tensor.dtype())
     differs(ErrorCode::dtype_mismatch, "load it into one of the same dtype, and cast that");
-  const Storage& target = *tensor.get().value.storage();
+  check_owner(kLoad, name, tensor, rank);
+  Storage& target = *tensor.get().value.storage();
   target.wait_before_write();
-  if (!writes_back(tensor)) target.check_write(kLoad);
+  check_write(target, kLoad, view_policy());
+  if (const std::optional<ShardBox> box = read_by_this_rank(tensor)) sources_of(files, name, saved, *box);
 }
 
 }  // namespace
@@ -271,54 +301,65 @@ void check_target(const std::string& name, const SavedTensor& saved, const Tenso
 void save_checkpoint(const std::string& folder, const std::map<std::string, Tensor>& tensors) {
   check_not_captured(kSave);
   Rank* const rank = current_rank_or_null();
+  if (rank != nullptr && rank->dry)
+    fail(ErrorCode::no_data, "[{}] a dry world has no values to save; skip it in a dry run", kSave);
   const int id = rank == nullptr ? 0 : rank->id();
-  const std::map<std::string, Tensor> values = checked(tensors);
-  const std::string text = checkpoint::to_json(index_of(values, 0));
+  std::string text;
   uint64_t save = 0;
-  together(rank, [&] {
-    if (id != 0) return;
-    std::error_code error;
-    fs::create_directories(folder, error);
-    if (error) fail_system("make the folder", folder, error);
-    for (const auto& [number, path] : data_files(folder)) save = std::max(save, number);
-    ++save;
+  together(rank, kSave, [&] {
+    for (const auto& [name, tensor] : tensors) check_source(name, tensor, rank);
+    text = agreement(tensors);
+    if (id == 0) save = next_save(folder);
   });
-  const uint64_t hash = call::hash_bytes(0, text.data(), text.size());
-  const std::vector<uint64_t> all = gather(rank, {hash, save});
+  const std::vector<uint64_t> all = gather(rank, {call::hash_bytes(0, text.data(), text.size()), save}, kSave);
   save = all[1];
   for (size_t other = 1; 2 * other < all.size(); ++other) {
     if (all[2 * other] == all[0]) continue;
     fail(ErrorCode::communication,
          "[{}] rank {} saves other tensors than rank 0: all ranks must pass the same names, with the same shapes, "
-         "dtypes and "
-         "layouts; rank {} passes {}",
+         "dtypes and layouts; rank {} passes {}",
          kSave, other, id, fmt::join(tensors | std::views::keys, ", "));
   }
-  together(rank, [&] { write_data((fs::path(folder) / data_file(save, id)).string(), id, values); });
-  together(rank, [&] {
-    if (id == 0) publish(folder, save, index_of(values, save));
-  });
+  std::map<std::string, Tensor> values;
+  for (const auto& [name, tensor] : tensors)
+    values[name] = tensor.is_dist() ? dist::reshard(tensor, reduced(*spec_of(tensor)), 0) : tensor;
+  const std::string path = (fs::path(folder) / data_file(save, id)).string();
+  const auto remove = [&] {
+    std::error_code error;
+    fs::remove(path, error);  // one that stays does no harm
+  };
+  together(
+      rank, kSave, [&] { write_data(path, id, values); }, remove);
+  together(
+      rank, kSave,
+      [&] {
+        if (id == 0) publish(folder, save, index_of(values, save));
+      },
+      remove);
 }
 
 void load_checkpoint(const std::string& folder, const std::map<std::string, Tensor>& tensors) {
   check_not_captured(kLoad);
-  const SavedTensors index = checkpoint::read_index(kLoad, folder);
-  std::vector<std::string> missing;
-  for (const auto& [name, tensor] : tensors) {
-    if (!index.contains(name)) missing.push_back(name);
-  }
-  if (!missing.empty()) {
-    fail(ErrorCode::invalid_argument, "[{}] the checkpoint in '{}' lacks '{}'; it has '{}'", kLoad, folder,
-         fmt::join(missing, "', '"), fmt::join(index | std::views::keys, "', '"));
-  }
-  for (const auto& [name, tensor] : tensors) check_target(name, index.at(name), tensor);
+  Rank* const rank = current_rank_or_null();
+  SavedTensors index;
   Files files(folder);
+  together(rank, kLoad, [&] {
+    index = checkpoint::read_index(kLoad, folder);
+    std::vector<std::string> missing;
+    for (const auto& [name, tensor] : tensors) {
+      if (!index.contains(name)) missing.push_back(name);
+    }
+    if (!missing.empty()) {
+      fail(ErrorCode::invalid_argument, "[{}] the checkpoint in '{}' lacks '{}'; it has '{}'", kLoad, folder,
+           fmt::join(missing, "', '"), fmt::join(index | std::views::keys, "', '"));
+    }
+    for (const auto& [name, tensor] : tensors) check_target(files, name, index.at(name), tensor, rank);
+  });
   for (const auto& [name, tensor] : tensors) {
     const DenseTensor& target = tensor.get().value;
-    if (target.storage()->state() != Storage::State::unallocated)  // as those of a dry world are
-      copy_into(target, read_local(files, name, index.at(name), tensor));
+    copy_into(target, read_local(files, name, index.at(name), tensor));
     target.storage()->bump(kLoad);
-    if (writes_back(tensor)) target.storage()->write_back_to_source(kLoad);
+    if (tensor.is_dist() && view_policy() == ViewPolicy::sync) target.storage()->write_back_to_source(kLoad);
   }
 }
 

@@ -17,17 +17,18 @@ namespace shard {
 ///
 /// In a world all ranks call it with the same names, in one file system. Where a rank cannot write, all ranks throw, and
 /// may go on. Throws invalid_argument for a name that is empty, "__metadata__" or not UTF-8, and for what cannot be
-/// written; communication where the ranks' tensors differ in name, shape, dtype or layout; no_data in a dry world;
-/// capture while a function is captured.
+/// written; communication where the ranks' tensors differ in name, shape, dtype or layout; wrong_rank for a tensor of
+/// another rank; no_data in a dry world; capture while a function is captured. One process at a time saves to a folder.
 SHARD_API void save_checkpoint(const std::string& folder, const std::map<std::string, Tensor>& tensors);
 
 /// Overwrites tensors with those of the same names in the checkpoint, which may have more. A tensor may have any layout on
 /// any mesh, be plain, and be on any device; each rank reads only what its local shards need. Nothing is recorded for
 /// autograd, and versions count the write.
 ///
-/// In a world all ranks of a tensor's mesh call it. All tensors are checked before the first is written: throws
-/// invalid_argument for names that the checkpoint lacks and for what cannot be read or is no checkpoint, shape_mismatch,
-/// dtype_mismatch, and what a write to the tensor would throw.
+/// In a world all ranks call it; which tensors a rank passes matters only to the ranks of their meshes. Before the first
+/// tensor is written all are checked, and where a rank cannot load one, all ranks throw: invalid_argument for names that
+/// the checkpoint lacks and for files that are missing, damaged or no checkpoint, shape_mismatch, dtype_mismatch,
+/// wrong_rank, capture, and what a write to the tensor would throw.
 SHARD_API void load_checkpoint(const std::string& folder, const std::map<std::string, Tensor>& tensors);
 
 /// The shapes and dtypes of the tensors in a checkpoint, by name. Throws invalid_argument for a folder without one.

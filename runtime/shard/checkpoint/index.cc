@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -18,7 +19,14 @@ using Json = nlohmann::ordered_json;
 constexpr int kVersion = 1;
 
 std::vector<int64_t> list_of(const Dims& dims) { return {dims.begin(), dims.end()}; }
-Dims dims_of(const Json& list) { return Dims(std::span<const int64_t>(list.get<std::vector<int64_t>>())); }
+Dims dims_of(const Json& list) {
+  std::vector<int64_t> values;
+  for (const Json& value : list) {
+    if (!value.is_number_integer()) fail(ErrorCode::invalid_argument, "{} is no list of integers", list.dump());
+    values.push_back(value.get<int64_t>());
+  }
+  return Dims(std::span<const int64_t>(values));
+}
 
 DType dtype_named(const std::string& name) {
   for (int i = 0; i < kNumDTypes; ++i) {
@@ -27,38 +35,44 @@ DType dtype_named(const std::string& name) {
   fail(ErrorCode::invalid_argument, "unknown dtype '{}'", name);
 }
 
-/// Throws unless the pieces are boxes in the tensor with as many elements as it has.
-void check_pieces(const std::string& name, const SavedTensor& tensor) {
-  const Dims& dims = tensor.meta.dims;
-  int64_t elements = 0;
-  for (const Piece& piece : tensor.pieces) {
-    bool inside = piece.box.begin.rank() == dims.rank() && piece.box.dims.rank() == dims.rank();
-    for (int d = 0; inside && d < dims.rank(); ++d) {
-      inside = piece.box.begin[d] >= 0 && piece.box.dims[d] >= 0 && piece.box.begin[d] <= dims[d] &&
-               piece.box.dims[d] <= dims[d] - piece.box.begin[d];
-    }
-    if (!inside) fail(ErrorCode::invalid_argument, "a piece of '{}' is outside of {}", name, to_string(dims));
-    elements += piece.box.dims.numel();
+bool is_inside(const ShardBox& box, const Dims& dims) {
+  bool inside = box.begin.rank() == dims.rank() && box.dims.rank() == dims.rank();
+  for (int d = 0; inside && d < dims.rank(); ++d) {
+    inside = box.begin[d] >= 0 && box.dims[d] >= 0 && box.begin[d] <= dims[d] && box.dims[d] <= dims[d] - box.begin[d];
   }
-  if (elements != dims.numel())
-    fail(ErrorCode::invalid_argument, "the pieces of '{}' have {} of {} elements", name, elements, dims.numel());
+  return inside;
 }
 
 SavedTensor read_tensor(const std::string& name, const Json& json) {
   SavedTensor tensor;
   tensor.meta = {dims_of(json.at("shape")), dtype_named(json.at("dtype").get<std::string>())};
   checked_bytes(tensor.meta);
-  for (const Json& piece : json.at("pieces")) {
-    const auto file = piece.at("file").get<std::string>();
-    if (std::filesystem::path(file).filename() != file)
-      fail(ErrorCode::invalid_argument, "'{}' is in '{}', which is no name of a file", name, file);
-    tensor.pieces.push_back({file, {dims_of(piece.at("begin")), dims_of(piece.at("shape"))}});
+  for (const Json& json_piece : json.at("pieces")) {
+    const Piece piece{json_piece.at("file").get<std::string>(),
+                      {dims_of(json_piece.at("begin")), dims_of(json_piece.at("shape"))}};
+    if (save_of(piece.file) == 0)
+      fail(ErrorCode::invalid_argument, "'{}' is in '{}', which is no name of a data file", name, piece.file);
+    if (!is_inside(piece.box, tensor.meta.dims))
+      fail(ErrorCode::invalid_argument, "a piece of '{}' is outside of {}", name, to_string(tensor.meta.dims));
+    tensor.pieces.push_back(piece);
   }
-  check_pieces(name, tensor);
   return tensor;
 }
 
 }  // namespace
+
+std::string data_file(uint64_t save, int rank) { return fmt::format("{:06}.rank{}.safetensors", save, rank); }
+
+uint64_t save_of(const std::string& file) {
+  uint64_t save = 0;
+  int rank = 0;
+  const char* const end = file.data() + file.size();
+  const std::from_chars_result number = std::from_chars(file.data(), end, save);
+  const std::string_view part = ".rank";
+  if (number.ec != std::errc() || !std::string_view(number.ptr, end).starts_with(part)) return 0;
+  std::from_chars(number.ptr + part.size(), end, rank);
+  return file == data_file(save, rank) ? save : 0;
+}
 
 std::string to_json(const SavedTensors& index) {
   Json tensors = Json::object();
@@ -90,11 +104,10 @@ SavedTensors read_index(const char* op, const std::string& folder) {
   }
   try {
     const Json json = Json::parse(file);
-    const int version = json.at("version").get<int>();
-    if (json.at("format") != "shardgen checkpoint" || version != kVersion) {
+    if (json.at("format") != "shardgen checkpoint" || json.at("version") != kVersion) {
       fail(ErrorCode::invalid_argument,
-           "expected version {} of the format 'shardgen checkpoint', and it is version {} of {}", kVersion, version,
-           json.at("format").dump());
+           "expected version {} of the format 'shardgen checkpoint', and it is version {} of {}", kVersion,
+           json.at("version").dump(), json.at("format").dump());
     }
     SavedTensors index;
     for (const auto& [name, tensor] : json.at("tensors").items()) index[name] = read_tensor(name, tensor);

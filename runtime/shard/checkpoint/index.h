@@ -17,10 +17,16 @@ struct Piece {
 
 struct SavedTensor {
   Meta meta;
-  std::vector<Piece> pieces;  // each element is in one
+  std::vector<Piece>
+      pieces;  // boxes in the tensor; in an index that save_checkpoint has written each element is in one
 };
 
 using SavedTensors = std::map<std::string, SavedTensor>;
+
+/// The name of the file that a rank writes in a save: "000001.rank0.safetensors".
+std::string data_file(uint64_t save, int rank);
+/// The number of the save that wrote a data file; 0 for other files.
+uint64_t save_of(const std::string& file);
 
 /// The text of checkpoint.json. Throws invalid_argument for a name that is not UTF-8.
 std::string to_json(const SavedTensors& index);

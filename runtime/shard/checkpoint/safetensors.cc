@@ -70,7 +70,11 @@ void write_file(const std::string& path, const std::vector<std::pair<const void*
   bool good = file.number() >= 0;
   for (const auto& [data, size] : parts) good = good && write_all(file.number(), static_cast<const char*>(data), size);
   good = good && ::fsync(file.number()) == 0 && file.close();
-  if (!good) fail_errno("save_checkpoint", "write", path);
+  if (good) return;
+  const int error = errno;
+  ::unlink(path.c_str());  // its room may be what is missing
+  errno = error;
+  fail_errno("save_checkpoint", "write", path);
 }
 
 void write_safetensors(const std::string& path, const std::map<std::string, DenseTensor>& tensors) {
@@ -99,41 +103,49 @@ void write_safetensors(const std::string& path, const std::map<std::string, Dens
   write_file(path, parts);
 }
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path) {
+MappedFile::MappedFile(const std::string& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat status = {};
   if (file.number() < 0 || ::fstat(file.number(), &status) != 0) fail_errno("load_checkpoint", "read", path);
-  size_ = static_cast<uint64_t>(status.st_size);
-  if (size_ > 0) data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.number(), 0);
-  if (data_ == MAP_FAILED) {
-    data_ = nullptr;
-    fail_errno("load_checkpoint", "read", path);
-  }
+  if (status.st_size == 0) return;
+  size = static_cast<uint64_t>(status.st_size);
+  void* const begin = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  if (begin == MAP_FAILED) fail_errno("load_checkpoint", "read", path);
+  data = static_cast<char*>(begin);
+}
+
+MappedFile::~MappedFile() {
+  if (data != nullptr) ::munmap(data, size);
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(path) {
   try {
     read_header();
   } catch (const nlohmann::json::exception& error) {
-    if (data_ != nullptr) ::munmap(data_, size_);
     fail(ErrorCode::invalid_argument, "[load_checkpoint] '{}' is no file of the safetensors format: {}", path,
          error.what());
   }
 }
 
-SafetensorsFile::~SafetensorsFile() {
-  if (data_ != nullptr) ::munmap(data_, size_);
-}
-
 void SafetensorsFile::read_header() {
   uint64_t length = 0;
-  if (size_ >= sizeof length) std::memcpy(&length, data_, sizeof length);
+  const uint64_t prefix = std::min<uint64_t>(file_.size, sizeof(length));
+  if (prefix == sizeof(length)) std::memcpy(&length, file_.data, sizeof(length));
   // A header that is longer than the file is cut off, and so no JSON.
-  const uint64_t first = sizeof length + std::min(length, size_ - std::min<uint64_t>(size_, sizeof length));
-  const char* const text = static_cast<const char*>(data_);
-  const Json header = Json::parse(text + std::min<uint64_t>(size_, sizeof length), text + std::min(size_, first));
+  const uint64_t first = prefix + std::min(length, file_.size - prefix);
+  const Json header = Json::parse(file_.data + prefix, file_.data + first);
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;
-    const auto [begin, end] = entry.at("data_offsets").get<std::pair<uint64_t, uint64_t>>();
-    entries_[name] = {entry.at("dtype").get<std::string>(), entry.at("shape").get<std::vector<int64_t>>(),
-                      first + begin, first + end};
+    const auto number = [](const Json& value) {
+      return value.is_number_unsigned() ? value.get<uint64_t>() : ~uint64_t{};
+    };
+    Entry& read = entries_[name];
+    read.dtype = entry.at("dtype").get<std::string>();
+    for (const Json& size : entry.at("shape")) read.dims.push_back(static_cast<int64_t>(number(size)));
+    const uint64_t begin = number(entry.at("data_offsets").at(0)), end = number(entry.at("data_offsets").at(1));
+    const uint64_t most = file_.size - first;
+    if (begin > end || end > most) read.dims = {-1};  // no tensor has that shape
+    else read.begin = first + begin, read.end = first + end;
   }
 }
 
@@ -144,14 +156,13 @@ char* SafetensorsFile::elements(const std::string& name, const Meta& meta) const
          path_, name);
   }
   const Entry& entry = found->second;
-  const bool whole = entry.begin <= entry.end && entry.end <= size_ && entry.end - entry.begin == meta.bytes();
-  if (!whole || entry.dtype != format_name(meta.dtype) ||
+  if (entry.end - entry.begin != meta.bytes() || entry.dtype != format_name(meta.dtype) ||
       !std::equal(entry.dims.begin(), entry.dims.end(), meta.dims.begin(), meta.dims.end())) {
     fail(ErrorCode::invalid_argument,
          "[load_checkpoint] '{}' does not hold all of '{}' ({}): the file is damaged, or belongs to another checkpoint",
          path_, name, to_string(meta));
   }
-  return static_cast<char*>(data_) + entry.begin;
+  return file_.data + entry.begin;
 }
 
 }  // namespace shard::checkpoint

@@ -18,13 +18,21 @@ void write_file(const std::string& path, const std::vector<std::pair<const void*
 /// Writes tensors, which are on the host, under their names.
 void write_safetensors(const std::string& path, const std::map<std::string, DenseTensor>& tensors);
 
-/// A file in memory, of which the system loads only what is read. Throws invalid_argument for what is no such file.
+/// The bytes of a file, which the system loads when they are read.
+struct MappedFile {
+  explicit MappedFile(const std::string& path);
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  char* data = nullptr;  // null for an empty file
+  uint64_t size = 0;
+};
+
+/// A file that is read. Throws invalid_argument for what is no such file.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
-  ~SafetensorsFile();
 
   /// The elements of a tensor, whose begin may be aligned to nothing. Throws invalid_argument unless the file has it with
   /// this shape and dtype.
@@ -34,14 +42,13 @@ class SafetensorsFile {
   struct Entry {
     std::string dtype;
     std::vector<int64_t> dims;
-    uint64_t begin;  // in the file
-    uint64_t end;
+    uint64_t begin = 0;  // in the file
+    uint64_t end = 0;
   };
   void read_header();
 
   const std::string path_;
-  void* data_ = nullptr;
-  uint64_t size_ = 0;
+  const MappedFile file_;
   std::map<std::string, Entry> entries_;
 };
 
