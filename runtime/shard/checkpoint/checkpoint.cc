@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <ranges>
 
 #include "shard/call/exchange.h"
 #include "shard/call/plan_cache.h"
@@ -46,6 +45,14 @@ const DistSpec* reduced(const DistSpec& spec) {
   Layout layout = spec.layout();
   layout.partial = {};
   return DistSpec::make(layout);
+}
+
+/// "'b', 'w'"
+template <class Map>
+std::string names_of(const Map& map) {
+  std::string names;
+  for (const auto& [name, value] : map) names += fmt::format("{}'{}'", names.empty() ? "" : ", ", name);
+  return names;
 }
 
 /// On each rank, which calls it at the same point, `words` of all ranks; without a world those given.
@@ -318,7 +325,7 @@ void save_checkpoint(const std::string& folder, const std::map<std::string, Tens
     fail(ErrorCode::communication,
          "[{}] rank {} saves other tensors than rank 0: all ranks must pass the same names, with the same shapes, "
          "dtypes and layouts; rank {} passes {}",
-         kSave, other, id, fmt::join(tensors | std::views::keys, ", "));
+         kSave, other, id, names_of(tensors));
   }
   std::map<std::string, Tensor> values;
   for (const auto& [name, tensor] : tensors)
@@ -350,8 +357,8 @@ void load_checkpoint(const std::string& folder, const std::map<std::string, Tens
       if (!index.contains(name)) missing.push_back(name);
     }
     if (!missing.empty()) {
-      fail(ErrorCode::invalid_argument, "[{}] the checkpoint in '{}' lacks '{}'; it has '{}'", kLoad, folder,
-           fmt::join(missing, "', '"), fmt::join(index | std::views::keys, "', '"));
+      fail(ErrorCode::invalid_argument, "[{}] the checkpoint in '{}' lacks '{}'; it has {}", kLoad, folder,
+           fmt::join(missing, "', '"), names_of(index));
     }
     for (const auto& [name, tensor] : tensors) check_target(files, name, index.at(name), tensor, rank);
   });
