@@ -15,7 +15,7 @@ using DryRun = FunctionRef<void(const CallPlan& plan, DryLauncher& launcher, Axi
 
 /// The plan of a call that is allowed now, from the cache or made by plan_call and bind_plan and added to it. A new
 /// plan infers the global metas and checks that there is a kernel.
-const CallPlan& find_plan(CallArgs& args, const InferEntry& infer, DryRun dry_run);
+SHARD_API const CallPlan& find_plan(CallArgs& args, const InferEntry& infer, DryRun dry_run);
 
 /// True for a tensor that is a view of another one, either in the same buffer or as a resharded
 /// copy.
