@@ -204,7 +204,7 @@ const CallPlan& make_plan(const CallArgs& args, uint64_t hash, const InferEntry&
   CallPlan plan = plan_call(types, args.rank.policies, args.rank.world());
   if (!plan.reduce_axes.empty() && !plan.relayout) count_kernel(args, plan, dry_run);
   bind_plan(plan, args.mesh->coordinate(args.rank.id()));
-  plan.checks_rule = static_cast<bool>(dry_run) && plan.active && !plan.relayout && args.layout == nullptr;
+  plan.checks_rule = dry_run && plan.active && !plan.relayout && args.layout == nullptr;
   return args.cache.insert(args.key, hash, std::move(plan));
 }
 
