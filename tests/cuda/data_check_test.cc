@@ -6,6 +6,8 @@
 #include "cuda_case.h"
 #include "shard/core/op_context.h"
 
+namespace data_check_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -81,6 +83,18 @@ TEST_CASE("of many wrong indices in several launches, the first of the first lau
         "[gather] index is 1334 at element 1234, but must be from -5 to 4 (index is i64[5000])");
 }
 
+TEST_CASE(
+    "copies to the device, which wait for earlier copies alone, leave an index out of range to a wait for everything") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const DenseTensor x = random_tensor({5, 2}, DType::float32, 1);
+  const DenseTensor out = gather(*device, x, {5});
+  for (int copy = 0; copy < 10; ++copy) copy_to(*device, x);  // more than there are buffers for copies
+  CHECK(error_of([&] { copy_to(kCpu, out); }) ==
+        "[gather] index is 5 at element 0, but must be from -5 to 4 (index is i64[1])");
+  CHECK(error_of([&] { copy_to(kCpu, out); }) == "none");
+}
+
 TEST_CASE("with SHARD_CUDA_SYNC_CHECKS, the call itself throws") {
   const auto device = cuda_device();
   if (!device) return;
@@ -103,3 +117,5 @@ TEST_CASE("an error that a thread did not look for is not another thread's") {
   }).join();
   CHECK(error == "none");
 }
+
+}  // namespace data_check_test

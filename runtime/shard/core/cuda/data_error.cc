@@ -62,33 +62,15 @@ DataError* make(int device) {
   return new (data) DataError{};
 }
 
-/// Throws what the kernels of a stream found that was waited for.
-void throw_data_error() {
-  const auto found = mine.of.find(current_device());
-  if (found == mine.of.end() || found->second->is_set == 0) return;
-  const DataError error = *found->second;
-  found->second->is_set = 0;
-  cudaGetLastError();  // work that failed because of the data
-  try {
-    error.report(error.description, error.position, error.value);
-  } catch (const CheckError& refusal) { throw Error(refusal.code(), refusal.what()); }
-}
-
 /// Whether a wait was refused because its thread records.
 bool is_of_recording(cudaError_t status) {
   return status == cudaErrorStreamCaptureUnsupported || status == cudaErrorStreamCaptureInvalidated;
 }
 
-void check_wait(cudaError_t status, const char* call) {
-  // In a recording nobody has waited, and what throws here would be taken for what cannot be recorded.
-  if (!is_of_recording(status)) throw_data_error();
-  check(status, call);
-}
-
 /// Asks for the state of work until it has ended: a call that waits would not return where the work needs that of another rank which
 /// never comes.
 template <class Query>
-void wait_watching(Query query, const char* call, bool polls) {
+cudaError_t wait_watching(Query query, bool polls) {
   DeviceWatch* const watch = device_watch();
   const WaitScope scope;
   cudaError_t status = query();
@@ -100,7 +82,7 @@ void wait_watching(Query query, const char* call, bool polls) {
   }
   // First: what a failed rank left unfinished may look like an error in the data. In a recording nobody has waited, and nothing can be asked.
   if (!is_of_recording(status)) watch->check();
-  check_wait(status, call);
+  return status;
 }
 
 bool waits_for_checks() {
@@ -121,13 +103,31 @@ uint64_t next_check() {
   return ++number;
 }
 
-void wait_for_stream() {
-  if (device_watch() == nullptr) check_wait(cudaStreamSynchronize(stream()), "cudaStreamSynchronize");
-  else wait_watching([own = stream()] { return cudaStreamQuery(own); }, "cudaStreamQuery", true);
+void throw_data_error() {
+  if (communicates) return;  // kernels of the other stream may still be writing what they find
+  const auto found = mine.of.find(current_device());
+  if (found == mine.of.end() || found->second->is_set == 0) return;
+  const DataError error = *found->second;
+  found->second->is_set = 0;
+  cudaGetLastError();  // work that failed because of the data
+  try {
+    error.report(error.description, error.position, error.value);
+  } catch (const CheckError& refusal) { throw Error(refusal.code(), refusal.what()); }
 }
+
+void wait_for_stream() {
+  const cudaError_t status = device_watch() == nullptr
+                                 ? cudaStreamSynchronize(stream())
+                                 : wait_watching([own = stream()] { return cudaStreamQuery(own); }, true);
+  // In a recording nobody has waited, and what throws here would be taken for what cannot be recorded.
+  if (!is_of_recording(status)) throw_data_error();
+  check(status, "cudaStreamSynchronize");
+}
+
 void wait_for_event(cudaEvent_t event) {
-  if (device_watch() == nullptr) check_wait(cudaEventSynchronize(event), "cudaEventSynchronize");
-  else wait_watching([event] { return cudaEventQuery(event); }, "cudaEventQuery", false);
+  check(device_watch() == nullptr ? cudaEventSynchronize(event)
+                                  : wait_watching([event] { return cudaEventQuery(event); }, false),
+        "cudaEventSynchronize");
 }
 
 void checked_launch() {

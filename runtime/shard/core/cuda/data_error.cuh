@@ -29,10 +29,14 @@ DataError* data_error();
 /// kernel that ran first.
 uint64_t next_check();
 
-/// Waits for the stream of this thread on the current device. Throws what its kernels found in their data, as an Error that is
-/// no CheckError, because results were written; else Error(device) for failed work.
+/// Throws what the kernels of this thread found in their data on the current device, as an Error that is no CheckError, because results
+/// were written. Only where all that this thread has issued to its stream there has ended: a kernel that runs may still be writing.
+void throw_data_error();
+
+/// Waits for the stream of this thread on the current device. Throws as throw_data_error does, else Error(device) for failed work.
 void wait_for_stream();
-/// The same for an event of the current device.
+/// Waits for an event of the current device, which work may follow that still runs: what kernels found in their data is left to others.
+/// Throws Error(device) for failed work.
 void wait_for_event(cudaEvent_t event);
 
 /// Called after each launch of a kernel with a check. With SHARD_CUDA_SYNC_CHECKS=1 in the environment it waits for the

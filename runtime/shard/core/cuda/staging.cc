@@ -87,6 +87,7 @@ void copy_to_host_staged(void* to, const void* from, size_t bytes) {
     const Slot& slot = ours.all[(first + done) % kSlots];
     std::memcpy(static_cast<char*>(to) + done * kSlot, slot.data(), size_of_piece(done));
   }
+  throw_data_error();  // the last piece came after everything else
 }
 
 }  // namespace shard::cuda
