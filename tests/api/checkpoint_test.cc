@@ -14,6 +14,8 @@
 #include "support/mesh_run.h"
 #include "support/temp_folder.h"
 
+namespace checkpoint_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -365,3 +367,5 @@ TEST_CASE("a dry world has nothing to save, and loads nothing") {
     check(w.version() > version, "the write is counted");
   });
 }
+
+}  // namespace checkpoint_test

@@ -9,6 +9,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace operators_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -240,3 +242,5 @@ TEST_CASE("tensors print their values in nested braces, with dtype, shape and la
     check(printed(x) == "f32[2, 2], layout [p, -] on mesh(p=2), " + expected, printed(x));
   });
 }
+
+}  // namespace operators_test

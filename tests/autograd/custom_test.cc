@@ -6,6 +6,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace custom_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -380,3 +382,5 @@ TEST_CASE(
   };
   for (const int scopes : {1, 2}) CHECK(gradients(scopes) == gradients(0));
 }
+
+}  // namespace custom_test

@@ -7,6 +7,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace dist_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -417,3 +419,5 @@ TEST_CASE("an observer sees the reductions of gradients, item, sends from one ra
     rank.observer = {};
   });
 }
+
+}  // namespace dist_test

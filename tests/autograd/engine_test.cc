@@ -4,6 +4,8 @@
 #include "shard/autograd/autograd.h"
 #include "shard/shard.h"
 
+namespace engine_test {
+
 using namespace shard;
 
 namespace {
@@ -216,3 +218,5 @@ TEST_CASE("autograd: an op without a gradient is an error where one is wanted th
   CHECK_FALSE(greater_than(x, x).requires_grad());
   CHECK_FALSE(full_like(x, Scalar(1)).requires_grad());
 }
+
+}  // namespace engine_test

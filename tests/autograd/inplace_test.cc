@@ -4,6 +4,8 @@
 #include "shard/autograd/autograd.h"
 #include "shard/shard.h"
 
+namespace inplace_test {
+
 using namespace shard;
 
 namespace {
@@ -329,3 +331,5 @@ TEST_CASE("26: the message about a leaf that is written reads well") {
   Tensor view = reshape(x, {1, 2});
   CHECK_THAT(error_of([&] { relu_(view); }), Catch::Contains("it is a view of a leaf that requires a gradient, so"));
 }
+
+}  // namespace inplace_test

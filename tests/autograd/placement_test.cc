@@ -8,6 +8,8 @@
 #include "shard/autograd/autograd.h"
 #include "shard/shard.h"
 
+namespace placement_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -98,3 +100,5 @@ TEST_CASE("placement: what a leaf may keep as it is, axis by axis") {
     }
   });
 }
+
+}  // namespace placement_test

@@ -13,6 +13,8 @@
 #include "support/cuda_device.h"
 #include "support/random_runs.h"
 
+namespace random_graph_test {
+
 using namespace shard;
 using namespace shard::testing;
 using namespace shard::test;
@@ -73,12 +75,12 @@ Tensor out_grad_of(int number, const Dims& dims) {
   return Tensor::from_data(values, dims);
 }
 
-Run run(const Program& program, const Tensors& leaves, const Place& place) {
+Run run(const RandomProgram& program, const Tensors& leaves, const Place& place) {
   Run result;
-  Values values;
+  ProgramValues values;
   for (size_t i = 0; i < leaves.size(); ++i)
     values[static_cast<int>(i)] = place.put(leaves[i], i).set_requires_grad(true);
-  const Values starts = values;
+  const ProgramValues starts = values;
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const std::string error =
         run_step(program.steps[i], values, [&](const Tensor& x, uint64_t seed) { return place.move(x, 1000 + seed); });
@@ -167,7 +169,7 @@ std::string difference_of(const char* what, const std::map<int, DenseTensor>& ac
   return "";
 }
 
-bool reshapes_in_place(const Program& program) {
+bool reshapes_in_place(const RandomProgram& program) {
   return std::any_of(program.steps.begin(), program.steps.end(),
                      [](const Step& step) { return step.kind->has(Kind::writes) && step.kind->has(Kind::view); });
 }
@@ -184,7 +186,7 @@ struct Case {
   std::vector<Device> devices = {kCpu};  // of the ranks
 
   /// The differences between one rank of the mesh and one rank alone.
-  std::string compare(const Program& program, const Run& alone, const Run& here) const {
+  std::string compare(const RandomProgram& program, const Run& alone, const Run& here) const {
     if (here.errors != alone.errors) {
       const auto [a, b] =
           std::mismatch(here.errors.begin(), here.errors.end(), alone.errors.begin(), alone.errors.end());
@@ -219,7 +221,7 @@ struct Case {
     return difference_of("by grad the gradient of", here.stepwise, alone.stepwise);
   }
 
-  std::string problem(const Program& program) const {
+  std::string problem(const RandomProgram& program) const {
     const Run alone = run(program, leaves, {});
     std::vector<Run> runs(static_cast<size_t>(on.ranks));
     try {
@@ -238,7 +240,7 @@ struct Case {
   }
 
   /// The differences between a device and the CPU, without a mesh.
-  std::string plain_problem(const Program& program, Device device) const {
+  std::string plain_problem(const RandomProgram& program, Device device) const {
     const Run on_cpu = run(program, leaves, {});
     const DefaultDevice scope(device);
     try {
@@ -246,7 +248,7 @@ struct Case {
     } catch (const Error& error) { return error.what(); }
   }
 
-  std::string text(const Program& program) const {
+  std::string text(const RandomProgram& program) const {
     const Place place{seed, on.mesh, nullptr};
     std::string layouts;
     for (size_t i = 0; i < program.leaves.size(); ++i)
@@ -258,14 +260,14 @@ struct Case {
 
 std::string try_distributed(uint64_t seed) {
   Random random(seed);
-  const Program program = draw_program(random, {});
+  const RandomProgram program = draw_program(random, {});
   const Tensors leaves = draw_leaves(program);
   const RandomMesh on(random, kMostRanks);
   if (run(program, leaves, {}).backward_error.empty()) ++with_gradients;
   for (const ViewPolicy view : {ViewPolicy::sync, ViewPolicy::strict}) {
     const Case one{on, view, seed, leaves};
     if (one.problem(program).empty()) continue;
-    const Program least = shrink(program, [&](const Program& less) { return !one.problem(less).empty(); });
+    const RandomProgram least = shrink(program, [&](const RandomProgram& less) { return !one.problem(less).empty(); });
     return one.problem(least) + "\n    the least program with a problem, " + one.text(least) + "    of\n" +
            to_string(program);
   }
@@ -274,26 +276,27 @@ std::string try_distributed(uint64_t seed) {
 
 std::string try_on_device(uint64_t seed, Device device) {
   Random random(seed);
-  const Program program = draw_program(random, {});
+  const RandomProgram program = draw_program(random, {});
   const Tensors leaves = draw_leaves(program);
   const RandomMesh on(random, kMostRanks);
   std::vector<Device> devices;  // of the backend: one for all ranks, or as many as there are
   for (int i = 0; i < (seed % 2 == 0 ? 1 : backend_of(device).device_count()); ++i)
     devices.push_back({device.backend, static_cast<uint8_t>(i)});
   const Case one{on, seed % 3 == 0 ? ViewPolicy::strict : ViewPolicy::sync, seed, leaves, devices};
-  const auto tell = [&](const char* where, const std::function<std::string(const Program&)>& problem) -> std::string {
+  const auto tell = [&](const char* where,
+                        const std::function<std::string(const RandomProgram&)>& problem) -> std::string {
     if (problem(program).empty()) return "";
-    const Program least = shrink(program, [&](const Program& less) { return !problem(less).empty(); });
+    const RandomProgram least = shrink(program, [&](const RandomProgram& less) { return !problem(less).empty(); });
     return fmt::format("{}: {}\n    the least program with a problem, {}    of\n{}", where, problem(least),
                        one.text(least), to_string(program));
   };
-  const std::string plain = tell("plain", [&](const Program& part) { return one.plain_problem(part, device); });
-  return plain.empty() ? tell("on the mesh", [&](const Program& part) { return one.problem(part); }) : plain;
+  const std::string plain = tell("plain", [&](const RandomProgram& part) { return one.plain_problem(part, device); });
+  return plain.empty() ? tell("on the mesh", [&](const RandomProgram& part) { return one.problem(part); }) : plain;
 }
 
 /// The outputs of a program on leaves, in one; undefined where it has none.
-Tensor flat_outputs(const Program& program, const Tensors& leaves) {
-  Values values;
+Tensor flat_outputs(const RandomProgram& program, const Tensors& leaves) {
+  ProgramValues values;
   for (size_t i = 0; i < leaves.size(); ++i) values[static_cast<int>(i)] = leaves[i];
   for (const Step& step : program.steps) run_step(step, values, [](const Tensor& x, uint64_t) { return assign(x); });
   Tensors found;
@@ -310,7 +313,7 @@ Tensors copies(const Tensors& tensors, bool requires_grad) {
   return all;
 }
 
-std::string difference_problem(const Program& program, const Tensors& leaves) {
+std::string difference_problem(const RandomProgram& program, const Tensors& leaves) {
   const auto forward = [&](const Tensors& at) { return flat_outputs(program, copies(at, false)); };
   const auto gradient = [&](const Tensors& at, const Tensor& weight) {
     const Tensors starts = copies(at, true);
@@ -341,10 +344,11 @@ std::string difference_problem(const Program& program, const Tensors& leaves) {
 
 std::string try_differences(uint64_t seed) {
   Random random(seed);
-  const Program program = draw_program(random, {.bent = false, .impure = false});
+  const RandomProgram program = draw_program(random, {.bent = false, .impure = false});
   const Tensors leaves = draw_leaves(program);
   if (difference_problem(program, leaves).empty()) return "";
-  const Program least = shrink(program, [&](const Program& less) { return !difference_problem(less, leaves).empty(); });
+  const RandomProgram least =
+      shrink(program, [&](const RandomProgram& less) { return !difference_problem(less, leaves).empty(); });
   return difference_problem(least, leaves) + "\n    the least program with a problem\n" + to_string(least) +
          "    of\n" + to_string(program);
 }
@@ -370,3 +374,5 @@ TEST_CASE("random graphs: the values and gradients on a device are those of the 
       "shard_tests_autograd", "random graphs: the values and gradients on a device*",
       [&](uint64_t seed) { return try_on_device(seed, *device); }, 250);
 }
+
+}  // namespace random_graph_test

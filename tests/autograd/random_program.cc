@@ -262,7 +262,7 @@ double largest(const Tensor& x) {
 Tensor copy_for_plain(const Tensor& x, uint64_t) { return assign(x); }
 
 /// A step whose operands fit it, or nothing.
-std::optional<Step> draw_step(Random& random, const Values& values, const ProgramOptions& options) {
+std::optional<Step> draw_step(Random& random, const ProgramValues& values, const ProgramOptions& options) {
   const Kind& kind = kinds()[static_cast<size_t>(pick(random, 0, static_cast<int64_t>(kinds().size()) - 1))];
   if ((kind.has(Kind::bent) && !options.bent) || (kind.has(Kind::impure) && !options.impure)) return {};
   Step step{&kind, {}, {}, options.impure && pick(random, 0, 14) == 0, {}};
@@ -293,11 +293,11 @@ const std::vector<Kind>& kinds() {
   return all;
 }
 
-bool Program::has(Kind::Trait trait) const {
+bool RandomProgram::has(Kind::Trait trait) const {
   return std::any_of(steps.begin(), steps.end(), [&](const Step& step) { return step.kind->has(trait); });
 }
 
-std::string run_step(const Step& step, Values& values, const Mover& move) {
+std::string run_step(const Step& step, ProgramValues& values, const Mover& move) {
   Tensors operands;
   for (const int operand : step.operands) {
     const auto found = values.find(operand);
@@ -322,14 +322,14 @@ std::string run_step(const Step& step, Values& values, const Mover& move) {
   }
 }
 
-Program draw_program(Random& random, const ProgramOptions& options) {
-  Program program;
+RandomProgram draw_program(Random& random, const ProgramOptions& options) {
+  RandomProgram program;
   program.seed = random();
   const int64_t m = pick(random, 1, 5), n = pick(random, 1, 5), k = pick(random, 1, 3);
   const Shapes shapes = {{m, n}, {m, n}, {n}, {n, m}, {m, 1}, {k, m, n}};
   for (int64_t leaves = pick(random, 2, 3); leaves > 0; --leaves)
     program.leaves.push_back(shapes[static_cast<size_t>(pick(random, 0, 5))]);
-  Values values;
+  ProgramValues values;
   int next = 0;
   for (const Tensor& leaf : draw_leaves(program)) values[next++] = leaf.set_requires_grad(true);
   const int64_t wanted = pick(random, 3, 12);
@@ -357,7 +357,7 @@ Program draw_program(Random& random, const ProgramOptions& options) {
   return program;
 }
 
-Tensors draw_leaves(const Program& program) {
+Tensors draw_leaves(const RandomProgram& program) {
   Random random(program.seed);
   Tensors leaves;
   for (const Dims& dims : program.leaves) {
@@ -368,7 +368,7 @@ Tensors draw_leaves(const Program& program) {
   return leaves;
 }
 
-std::string to_string(const Program& program) {
+std::string to_string(const RandomProgram& program) {
   std::string text;
   for (size_t i = 0; i < program.leaves.size(); ++i)
     text += fmt::format("    v{} = leaf({})\n", i, shard::to_string(program.leaves[i]));
@@ -386,11 +386,11 @@ std::string to_string(const Program& program) {
   return text + "    backward({" + outputs + "})\n";
 }
 
-Program shrink(Program program, const std::function<bool(const Program&)>& fails) {
+RandomProgram shrink(RandomProgram program, const std::function<bool(const RandomProgram&)>& fails) {
   const auto drop = [&](auto list) {
     bool dropped = false;
     for (size_t i = (program.*list).size(); i-- > 0;) {
-      Program less = program;
+      RandomProgram less = program;
       (less.*list).erase((less.*list).begin() + static_cast<std::ptrdiff_t>(i));
       if (!fails(less)) continue;
       program = std::move(less);
@@ -399,8 +399,8 @@ Program shrink(Program program, const std::function<bool(const Program&)>& fails
     return dropped;
   };
   for (bool dropped = true; dropped;) {
-    dropped = drop(&Program::steps);
-    dropped = drop(&Program::outputs) || dropped;
+    dropped = drop(&RandomProgram::steps);
+    dropped = drop(&RandomProgram::outputs) || dropped;
   }
   return program;
 }

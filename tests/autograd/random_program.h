@@ -44,7 +44,7 @@ struct Step {
   std::vector<int> results;
 };
 
-struct Program {
+struct RandomProgram {
   uint64_t seed = 0;  // of the values of its leaves, for which its own values stay small
   std::vector<Dims> leaves;
   std::vector<Step> steps;
@@ -53,28 +53,28 @@ struct Program {
   bool has(Kind::Trait trait) const;
 };
 
-using Values = std::map<int, Tensor>;
+using ProgramValues = std::map<int, Tensor>;
 
 /// Reshards a tensor to the layout drawn from a seed.
 using Mover = std::function<Tensor(const Tensor& x, uint64_t seed)>;
 
 /// Runs a step on plain or distributed tensors. A step whose operands are missing, because steps before it were
 /// left out, does nothing. Returns the code of the Error that it threw, or "".
-std::string run_step(const Step& step, Values& values, const Mover& move);
+std::string run_step(const Step& step, ProgramValues& values, const Mover& move);
 
 struct ProgramOptions {
   bool bent = true;    // ops that have points without a derivative
   bool impure = true;  // detach, NoGrad, and calls that are errors
 };
 /// A program that runs on plain tensors, except for a few calls that are errors there.
-Program draw_program(testing::Random& random, const ProgramOptions& options);
-/// Values of its leaves: multiples of 2^-12, so that contributions to a pending sum add up exactly.
-testing::Tensors draw_leaves(const Program& program);
+RandomProgram draw_program(testing::Random& random, const ProgramOptions& options);
+/// ProgramValues of its leaves: multiples of 2^-12, so that contributions to a pending sum add up exactly.
+testing::Tensors draw_leaves(const RandomProgram& program);
 
 /// A line for each step.
-std::string to_string(const Program& program);
+std::string to_string(const RandomProgram& program);
 
 /// Removes steps and outputs from the program while `fails` stays true.
-Program shrink(Program program, const std::function<bool(const Program&)>& fails);
+RandomProgram shrink(RandomProgram program, const std::function<bool(const RandomProgram&)>& fails);
 
 }  // namespace shard::test

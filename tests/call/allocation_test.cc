@@ -5,6 +5,8 @@
 #include "support/allocations.h"
 #include "support/mesh_run.h"
 
+namespace allocation_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -49,3 +51,5 @@ TEST_CASE("12: an in-place call with one target allocates nothing, distributed w
     check_calls(make(), make(), "distributed");
   });
 }
+
+}  // namespace allocation_test

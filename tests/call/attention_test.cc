@@ -9,6 +9,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace attention_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -308,3 +310,5 @@ TEST_CASE("memory_efficient_attention refuses arguments that do not fit") {
   check_refused([&] { call(q, {}, {}, {}, {}, {}, true, 1); }, ErrorCode::invalid_argument, "dropout_p is 1");
   check_refused([&] { call(q, {}, i32({0, 1, 5}), cu); }, ErrorCode::out_of_range, "max_seqlen_q = 3");
 }
+
+}  // namespace attention_test

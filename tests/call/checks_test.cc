@@ -12,6 +12,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace checks_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -163,3 +165,5 @@ TEST_CASE("4: a list of shards that is shorter or longer than the plan says is a
     }
   });
 }
+
+}  // namespace checks_test

@@ -9,6 +9,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace combined_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -206,3 +208,5 @@ TEST_CASE("a policy that forbids communication names what the kernel of a sharde
     softmax(whole, -1);  // needs nothing
   });
 }
+
+}  // namespace combined_test

@@ -6,6 +6,8 @@
 
 #include "shard/shard.h"
 
+namespace composed_layers_test {
+
 using namespace shard;
 
 namespace {
@@ -159,3 +161,5 @@ TEST_CASE("elements are filled by a mask, and numbers that are not finite by fin
   }
   CHECK(nan_to_num(Tensor::from_data(std::vector<int32_t>{3}, {1})).to_vector<int32_t>() == std::vector<int32_t>{3});
 }
+
+}  // namespace composed_layers_test

@@ -9,6 +9,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace counting_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -134,3 +136,5 @@ TEST_CASE("nanmedian refuses arguments that do not fit") {
   check_refused([] { nanmedian(zeros({2}, DType::boolean)); }, ErrorCode::dtype_mismatch, "must be numbers");
   CHECK(std::get<0>(nanmedian(zeros({0, 3}), {1}, false)).dims() == Dims{0});
 }
+
+}  // namespace counting_test

@@ -5,6 +5,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace creation_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -234,3 +236,5 @@ TEST_CASE("12: a creation op on a mesh has its plan in the cache, and no step mo
           "recorded");
   });
 }
+
+}  // namespace creation_test

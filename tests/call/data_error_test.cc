@@ -11,6 +11,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace data_error_test {
+
 using namespace shard;
 using namespace shard::test;
 using namespace std::chrono_literals;
@@ -299,3 +301,5 @@ TEST_CASE(
     check(full_equals<int32_t>(x, {1, 2, 3, 4}), "every rank failed in the same call: the program goes on");
   });
 }
+
+}  // namespace data_error_test

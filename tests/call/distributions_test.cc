@@ -11,6 +11,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace distributions_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -317,3 +319,5 @@ TEST_CASE("distributions: bad parameters are refused") {
   error_of([] { truncated_gaussian_random({2}, 0.0f, -1.0f); }, ErrorCode::invalid_argument);
   error_of([] { truncated_gaussian_random({2}, 0.0f, 1.0f, 0, DType::int32); }, ErrorCode::dtype_mismatch);
 }
+
+}  // namespace distributions_test

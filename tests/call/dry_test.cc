@@ -7,6 +7,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace dry_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -439,3 +441,5 @@ TEST_CASE("19: a dry world refuses ranks that it has not, and runs no more after
   CHECK_THROWS_WITH(world->run([](Rank&) { fail(ErrorCode::internal, "mine"); }), Catch::Contains("mine"));
   CHECK_THROWS_WITH(world->run([](Rank&) {}), Catch::Contains("cannot run again"));
 }
+
+}  // namespace dry_test

@@ -7,6 +7,8 @@
 
 #include "shard/testing/rule_check.h"
 
+namespace dtype_cases_test {
+
 using namespace shard;
 using namespace shard::testing;
 
@@ -75,3 +77,5 @@ TEST_CASE("every op in 16-bit floats and bytes on a mesh equals the plain op, fo
   CHECK(tried[DType::float16] == tried[DType::bfloat16]);
   CHECK(tried[DType::uint8].size() > 50);
 }
+
+}  // namespace dtype_cases_test

@@ -5,6 +5,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace dynamic_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -183,3 +185,5 @@ TEST_CASE("15: user errors of dynamic ops come from the global meta on every ran
                    "int32 or int64");
   });
 }
+
+}  // namespace dynamic_test

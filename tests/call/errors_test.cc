@@ -17,6 +17,8 @@
 #include "support/mesh_run.h"
 #include "support/source_dir.h"
 
+namespace errors_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -270,3 +272,5 @@ TEST_CASE("Errors of an op that calls another name the op that was called") {
     }
   });
 }
+
+}  // namespace errors_test

@@ -9,6 +9,8 @@
 #include "shard/call/fused_calls.h"
 #include "shard/shard.h"
 
+namespace fused_calls_test {
+
 using namespace shard;
 
 namespace {
@@ -100,3 +102,5 @@ TEST_CASE("fused calls: errors are those of the calls, and leave the thread as i
   CHECK(code([&] { fused_bias_act(x, bias, {}, {}, {}, "relu"); }) == ErrorCode::shape_mismatch);
   CHECK(add(bias, bias).to_vector<float>().size() == 200);
 }
+
+}  // namespace fused_calls_test

@@ -9,6 +9,8 @@
 #include "support/mesh_run.h"
 #include "support/sanitized.h"
 
+namespace graph_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -162,3 +164,5 @@ TEST_CASE("results of ops of graphs do not depend on the number of threads") {
   }
   CHECK(out.to_vector<float>() == expected);  // added up in the order of the edges
 }
+
+}  // namespace graph_test

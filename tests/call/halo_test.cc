@@ -9,6 +9,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace halo_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -422,3 +424,5 @@ TEST_CASE("a convolution sends the rows that windows read of neighbours, and its
                    "the kernel fetches elements over a: exchange 640 B");
   });
 }
+
+}  // namespace halo_test

@@ -4,6 +4,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace inplace_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -317,3 +319,5 @@ TEST_CASE("11, 24: axes of one process never move or refuse a target") {
     check(rank.stats().bytes_sent == 0 || rank.id() < 2, "outside the mesh nothing is sent");
   });
 }
+
+}  // namespace inplace_test

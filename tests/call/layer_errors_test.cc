@@ -6,6 +6,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace layer_errors_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -110,3 +112,5 @@ TEST_CASE("sync_batch_norm_ refuses statistics that are not those of the channel
   norm(x, mean, none, "NCHW");
   CHECK(mean.to_vector<float>() == std::vector<float>(3, 1 - 0.9f));
 }
+
+}  // namespace layer_errors_test

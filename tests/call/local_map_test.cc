@@ -6,6 +6,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace local_map_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -220,3 +222,5 @@ TEST_CASE("local_map: observers are told of the call") {
     check(records[0].bytes > 0 && records[0].reshards.find("all_gather") != std::string::npos, "what moved");
   });
 }
+
+}  // namespace local_map_test

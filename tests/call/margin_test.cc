@@ -7,6 +7,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace margin_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -119,3 +121,5 @@ TEST_CASE("margin_cross_entropy refuses labels and shapes that do not fit and ta
   CHECK(softmax.dims() == Dims{0, 3});
   CHECK(loss.dims() == Dims{0, 1});
 }
+
+}  // namespace margin_test

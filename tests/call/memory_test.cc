@@ -7,6 +7,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace memory_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -69,3 +71,5 @@ TEST_CASE("a global shape whose product overflows is refused on every rank") {
     error_of([&] { zeros({int64_t{1} << 62, 4}, DistSpec::parse(mesh, "a, -")); }, ErrorCode::out_of_range);
   });
 }
+
+}  // namespace memory_test

@@ -12,6 +12,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace mesh_rounding_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -286,3 +288,5 @@ TEST_CASE("14: shards go in and out of pending 16-bit sums in float32, or in the
     check(z.grad().dtype() == DType::bfloat16 && values(z.grad()) == Numbers{2, 2}, "of a contribution");
   });
 }
+
+}  // namespace mesh_rounding_test

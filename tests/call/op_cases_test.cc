@@ -9,6 +9,8 @@
 #include "shard/testing/op_cases.h"
 #include "support/source_dir.h"
 
+namespace op_cases_test {
+
 using namespace shard;
 using namespace shard::testing;
 
@@ -58,3 +60,5 @@ TEST_CASE("no two cases of an op have one name, and what is inexact says why") {
     CHECK_FALSE(one.dtypes.empty());
   }
 }
+
+}  // namespace op_cases_test

@@ -7,6 +7,8 @@
 #include "shard/program/ir/op_table.h"
 #include "shard/shard.h"
 
+namespace op_entry_test {
+
 using namespace shard;
 
 namespace {
@@ -141,3 +143,5 @@ TEST_CASE("entries tell the types of attributes") {
   REQUIRE(types.size() == examples.size());
   for (size_t i = 0; i < types.size(); ++i) CHECK(types[i] == examples[i].index());
 }
+
+}  // namespace op_entry_test

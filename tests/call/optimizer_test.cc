@@ -10,6 +10,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace optimizer_test {
+
 using namespace shard;
 
 namespace {
@@ -516,3 +518,5 @@ TEST_CASE("optimisers name the argument that does not fit") {
   CHECK_THROWS_WITH(update_loss_scaling_(one, full({1}, true, DType::boolean), scaling, good, bad, 3, 2, 4, 0.25f),
                     Catch::Contains("in_good_steps is"));
 }
+
+}  // namespace optimizer_test

@@ -8,6 +8,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace paddle_differences_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -303,3 +305,5 @@ TEST_CASE("differences from Paddle: top_p_sampling draws a number for each row, 
   const Values ids = of(std::get<1>(top_p_sampling(x, ps, {}, 3)));
   CHECK(std::set<double>(ids.begin(), ids.end()).size() > 20);
 }
+
+}  // namespace paddle_differences_test

@@ -10,6 +10,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace parts_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -489,3 +491,5 @@ TEST_CASE("a length beyond all keys is an error on each rank that has some of th
     check(message.find("seqlen_k is 7 at element 0, but must be from 0 to 6") != std::string::npos, message);
   });
 }
+
+}  // namespace parts_test

@@ -11,6 +11,8 @@
 #include "support/same_values.h"
 #include "support/source_dir.h"
 
+namespace pending_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -349,3 +351,5 @@ TEST_CASE("14: beside a pending argument of a linear op, a replicated one become
     check(full_equals<float>(out, {8, 16}), "y counts once");
   });
 }
+
+}  // namespace pending_test

@@ -6,6 +6,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace policy_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -92,3 +94,5 @@ TEST_CASE("36: errors name the op, the argument and what to do") {
              Catch::Contains("[exp] no kernel registered for exp on cpu with int32"));
   CHECK_THAT(error_of([&] { matmul(x, x); }, ErrorCode::shape_mismatch), Catch::Contains("[matmul]"));
 }
+
+}  // namespace policy_test

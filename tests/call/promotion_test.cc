@@ -8,6 +8,8 @@
 #include "support/mesh_run.h"
 #include "support/policies.h"
 
+namespace promotion_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -214,3 +216,5 @@ TEST_CASE("12: changing shapes keep the cache at its capacity, which each rank s
     error_of([&] { call::set_plan_cache_capacity(rank, 0); }, ErrorCode::invalid_argument);
   });
 }
+
+}  // namespace promotion_test

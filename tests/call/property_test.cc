@@ -8,6 +8,8 @@
 #include "shard/testing/rule_check.h"
 #include "support/random_runs.h"
 
+namespace property_test {
+
 using namespace shard;
 using namespace shard::testing;
 using namespace shard::test;
@@ -126,3 +128,5 @@ TEST_CASE("property: a random op on random layouts equals the same op on one ran
 TEST_CASE("property: a random program of views and writes means what it means on one rank, or is told") {
   try_seeds("shard_tests_call", "property: a random program*", try_program, 500);
 }
+
+}  // namespace property_test

@@ -11,6 +11,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace random_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -329,3 +331,5 @@ TEST_CASE("34: randint is uniform from low to before high, and bernoulli has the
   CHECK(item(sum(bernoulli(full({100}, 0.0)))).to<double>() == 0);
   error_of([] { bernoulli(full({2}, 1.5)); }, ErrorCode::invalid_argument);
 }
+
+}  // namespace random_test

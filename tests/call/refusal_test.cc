@@ -7,6 +7,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace refusal_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -89,3 +91,5 @@ TEST_CASE("35: calls on plain tensors go on with the rank's generator from run t
   for (auto& values : drawn) world->run([&](Rank&) { values = uniform({8}).to_vector<float>(); });
   CHECK(drawn[0] != drawn[1]);
 }
+
+}  // namespace refusal_test

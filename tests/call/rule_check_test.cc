@@ -10,6 +10,8 @@
 #include "shard/testing/rule_check.h"
 #include "shard/testing/shards.h"
 
+namespace rule_check_test {
+
 using namespace shard;
 using namespace shard::testing;
 
@@ -176,3 +178,5 @@ TEST_CASE("no rule of this library is wrong or missing on a sample of all layout
   CHECK(total.missing == 0);
   CHECK(total.correct > 2000);
 }
+
+}  // namespace rule_check_test

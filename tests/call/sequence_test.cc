@@ -6,6 +6,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace sequence_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -196,3 +198,5 @@ TEST_CASE("gather_tree refuses parents that are no beams, but does not read thos
   check_refused([&] { gather_tree(ids, integers({0, 0}, {2, 1, 1})); }, ErrorCode::shape_mismatch, "parents is");
   CHECK(gather_tree(zeros({0, 1, 2}, DType::int64), zeros({0, 1, 2}, DType::int64)).dims() == Dims{0, 1, 2});
 }
+
+}  // namespace sequence_test

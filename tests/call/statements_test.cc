@@ -12,6 +12,8 @@
 #include "support/mesh_run.h"
 #include "support/same_values.h"
 
+namespace statements_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -445,3 +447,5 @@ TEST_CASE("18: after a reduction replicas are bit-identical") {
   });
   for (const auto& rank : bits) CHECK(rank == bits[0]);
 }
+
+}  // namespace statements_test

@@ -15,6 +15,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace sync_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -467,3 +469,5 @@ TEST_CASE("36: errors about views show whole tensors, equal on all ranks, and ne
   });
   for (const auto& texts : {strict, synced}) CHECK((texts[0] == texts[1] && texts[0] == texts[2]));
 }
+
+}  // namespace sync_test

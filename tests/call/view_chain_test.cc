@@ -9,6 +9,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace view_chain_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -272,3 +274,5 @@ TEST_CASE("22: a view of a view stays one of the source when the view between pa
     check(full_equals(z, numbers(20, 2)) && full_equals(y, numbers(20, 3)), "but x's");
   });
 }
+
+}  // namespace view_chain_test

@@ -4,6 +4,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace views_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -254,3 +256,5 @@ TEST_CASE("22: to_text of a stale view throws on every rank, in the mesh and out
     check_contains(error_of([&] { to_text(y); }, ErrorCode::stale_view), "relu_ has written the source since");
   });
 }
+
+}  // namespace views_test

@@ -8,6 +8,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace vision_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -261,3 +263,5 @@ TEST_CASE("backward through box_coder is an error that names it") {
   const Tensor boxes = reals({0, 0, 1, 1}, {1, 4}).set_requires_grad(true);
   check_refused([&] { sum(box_coder(boxes, Tensor(), boxes)).backward(); }, ErrorCode::autograd, "[box_coder]");
 }
+
+}  // namespace vision_test

@@ -12,6 +12,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace write_fault_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -247,3 +249,5 @@ TEST_CASE("4, 9: a communicator that fails in a write-back poisons what is writt
   CHECK_THROWS_AS(run_ranks(2, program, {.timeout = std::chrono::seconds(5)}), Error);
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(10));
 }
+
+}  // namespace write_fault_test

@@ -8,6 +8,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace writing_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -282,3 +284,5 @@ TEST_CASE("auc refuses arguments that do not fit") {
           "nan");
   refused(x, label, full({9}, -1, DType::int64), {}, "ROC", 3, 1, ErrorCode::out_of_range, "the number of calls");
 }
+
+}  // namespace writing_test

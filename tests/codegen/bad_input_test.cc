@@ -8,6 +8,8 @@
 #include "codegen/helpers.h"
 #include "read/overlay.h"
 
+namespace bad_input_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 
@@ -114,3 +116,5 @@ TEST_CASE("The peer's files, all in one run, have one error, which is a true one
   CHECK(errors == std::vector<std::string>{
                       "static_backward.yaml: 'kernel_size' in 'kernel.param' is not an argument of op 'pool3d_grad'."});
 }
+
+}  // namespace bad_input_test

@@ -13,6 +13,8 @@
 #include "codegen/helpers.h"
 #include "codegen/tool.h"
 
+namespace cli_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 using Json = nlohmann::json;
@@ -216,3 +218,5 @@ TEST_CASE("Progress is not shown where the stream is no terminal", "[codegen]") 
   std::fclose(file);
   CHECK(slurp(folder.path("err")).empty());
 }
+
+}  // namespace cli_test

@@ -7,6 +7,8 @@
 #include "codegen/helpers.h"
 #include "codegen/tool.h"
 
+namespace command_line_doc_test {
+
 using namespace shardgen::testing;
 
 namespace {
@@ -55,3 +57,5 @@ TEST_CASE("docs/command_line.md has every command of --help with every option, a
     CHECK(all.count(option) == 1);
   }
 }
+
+}  // namespace command_line_doc_test

@@ -6,6 +6,8 @@
 
 #include "codegen/helpers.h"
 
+namespace diagnostics_doc_test {
+
 using namespace shardgen::testing;
 
 namespace {
@@ -62,3 +64,5 @@ TEST_CASE("Every code but those that files in a repository cannot show has a bad
     CHECK((shown.count(code) == 1 || code == "unreadable" || code == "too-large"));
   }
 }
+
+}  // namespace diagnostics_doc_test

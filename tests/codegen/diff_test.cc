@@ -8,6 +8,8 @@
 #include "codegen/tool.h"
 #include "reference/diff.h"
 
+namespace diff_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 
@@ -82,3 +84,5 @@ TEST_CASE("patch makes the new file of the old one, for random files and for one
   }
   CHECK(patched(before, after) == after);
 }
+
+}  // namespace diff_test

@@ -9,6 +9,8 @@
 #include "codegen/tool.h"
 #include "lower/description.h"
 
+namespace foreign_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 using Json = nlohmann::json;
@@ -182,3 +184,5 @@ TEST_CASE("Signatures of declared functions are read from headers", "[codegen]")
   CHECK(signatures ==
         std::set<std::string>{"F(const OpContext&, std::span<const Meta>, const std::vector<int>&, Meta&)", "I()"});
 }
+
+}  // namespace foreign_test

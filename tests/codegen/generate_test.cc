@@ -11,6 +11,8 @@
 #include "codegen/helpers.h"
 #include "emit/layout.h"
 
+namespace generate_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 
@@ -238,3 +240,5 @@ TEST_CASE("The peer's own files are read without errors, and what is supported i
     CHECK(sink.error_count() <= 4);
   }
 }
+
+}  // namespace generate_test

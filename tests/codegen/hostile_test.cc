@@ -14,6 +14,8 @@
 #include "emit/templates.h"
 #include "lower/description.h"
 
+namespace hostile_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 
@@ -288,3 +290,5 @@ TEST_CASE("Messages are one short line of valid text, whatever they quote", "[co
   CHECK(cut.find(" [...] ") != std::string::npos);
   CHECK(cut.substr(cut.size() - 8) == "the end.");
 }
+
+}  // namespace hostile_test

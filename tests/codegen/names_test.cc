@@ -8,6 +8,8 @@
 #include "codegen/helpers.h"
 #include "codegen/tool.h"
 
+namespace names_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 
@@ -200,3 +202,5 @@ TEST_CASE("Ops with the names that generated code uses compile or are refused", 
     CHECK_FALSE(is_refused(findings, name));
   }
 }
+
+}  // namespace names_test

@@ -13,6 +13,8 @@
 #include "emit/manifest.h"
 #include "lower/description.h"
 
+namespace other_runtime_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 using Json = nlohmann::json;
@@ -389,3 +391,5 @@ TEST_CASE("Every symbol is written by a template, by lower/ or by reference/", "
     }
   }
 }
+
+}  // namespace other_runtime_test

@@ -11,6 +11,8 @@
 #include "codegen/helpers.h"
 #include "codegen/tool.h"
 
+namespace output_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 
@@ -196,3 +198,5 @@ TEST_CASE("The option --parts takes the name of a family that is there", "[codeg
   CHECK(has(ran.err, "--parts names 'opz', which is not the family of any of the files; did you mean 'ops'?"));
   CHECK(generate(folder, "--parts ops=2").code == 0);
 }
+
+}  // namespace output_test

@@ -13,6 +13,8 @@
 #include "codegen/helpers.h"
 #include "codegen/tool.h"
 
+namespace overlay_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 using Json = nlohmann::json;
@@ -206,3 +208,5 @@ TEST_CASE("expressions of the starter overlay are those that were tried on Paddl
   }
   CHECK(verified >= 450);
 }
+
+}  // namespace overlay_test

@@ -6,6 +6,8 @@
 
 #include <fstream>
 
+namespace peer_language_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 
@@ -137,3 +139,5 @@ TEST_CASE("An op that invokes another does not return its intermediate outputs, 
   INFO(compiled.err);
   CHECK(compiled.code == 0);
 }
+
+}  // namespace peer_language_test

@@ -4,6 +4,8 @@
 #include "codegen/helpers.h"
 #include "lower/plan.h"
 
+namespace plan_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 
@@ -122,3 +124,5 @@ TEST_CASE("An op without tensors takes dtype and device from attributes", "[code
 TEST_CASE("A dtype that may be left open has an alternative", "[codegen]") {
   CHECK(plan_of("cast", Form::functional).find("kernel cast(x, dtype) by dtype x\n") != std::string::npos);
 }
+
+}  // namespace plan_test

@@ -9,6 +9,8 @@
 #include "reference/docs.h"
 #include "reference/explain.h"
 
+namespace reference_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 
@@ -199,3 +201,5 @@ TEST_CASE("scaffold --missing leaves ops with errors out and ends as generate do
     CHECK(written == std::filesystem::exists(folder.path("out/ops.h")));
   }
 }
+
+}  // namespace reference_test

@@ -7,6 +7,8 @@
 #include "lower/runtime.h"
 #include "lower/template_data.h"
 
+namespace rules_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 
@@ -104,3 +106,5 @@ TEST_CASE("Every rule of ops_yaml prints as it is written", "[codegen]") {
   }
   CHECK(expressions > 30);
 }
+
+}  // namespace rules_test

@@ -7,6 +7,8 @@
 #include "emit/templates.h"
 #include "lower/support.h"
 
+namespace scaling_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 
@@ -108,3 +110,5 @@ TEST_CASE("5,000 unknown names are 5,000 findings, each at its op", "[codegen]")
   CHECK(refused.ops.size() == 5000);
   CHECK(refused.elsewhere == 0);
 }
+
+}  // namespace scaling_test

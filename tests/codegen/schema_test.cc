@@ -9,6 +9,8 @@
 #include "read/yaml_tree.h"
 #include "reference/schema.h"
 
+namespace schema_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 using Json = nlohmann::json;
@@ -109,3 +111,5 @@ TEST_CASE("The committed schema is the one that the tool prints", "[codegen]") {
   INFO("to accept the change: shardgen schema > docs/op_yaml.schema.json");
   CHECK(slurp(source_path("docs/op_yaml.schema.json")) == op_schema());
 }
+
+}  // namespace schema_test

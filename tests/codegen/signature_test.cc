@@ -5,6 +5,8 @@
 #include "model/print.h"
 #include "read/signature.h"
 
+namespace signature_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 
@@ -56,3 +58,5 @@ TEST_CASE("An argument knows its place also on a continued line", "[codegen]") {
   const Family family = read_text("- op : f\n  args : (Tensor x,\n    Tensor yy)\n  output : Tensor(out)\n", sink);
   CHECK(family.ops[0].signature.inputs[1].name.at == Location{"test.yaml", 3, 12});
 }
+
+}  // namespace signature_test

@@ -6,6 +6,8 @@
 #include "emit/layout.h"
 #include "emit/template.h"
 
+namespace template_test {
+
 using namespace shardgen;
 
 namespace {
@@ -103,3 +105,5 @@ TEST_CASE("Long comments keep their slashes", "[codegen]") {
     CHECK(line.size() <= kColumns);
   }
 }
+
+}  // namespace template_test

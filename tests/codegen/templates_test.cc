@@ -10,6 +10,8 @@
 #include "codegen/helpers.h"
 #include "emit/templates.h"
 
+namespace templates_test {
+
 using namespace shardgen;
 using namespace shardgen::testing;
 
@@ -122,3 +124,5 @@ TEST_CASE("A header of a family cannot be the header that includes all others", 
   CHECK(run_generate(options) == kUsage);
   CHECK_FALSE(std::filesystem::exists(options.out));
 }
+
+}  // namespace templates_test

@@ -5,6 +5,8 @@
 
 #include "support/mesh_run.h"
 
+namespace conformance_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -18,3 +20,5 @@ TEST_CASE("20: threads: every fault is told to all, soon, and the world stays fa
     CHECK_NOTHROW(check_fault(fault, [](WorldOptions options) { return World::local(4, options); }));
   }
 }
+
+}  // namespace conformance_test

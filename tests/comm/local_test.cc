@@ -9,6 +9,8 @@
 
 #include "support/mesh_run.h"
 
+namespace local_test {
+
 using namespace shard;
 using namespace shard::test;
 using namespace std::chrono_literals;
@@ -245,3 +247,5 @@ TEST_CASE("19: a world that cannot start a thread for each rank says so, runs no
   CHECK(ran == 64);
 #endif
 }
+
+}  // namespace local_test

@@ -3,6 +3,8 @@
 
 #include "support/mesh_run.h"
 
+namespace no_mpi_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -11,3 +13,5 @@ TEST_CASE("36: without MPI an MPI world is refused, with the reason and what to 
   CHECK(text.find("built without MPI: ") != std::string::npos);
   CHECK(text.find("SHARD_MPI=ON") != std::string::npos);
 }
+
+}  // namespace no_mpi_test

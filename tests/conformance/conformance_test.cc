@@ -21,6 +21,8 @@
 #include "support/sanitized.h"
 #include "support/source_dir.h"
 
+namespace conformance_test {
+
 using namespace shard;
 using namespace shard::testing;
 
@@ -433,3 +435,5 @@ TEST_CASE("every op computes the same from a tensor that starts within a larger 
   INFO(findings.text());
   CHECK(findings.empty());
 }
+
+}  // namespace conformance_test

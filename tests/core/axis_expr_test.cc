@@ -3,6 +3,8 @@
 
 #include "shard/core/axis_expr.h"
 
+namespace axis_expr_test {
+
 using namespace shard;
 
 namespace {
@@ -200,3 +202,5 @@ TEST_CASE("gradients: nothing follows where a name belongs to no tensor, or an o
   CHECK(gradient("... -> ...", kUnary, {{"out_grad"}, {"w_grad"}}) == "none");
   CHECK(gradient("m k -> m", kUnary, {{"out_grad"}, {"x_grad"}}) == "none");
 }
+
+}  // namespace axis_expr_test

@@ -7,6 +7,8 @@
 
 #include "support/mesh_run.h"
 
+namespace dims_test {
+
 using namespace shard;
 using shard::test::error_of;
 
@@ -116,3 +118,5 @@ TEST_CASE("the bytes of a shape are checked before they are asked for") {
                  ErrorCode::out_of_range),
              Catch::Contains("negative dim -3"));
 }
+
+}  // namespace dims_test

@@ -10,6 +10,8 @@
 #include "shard/core/reduce_type.h"
 #include "support/mesh_run.h"
 
+namespace dtype_test {
+
 using namespace shard;
 using shard::test::error_of;
 
@@ -131,3 +133,5 @@ TEST_CASE("reduce types have names that parse back") {
   }
   error_of([] { parse_reduce_type("total"); }, ErrorCode::invalid_argument);
 }
+
+}  // namespace dtype_test

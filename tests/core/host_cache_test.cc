@@ -4,6 +4,8 @@
 #include "shard/core/dense_tensor.h"
 #include "shard/core/host_cache.h"
 
+namespace host_cache_test {
+
 using namespace shard;
 
 TEST_CASE("a large block that is freed serves the next allocation of about its size") {
@@ -38,3 +40,5 @@ TEST_CASE("the cache keeps no more than its bound, no small blocks, and gives al
   release_host_cache();
   CHECK(host_cache_stats().bytes == 0);
 }
+
+}  // namespace host_cache_test

@@ -3,6 +3,8 @@
 
 #include "shard/core/random.h"
 
+namespace random_test {
+
 using namespace shard;
 
 TEST_CASE("philox gives the known answers of Random123 for Philox 4x32-10") {
@@ -28,3 +30,5 @@ TEST_CASE("an element has the word of its place in its block, and a draw moves t
   for (uint64_t draw = 0; draw < 3; ++draw) CHECK(generator.draw().offset == draw);
   CHECK(generator.state().offset == 3);
 }
+
+}  // namespace random_test

@@ -13,6 +13,8 @@
 #include "shard/core/thread_state.h"
 #include "support/sanitized.h"
 
+namespace small_blocks_test {
+
 using namespace shard;
 
 namespace {
@@ -68,3 +70,5 @@ TEST_CASE("a thread that ends gives its blocks back") {
   const size_t after = mallinfo2().uordblks;
   CHECK(after < before + kThreads * SmallBlocks::kMost);  // of the 16 times as many that they kept
 }
+
+}  // namespace small_blocks_test

@@ -8,6 +8,8 @@
 
 #include "shard/core/ref.h"
 
+namespace small_vec_test {
+
 using namespace shard;
 
 namespace {
@@ -103,3 +105,5 @@ TEST_CASE("the last reference destroys, and moves and self-assignment count righ
   }
   CHECK(deaths == 1);
 }
+
+}  // namespace small_vec_test

@@ -11,6 +11,8 @@
 #include "shard/core/partial_failures.h"
 #include "support/mesh_run.h"
 
+namespace storage_test {
+
 using namespace shard;
 using shard::test::error_of;
 
@@ -457,3 +459,5 @@ TEST_CASE("values for a shape whose product overflows are refused") {
   error_of([] { DenseTensor::allocate(kCpu, {{int64_t{1} << 62, 4}, DType::uint8}); }, ErrorCode::out_of_range);
   error_of([] { Tensor::from_data(std::vector<float>{1, 2, 3, 4}, {-2, -2}); }, ErrorCode::invalid_argument);
 }
+
+}  // namespace storage_test

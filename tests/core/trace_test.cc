@@ -9,6 +9,8 @@
 #define SHARD_TEST_JSON  // a JSON parser is available: it comes with the code generator
 #endif
 
+namespace trace_test {
+
 using namespace shard;
 
 namespace {
@@ -70,3 +72,5 @@ TEST_CASE("time does not run backwards") {
   const int64_t a = now_ns();
   CHECK(now_ns() >= a);
 }
+
+}  // namespace trace_test

@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+namespace waiting_test {
+
 using namespace shard;
 
 namespace {
@@ -24,3 +26,5 @@ TEST_CASE("a scope calls the hooks that are set, and none before that") {
   CHECK((began == 1 && ended == 1));
   set_wait_hooks(before);
 }
+
+}  // namespace waiting_test

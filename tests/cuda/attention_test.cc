@@ -8,6 +8,8 @@
 #include "cuda_case.h"
 #include "shard/kernels/cuda/mma_check.h"
 
+namespace attention_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -388,3 +390,5 @@ TEST_CASE("tensor cores and their portable variants multiply a tile") {
     }
   }
 }
+
+}  // namespace attention_test

@@ -8,6 +8,8 @@
 #include "shard/kernels/cuda/rnn_cudnn.h"
 #include "shard/testing/backend_conformance.h"
 
+namespace backend_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -72,3 +74,5 @@ TEST_CASE("a failed allocation is an Error of code device that says what was ask
   const DenseTensor x = random_tensor({8}, DType::float32, 3);
   Kernel<>{"add"}.compare(*device, {x, x}, x.meta());  // the error is not reported again
 }
+
+}  // namespace backend_test

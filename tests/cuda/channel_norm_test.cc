@@ -1,6 +1,8 @@
 // batch_norm, group_norm, instance_norm and their gradients on the device: few and many places, channels first and last, split sums.
 #include "kernel_call.h"
 
+namespace channel_norm_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -11,9 +13,9 @@ int64_t channels_of(const DenseTensor& x, const std::string& format) {
 }
 
 /// x, mean, variance, scale, bias.
-Tensors run_batch_norm(Device device, const Tensors& in, const std::string& format, bool is_test) {
+DenseTensors run_batch_norm(Device device, const DenseTensors& in, const std::string& format, bool is_test) {
   const Meta channels = in[1].meta();
-  Tensors out = {DenseTensor::allocate(device, in[0].meta())};
+  DenseTensors out = {DenseTensor::allocate(device, in[0].meta())};
   for (int i = 0; i < 4; ++i) out.push_back(DenseTensor::allocate(device, channels));
   run_kernel<In, In, In, In, In, bool, float, float, const std::string&, bool, bool, Out, Out, Out, Out, Out>(
       "batch_norm", device, in[0].dtype(), in[0], in[1], in[2], in[3], in[4], is_test, 0.9f, 1e-3f, format, false,
@@ -22,9 +24,9 @@ Tensors run_batch_norm(Device device, const Tensors& in, const std::string& form
 }
 
 /// x, mean, 1 / deviation, scale, out_grad.
-Tensors run_batch_norm_grad(Device device, const Tensors& in, const std::string& format, bool is_test) {
-  Tensors out = {DenseTensor::allocate(device, in[0].meta()), DenseTensor::allocate(device, in[1].meta()),
-                 DenseTensor::allocate(device, in[1].meta())};
+DenseTensors run_batch_norm_grad(Device device, const DenseTensors& in, const std::string& format, bool is_test) {
+  DenseTensors out = {DenseTensor::allocate(device, in[0].meta()), DenseTensor::allocate(device, in[1].meta()),
+                      DenseTensor::allocate(device, in[1].meta())};
   run_kernel<In, In, In, In, In, In, const std::string&, bool, bool, bool, Out, Out, Out>(
       "batch_norm_grad", device, in[0].dtype(), in[0], in[3], in[3], in[1], in[2], in[4], format, is_test, false, false,
       out[0], out[1], out[2]);
@@ -32,11 +34,11 @@ Tensors run_batch_norm_grad(Device device, const Tensors& in, const std::string&
 }
 
 /// x, scale, bias. Without groups: instance_norm.
-Tensors run_group_norm(Device device, const Tensors& in, const std::string& format, int groups) {
+DenseTensors run_group_norm(Device device, const DenseTensors& in, const std::string& format, int groups) {
   const DType t = in[0].dtype();
   const Meta statistic{{in[0].dims()[0], groups == 0 ? in[0].dims()[1] : groups}, statistics_of(t)};
-  Tensors out = {DenseTensor::allocate(device, in[0].meta()), DenseTensor::allocate(device, statistic),
-                 DenseTensor::allocate(device, statistic)};
+  DenseTensors out = {DenseTensor::allocate(device, in[0].meta()), DenseTensor::allocate(device, statistic),
+                      DenseTensor::allocate(device, statistic)};
   if (groups == 0)
     run_kernel<In, In, In, float, Out, Out, Out>("instance_norm", device, t, in[0], in[1], in[2], 1e-3f, out[0], out[1],
                                                  out[2]);
@@ -47,10 +49,10 @@ Tensors run_group_norm(Device device, const Tensors& in, const std::string& form
 }
 
 /// x, scale, mean, variance, y_grad.
-Tensors run_group_norm_grad(Device device, const Tensors& in, const std::string& format, int groups) {
+DenseTensors run_group_norm_grad(Device device, const DenseTensors& in, const std::string& format, int groups) {
   const DType t = in[0].dtype();
-  Tensors out = {DenseTensor::allocate(device, in[0].meta()), DenseTensor::allocate(device, in[1].meta()),
-                 DenseTensor::allocate(device, in[1].meta())};
+  DenseTensors out = {DenseTensor::allocate(device, in[0].meta()), DenseTensor::allocate(device, in[1].meta()),
+                      DenseTensor::allocate(device, in[1].meta())};
   if (groups == 0)
     run_kernel<In, In, In, In, In, In, Out, Out, Out>("instance_norm_grad", device, t, in[0], in[1], in[1], in[2],
                                                       in[3], in[4], out[0], out[1], out[2]);
@@ -74,9 +76,9 @@ void compare_batch_norm(Device device, const Dims& dims, DType dtype, const std:
   for (const bool is_test : {false, true}) {
     INFO("test " << is_test);
     compare_run(device, {x, mean, variance, scale, mean},
-                [&](Device on, const Tensors& in) { return run_batch_norm(on, in, format, is_test); });
+                [&](Device on, const DenseTensors& in) { return run_batch_norm(on, in, format, is_test); });
     compare_run(device, {x, mean, variance, scale, grad},
-                [&](Device on, const Tensors& in) { return run_batch_norm_grad(on, in, format, is_test); });
+                [&](Device on, const DenseTensors& in) { return run_batch_norm_grad(on, in, format, is_test); });
   }
 }
 
@@ -85,11 +87,11 @@ void compare_group_norm(Device device, const Dims& dims, DType dtype, DType weig
   INFO(to_string(Meta{dims, dtype}) << " " << format << ", " << groups << " groups");
   const DenseTensor x = random_tensor(dims, dtype, 1), grad = random_tensor(dims, dtype, 2);
   const DenseTensor scale = random_tensor({channels_of(x, format)}, weights, 3);
-  const Tensors forward = run_group_norm(kCpu, {x, scale, scale}, format, groups);
+  const DenseTensors forward = run_group_norm(kCpu, {x, scale, scale}, format, groups);
   compare_run(device, {x, scale, scale},
-              [&](Device on, const Tensors& in) { return run_group_norm(on, in, format, groups); });
+              [&](Device on, const DenseTensors& in) { return run_group_norm(on, in, format, groups); });
   compare_run(device, {x, scale, forward[1], forward[2], grad},
-              [&](Device on, const Tensors& in) { return run_group_norm_grad(on, in, format, groups); });
+              [&](Device on, const DenseTensors& in) { return run_group_norm_grad(on, in, format, groups); });
 }
 
 }  // namespace
@@ -128,8 +130,10 @@ TEST_CASE("statistics of channels with a large mean keep their accuracy on the d
   for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] += 64.0f;
   x.data<float>()[0] = 0;
   const DenseTensor scale = random_tensor({3}, DType::float32, 2);
-  compare_run(*device, {x, scale, scale}, [](Device on, const Tensors& in) {
-    const Tensors out = run_group_norm(on, in, "NCHW", 0);
-    return Tensors{out[0], out[2]};
+  compare_run(*device, {x, scale, scale}, [](Device on, const DenseTensors& in) {
+    const DenseTensors out = run_group_norm(on, in, "NCHW", 0);
+    return DenseTensors{out[0], out[2]};
   });
 }
+
+}  // namespace channel_norm_test

@@ -6,6 +6,8 @@
 #include "support/mesh_run.h"
 #include "with_cudnn.h"
 
+namespace conv_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -160,3 +162,5 @@ TEST_CASE("convolutions of sharded images fetch what their windows read on the d
     }
   });
 }
+
+}  // namespace conv_test

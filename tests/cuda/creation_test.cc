@@ -7,6 +7,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace creation_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -244,3 +246,5 @@ TEST_CASE("names of devices") {
     }
   }
 }
+
+}  // namespace creation_test

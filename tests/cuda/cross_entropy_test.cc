@@ -1,6 +1,8 @@
 // Cross entropies and their gradients on the device: lines of every size class and along any axis, and labels that are wrong.
 #include "kernel_call.h"
 
+namespace cross_entropy_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -19,10 +21,11 @@ DenseTensor labels(const Dims& dims, int64_t classes, DType dtype = DType::int64
 }
 
 /// input, label: softmax and loss.
-Tensors run_cross_entropy(Device device, const Tensors& in, bool soft, bool use_softmax, int axis) {
+DenseTensors run_cross_entropy(Device device, const DenseTensors& in, bool soft, bool use_softmax, int axis) {
   Dims dims = in[0].dims();
   dims[axis] = 1;
-  Tensors out = {DenseTensor::allocate(device, in[0].meta()), DenseTensor::allocate(device, {dims, in[0].dtype()})};
+  DenseTensors out = {DenseTensor::allocate(device, in[0].meta()),
+                      DenseTensor::allocate(device, {dims, in[0].dtype()})};
   run_kernel<In, In, bool, bool, bool, int, int, Out, Out>("cross_entropy_with_softmax", device, in[0].dtype(), in[0],
                                                            in[1], soft, use_softmax, true, kIgnore, axis, out[0],
                                                            out[1]);
@@ -30,8 +33,8 @@ Tensors run_cross_entropy(Device device, const Tensors& in, bool soft, bool use_
 }
 
 /// label, softmax and loss_grad: the gradient, in a buffer of its own and in that of softmax.
-Tensors run_cross_entropy_grad(Device device, const Tensors& in, bool soft, bool use_softmax, int axis) {
-  Tensors out = {DenseTensor::allocate(device, in[1].meta()), copy_to(device, in[1])};
+DenseTensors run_cross_entropy_grad(Device device, const DenseTensors& in, bool soft, bool use_softmax, int axis) {
+  DenseTensors out = {DenseTensor::allocate(device, in[1].meta()), copy_to(device, in[1])};
   const auto run = [&](const DenseTensor& softmax, DenseTensor& result) {
     run_kernel<In, In, In, bool, bool, bool, int, int, Out>("cross_entropy_with_softmax_grad", device, softmax.dtype(),
                                                             in[0], softmax, in[2], soft, use_softmax, true, kIgnore,
@@ -43,10 +46,10 @@ Tensors run_cross_entropy_grad(Device device, const Tensors& in, bool soft, bool
 }
 
 /// logits, label, softmax and loss_grad: softmax and loss, and the gradient.
-Tensors run_margins(Device device, const Tensors& in) {
+DenseTensors run_margins(Device device, const DenseTensors& in) {
   const DType t = in[0].dtype();
-  Tensors out = {DenseTensor::allocate(device, in[0].meta()), DenseTensor::allocate(device, in[3].meta()),
-                 DenseTensor::allocate(device, in[0].meta())};
+  DenseTensors out = {DenseTensor::allocate(device, in[0].meta()), DenseTensor::allocate(device, in[3].meta()),
+                      DenseTensor::allocate(device, in[0].meta())};
   run_kernel<In, In, bool, int, int, int, float, float, float, float, Out, Out>(
       "margin_cross_entropy", device, t, in[0], in[1], false, 0, 0, 1, 0.9f, 0.3f, 0.1f, 4.0f, out[0], out[1]);
   run_kernel<In, In, In, In, bool, int, int, int, float, float, float, float, Out>(
@@ -69,9 +72,10 @@ void compare_cross_entropies(Device device, const Dims& dims, DType dtype, int a
     const DenseTensor& label = soft ? positive : hard;
     for (const bool use_softmax : {true, false}) {
       INFO("soft " << soft << ", of softmax " << use_softmax);
-      compare_run(device, {positive, label},
-                  [&](Device on, const Tensors& in) { return run_cross_entropy(on, in, soft, use_softmax, axis); });
-      compare_run(device, {label, positive, grad}, [&](Device on, const Tensors& in) {
+      compare_run(device, {positive, label}, [&](Device on, const DenseTensors& in) {
+        return run_cross_entropy(on, in, soft, use_softmax, axis);
+      });
+      compare_run(device, {label, positive, grad}, [&](Device on, const DenseTensors& in) {
         return run_cross_entropy_grad(on, in, soft, use_softmax, axis);
       });
     }
@@ -129,16 +133,18 @@ TEST_CASE("a label that is no class is the error of the CPU, and its loss is 0")
   REQUIRE(expected ==
           "[cross_entropy_with_softmax] label has the class 5 at element [2, 0], but there are 5 classes and "
           "ignore_index is 1 (label is i64[4, 1])");
-  const Tensors out = run_cross_entropy(*device, {copy_to(*device, x), copy_to(*device, label)}, false, true, 1);
+  const DenseTensors out = run_cross_entropy(*device, {copy_to(*device, x), copy_to(*device, label)}, false, true, 1);
   CHECK(error_of([&] { copy_to(kCpu, out[1]); }) == expected);
   const DenseTensor losses = copy_to(kCpu, out[1]);
   CHECK(losses.data<float>()[0] > 0);
   CHECK(losses.data<float>()[1] == 0);
   CHECK(losses.data<float>()[2] == 0);
-  const Tensors grads = run_cross_entropy_grad(
+  const DenseTensors grads = run_cross_entropy_grad(
       *device,
       {copy_to(*device, label), copy_to(*device, x), copy_to(*device, random_tensor({4, 1}, DType::float32, 2))}, false,
       true, 1);
   CHECK(error_of([&] { copy_to(kCpu, grads[0]); }).find("label has the class 5 at element [2, 0]") !=
         std::string::npos);
 }
+
+}  // namespace cross_entropy_test

@@ -12,6 +12,8 @@
 #include "support/mesh_run.h"
 #include "support/temp_folder.h"
 
+namespace distributed_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -498,3 +500,5 @@ TEST_CASE("attention to keys of several ranks is that of the host on devices") {
     }
   }
 }
+
+}  // namespace distributed_test

@@ -5,6 +5,8 @@
 
 #include "cuda_case.h"
 
+namespace dynamic_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -259,3 +261,5 @@ TEST_CASE("the area under a curve of many buckets is that of the CPU, with and w
     });
   }
 }
+
+}  // namespace dynamic_test

@@ -1,6 +1,8 @@
 // Elementwise kernels and cast with NaN, infinities and values out of range, on the device against the CPU.
 #include "cuda_case.h"
 
+namespace elementwise_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -27,3 +29,5 @@ TEST_CASE("cast to integers clamps, and makes NaN 0, on the device as on the CPU
     }
   }
 }
+
+}  // namespace elementwise_test

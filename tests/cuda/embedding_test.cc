@@ -1,15 +1,17 @@
 // embedding and its gradient on the device: tables and rows of many sizes, frequent ids, padding, and wrong ids.
 #include "kernel_call.h"
 
+namespace embedding_test {
+
 using namespace shard;
 using namespace shard::test;
 
 namespace {
 
 /// ids, table, out_grad: the rows, and the gradient of the table.
-Tensors run_embedding(Device device, const Tensors& in, int64_t padding) {
+DenseTensors run_embedding(Device device, const DenseTensors& in, int64_t padding) {
   const DType t = in[1].dtype();
-  Tensors out = {DenseTensor::allocate(device, in[2].meta()), DenseTensor::allocate(device, in[1].meta())};
+  DenseTensors out = {DenseTensor::allocate(device, in[2].meta()), DenseTensor::allocate(device, in[1].meta())};
   run_kernel<In, In, int64_t, Out>("embedding", device, t, in[0], in[1], padding, out[0]);
   run_kernel<In, In, In, int64_t, Out>("embedding_grad", device, t, in[0], in[1], in[2], padding, out[1]);
   return out;
@@ -40,14 +42,14 @@ TEST_CASE("embeddings and their gradients take tables and ids of every size on t
           const DenseTensor ids = ids_of(count, rows, frequent, frequent == 0 ? DType::int64 : DType::int32);
           const int64_t padding = frequent == 0 && rows > 1 ? ids.data<int64_t>()[0] : -1;
           compare_run(*device, {ids, table, grad},
-                      [&](Device on, const Tensors& in) { return run_embedding(on, in, padding); });
+                      [&](Device on, const DenseTensors& in) { return run_embedding(on, in, padding); });
         }
       }
     }
   }
   const DenseTensor none = DenseTensor::allocate(kCpu, {{0}, DType::int64});
   compare_run(*device, {none, random_tensor({5, 4}, DType::float32, 1), random_tensor({0, 4}, DType::float32, 2)},
-              [](Device on, const Tensors& in) { return run_embedding(on, in, -1); });
+              [](Device on, const DenseTensors& in) { return run_embedding(on, in, -1); });
 }
 
 TEST_CASE("an id that is no row is the error of the CPU, and has no gradient") {
@@ -65,7 +67,7 @@ TEST_CASE("an id that is no row is the error of the CPU, and has no gradient") {
   };
   const std::string expected = error_of([&] { run_embedding(kCpu, {ids, table, grad}, -1); });
   REQUIRE(expected == "[embedding] x is 4 at element 3, but must be from 0 to 3 (x is i64[5])");
-  const Tensors out =
+  const DenseTensors out =
       run_embedding(*device, {copy_to(*device, ids), copy_to(*device, table), copy_to(*device, grad)}, -1);
   CHECK(error_of([&] { copy_to(kCpu, out[0]); }) == expected);
   const DenseTensor rows = copy_to(kCpu, out[0]);
@@ -75,3 +77,5 @@ TEST_CASE("an id that is no row is the error of the CPU, and has no gradient") {
   for (int64_t i = 9; i < 15; ++i) without.data<float>()[i] = 0;
   require_close(out[1], run_embedding(kCpu, {ids, table, without}, -1)[1]);
 }
+
+}  // namespace embedding_test

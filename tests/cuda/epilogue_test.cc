@@ -1,6 +1,8 @@
 // Products with a bias and an activation on the device, in captured programs, against the CPU.
 #include "epilogue_case.h"
 
+namespace epilogue_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -74,3 +76,5 @@ TEST_CASE("epilogues on the device: products with a bias and an activation are t
   };
   require_equal(*device, in_place, inputs);
 }
+
+}  // namespace epilogue_test

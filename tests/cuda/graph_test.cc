@@ -3,6 +3,8 @@
 #include "shard/program/capture/function.h"
 #include "shard/shard.h"
 
+namespace graph_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -65,3 +67,5 @@ TEST_CASE("a program on the device is recorded once, and launched from then on")
   CHECK(report.recordings == 1);
   CHECK(report.launches == 4);
 }
+
+}  // namespace graph_test

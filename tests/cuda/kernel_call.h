@@ -17,14 +17,14 @@ void run_kernel(const char* name, Device device, DType dtype, std::type_identity
   kernel_table(name).find<void(const OpContext&, P...)>(ctx, device, dtype).function(ctx, arguments...);
 }
 
-using Tensors = std::vector<DenseTensor>;
+using DenseTensors = std::vector<DenseTensor>;
 
 /// run(device, inputs), which returns results, has equal results on the CPU and on the device, where a second run has equal bits.
 template <class Run>
-void compare_run(Device device, const Tensors& inputs, const Run& run) {
-  Tensors moved;
+void compare_run(Device device, const DenseTensors& inputs, const Run& run) {
+  DenseTensors moved;
   for (const DenseTensor& input : inputs) moved.push_back(input.defined() ? copy_to(device, input) : input);
-  const Tensors expected = run(kCpu, inputs), actual = run(device, moved), again = run(device, moved);
+  const DenseTensors expected = run(kCpu, inputs), actual = run(device, moved), again = run(device, moved);
   REQUIRE(actual.size() == expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {
     INFO("result " << i);

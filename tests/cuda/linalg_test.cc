@@ -3,6 +3,8 @@
 
 #include "cuda_case.h"
 
+namespace linalg_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -119,3 +121,5 @@ TEST_CASE("eigenvalues and singular values of what is not finite are the CPU's e
   CHECK(error_of([&] { eigh(*device); }) == of_eigh);
   CHECK(error_of([&] { svd(*device); }) == of_svd);
 }
+
+}  // namespace linalg_test

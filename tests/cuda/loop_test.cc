@@ -1,6 +1,8 @@
 // Fused loops of captured programs on the device: elementwise ops as one kernel that is compiled at run time, with the same bits.
 #include "loop_cases.h"
 
+namespace loop_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -146,3 +148,5 @@ TEST_CASE("loops on the device: every pointwise op of the library has the same b
   CHECK(calls.ops().size() > 130);
   CHECK(fused_equally([&](const Tensors& in) { return calls(in); }, calls.inputs()) > 2 * calls.ops().size());
 }
+
+}  // namespace loop_test

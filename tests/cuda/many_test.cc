@@ -4,6 +4,8 @@
 
 #include "cuda_case.h"
 
+namespace many_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -236,3 +238,5 @@ TEST_CASE("swiglu of rows whose halves begin anywhere, and add_n of long lists, 
     require_all_close(sum(*device), sum(kCpu));
   }
 }
+
+}  // namespace many_test

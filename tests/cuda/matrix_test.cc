@@ -1,6 +1,8 @@
 // matmul on the device at addresses that its fast paths do not support, against the CPU.
 #include "cuda_case.h"
 
+namespace matrix_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -87,3 +89,5 @@ TEST_CASE("the gradient of a linear layer on the device adds to what is there, w
     }
   }
 }
+
+}  // namespace matrix_test

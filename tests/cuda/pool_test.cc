@@ -5,6 +5,8 @@
 #include "support/mesh_run.h"
 #include "with_cudnn.h"
 
+namespace pool_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -255,3 +257,5 @@ TEST_CASE("pooling and interpolation of sharded images fetch what they read on t
     });
   }
 }
+
+}  // namespace pool_test

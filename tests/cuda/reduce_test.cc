@@ -1,6 +1,8 @@
 // sum's bits and softmax of masked elements, on the device.
 #include "cuda_case.h"
 
+namespace reduce_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -43,3 +45,5 @@ TEST_CASE("softmax ignores masked elements and stays NaN where all are masked") 
   Kernel<int>{"softmax"}.compare(*device, {x}, x.meta(), 1);
   Kernel<int>{"softmax"}.compare(*device, {x}, x.meta(), 0);
 }
+
+}  // namespace reduce_test

@@ -3,6 +3,8 @@
 #include "shard/shard.h"
 #include "with_cudnn.h"
 
+namespace rnn_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -169,3 +171,5 @@ TEST_CASE("a length beyond the steps is the error of the CPU on a device") {
   CHECK_THAT(error_of(kCpu), Catch::Contains("sequence_length is 6 at element 1, but must be from 0 to 5"));
   CHECK(error_of(*device) == error_of(kCpu));
 }
+
+}  // namespace rnn_test

@@ -1,6 +1,8 @@
 // Rotary position embeddings and their gradient on the device: both kinds of pairs, tables of every dtype, long heads, and wrong positions.
 #include "kernel_call.h"
 
+namespace rope_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -11,10 +13,10 @@ struct Style {
 };
 
 /// q, k, sin, cos, position_ids, of which the last three may be absent: results of the op, and of its gradient.
-Tensors run_rope(Device device, const Tensors& in, const Style& style) {
+DenseTensors run_rope(Device device, const DenseTensors& in, const Style& style) {
   const DenseTensor none;
   const DType t = in[0].dtype();
-  Tensors out;
+  DenseTensors out;
   for (int i = 0; i < 4; ++i) out.push_back(DenseTensor::allocate(device, in[static_cast<size_t>(i % 2)].meta()));
   DenseTensor no_v;
   run_kernel<In, In, In, In, In, In, bool, bool, float, Out, Out, Out>(
@@ -46,7 +48,7 @@ TEST_CASE("rotary embeddings take heads of every width, tables and positions, on
         const int64_t outer = style.time_major ? sequence : batch, inner = style.time_major ? batch : sequence;
         const DenseTensor q = random_tensor({outer, inner, 3, width}, dtype, 1),
                           k = random_tensor({outer, inner, 2, width}, dtype, 2);
-        const auto run = [&](Device on, const Tensors& in) { return run_rope(on, in, style); };
+        const auto run = [&](Device on, const DenseTensors& in) { return run_rope(on, in, style); };
         compare_run(*device, {q, k, {}, {}, {}}, run);
         compare_run(*device, {q, k, {}, {}, positions(batch, sequence, 5000)}, run);
         for (const DType table : {DType::float32, DType::float16, dtype}) {
@@ -62,13 +64,13 @@ TEST_CASE("rotary embeddings take views at odd addresses, and write into their a
   const auto device = cuda_device();
   if (!device) return;
   const DenseTensor buffer = random_tensor({4 * 64 + 1}, DType::float32, 1);
-  compare_run(*device, {buffer}, [](Device on, const Tensors& in) {
+  compare_run(*device, {buffer}, [](Device on, const DenseTensors& in) {
     const DenseTensor copy = copy_to(on, in[0]), none;
     DenseTensor q(copy.storage(), {{1, 2, 2, 64}, DType::float32}, sizeof(float)), absent;
     run_kernel<In, In, In, In, In, In, bool, bool, float, Out, Out, Out>("fused_rotary_position_embedding", on,
                                                                          DType::float32, q, none, none, none, none,
                                                                          none, true, false, 100.0f, q, absent, absent);
-    return Tensors{copy};
+    return DenseTensors{copy};
   });
 }
 
@@ -80,7 +82,7 @@ TEST_CASE("a position that tables lack is the error of the CPU") {
   const DenseTensor ids = positions(1, 3, 4);
   ids.data<int64_t>()[1] = 4;
   ids.data<int64_t>()[2] = -1;
-  Tensors inputs = {q, q, table, table, ids};
+  DenseTensors inputs = {q, q, table, table, ids};
   std::string expected, found;
   try {
     run_rope(kCpu, inputs, {false, false});
@@ -89,9 +91,11 @@ TEST_CASE("a position that tables lack is the error of the CPU") {
           "[fused_rotary_position_embedding] position_ids has 4, but sin and cos have the positions 0 to 3 "
           "(element [0, 1] of i64[1, 3])");
   for (DenseTensor& input : inputs) input = copy_to(*device, input);
-  const Tensors out = run_rope(*device, inputs, {false, false});
+  const DenseTensors out = run_rope(*device, inputs, {false, false});
   try {
     copy_to(kCpu, out[0]);
   } catch (const Error& error) { found = error.what(); }
   CHECK(found == expected);
 }
+
+}  // namespace rope_test

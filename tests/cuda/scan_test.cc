@@ -1,6 +1,8 @@
 // Running values of lines that several blocks or threads share, on the device.
 #include "cuda_case.h"
 
+namespace scan_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -74,3 +76,5 @@ TEST_CASE("the running maximum is the last of equal ones, and stays NaN", "[slow
     }
   }
 }
+
+}  // namespace scan_test

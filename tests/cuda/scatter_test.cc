@@ -14,6 +14,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace scatter_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -349,3 +351,5 @@ TEST_CASE("ranks write what is in their shards on devices as on the host") {
     });
   }
 }
+
+}  // namespace scatter_test

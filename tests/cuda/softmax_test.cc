@@ -4,6 +4,8 @@
 #include "access.h"
 #endif
 
+namespace softmax_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -74,3 +76,5 @@ TEST_CASE("softmax and its gradients read and write each byte of a row that fits
   }
 }
 #endif
+
+}  // namespace softmax_test

@@ -6,6 +6,8 @@
 
 #include "cuda_case.h"
 
+namespace sort_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -193,3 +195,5 @@ TEST_CASE("searchsorted of long sequences finds the places of the CPU, on both s
     }
   }
 }
+
+}  // namespace sort_test

@@ -4,6 +4,8 @@
 
 #include "image_case.h"
 
+namespace vision_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -107,3 +109,5 @@ TEST_CASE("wrong boxes are the errors of the CPU, at the next copy to the host")
     }
   }
 }
+
+}  // namespace vision_test

@@ -10,6 +10,8 @@
 #include "shard/core/error.h"
 #include "shard/dist/world.h"
 
+namespace save_trace_test {
+
 using namespace shard;
 
 namespace {
@@ -57,3 +59,5 @@ TEST_CASE(
                     Catch::Contains("[save_trace] cannot write") && Catch::Contains("missing/a.json"));
   std::filesystem::remove_all(folder);
 }
+
+}  // namespace save_trace_test

@@ -6,6 +6,8 @@
 #include "shard/dist/spec.h"
 #include "support/mesh_run.h"
 
+namespace spec_test {
+
 using namespace shard;
 using shard::test::error_of;
 
@@ -152,3 +154,5 @@ TEST_CASE("8: splits are balanced, larger shards first, and axes nest") {
     }
   }
 }
+
+}  // namespace spec_test

@@ -11,6 +11,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace world_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -118,3 +120,5 @@ TEST_CASE("a tensor with a collective in flight that another thread drops is fre
   });
   CHECK(world->rank(1).use()->unique());
 }
+
+}  // namespace world_test

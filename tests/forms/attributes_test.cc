@@ -1,6 +1,8 @@
 // Attributes of every type: in keys of cached plans, and in the signature by which a kernel is found.
 #include "form_testing.h"
 
+namespace attributes_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -161,3 +163,5 @@ TEST_CASE("16: an error about a missing kernel names the op, the device and what
   CHECK_THAT(error_of([&] { twice_as_complex(x); }, ErrorCode::dtype_mismatch),
              Catch::Contains("[twice_as_complex]") && Catch::Contains("complex"));
 }
+
+}  // namespace attributes_test

@@ -13,7 +13,7 @@ std::tuple<Tensor, Tensor> gated_grad(const Tensor& x, const Tensor& y, const Te
 
 }  // namespace shard::external
 
-namespace shard::test {
+namespace shard::test::autograd_test {
 namespace {
 
 /// Whether backward through gated(x, y, open) reads a buffer that is written after the call.
@@ -64,4 +64,4 @@ TEST_CASE("27: what is not saved on a mesh keeps its layout") {
   });
 }
 
-}  // namespace shard::test
+}  // namespace shard::test::autograd_test

@@ -3,6 +3,8 @@
 #include "form_testing.h"
 #include "shard/core/device.h"
 
+namespace forms_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -218,3 +220,5 @@ TEST_CASE("16: the device is that of all tensor arguments, also of those that on
              Catch::Contains("no kernel registered for number_like on form_device") && Catch::Contains("cpu float32"));
   error_of([&] { number_like(x, there, 3); }, ErrorCode::mixed_device);
 }
+
+}  // namespace forms_test

@@ -1,6 +1,8 @@
 // When metas are inferred, and that a call whose inference throws has no effects.
 #include "form_testing.h"
 
+namespace inference_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -56,3 +58,5 @@ TEST_CASE(
     }
   });
 }
+
+}  // namespace inference_test

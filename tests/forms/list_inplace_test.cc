@@ -1,6 +1,8 @@
 // Ops that write lists of tensors in place: statements 3 to 5, 12, 24 and 25 of docs/semantics.md, for every element.
 #include "form_testing.h"
 
+namespace list_inplace_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -302,3 +304,5 @@ TEST_CASE("23, 24: under ViewPolicy::sync a write of a list goes through views o
     check(source.version() == 1 && other.version() == 1 && synced[1].version() == 1, "versions");
   });
 }
+
+}  // namespace list_inplace_test

@@ -4,6 +4,8 @@
 #include "form_testing.h"
 #include "shard_tests_forms_api.h"
 
+namespace op_entry_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -56,3 +58,5 @@ TEST_CASE("the tables of ops tell which attribute is a local shape") {
   CHECK(table.find("reshape")->op->local_shape_output == 0);
   CHECK(table.find("add")->op->local_shape == -1);
 }
+
+}  // namespace op_entry_test

@@ -10,7 +10,7 @@
 #include "shard/call/dense_call.h"
 #include "shard/shard.h"
 
-namespace shard::test {
+namespace shard::test::attention_test {
 namespace {
 
 using Tensors = std::vector<Tensor>;
@@ -141,4 +141,4 @@ TEST_CASE("gradients of attention with lengths, of several blocks of queries and
 }
 
 }  // namespace
-}  // namespace shard::test
+}  // namespace shard::test::attention_test

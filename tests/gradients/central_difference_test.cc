@@ -5,7 +5,7 @@
 
 #include "shard/shard.h"
 
-namespace shard::test {
+namespace shard::test::central_difference_test {
 namespace {
 
 Tensor product(const std::vector<Tensor>& in) { return multiply(in[0], in[1]); }
@@ -50,4 +50,4 @@ TEST_CASE("central differences check the shape of a gradient, and leave out inpu
 }
 
 }  // namespace
-}  // namespace shard::test
+}  // namespace shard::test::central_difference_test

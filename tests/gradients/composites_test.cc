@@ -4,7 +4,7 @@
 #include "gradients/central_difference.h"
 #include "shard/shard.h"
 
-namespace shard::test {
+namespace shard::test::composites_test {
 namespace {
 
 using Tensors = std::vector<Tensor>;
@@ -96,4 +96,4 @@ TEST_CASE("gradients of composites are those of central differences") {
   }
 }
 
-}  // namespace shard::test
+}  // namespace shard::test::composites_test

@@ -15,7 +15,7 @@
 #include "support/cuda_device.h"
 #include "support/sanitized.h"
 
-namespace shard::test {
+namespace shard::test::cuda_test {
 namespace {
 
 using testing::copy_to;
@@ -144,4 +144,4 @@ TEST_CASE("the gradients of every op with kernels for CUDA are on a device those
 #endif
 
 }  // namespace
-}  // namespace shard::test
+}  // namespace shard::test::cuda_test

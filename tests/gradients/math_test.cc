@@ -6,7 +6,7 @@
 #include "shard/shard.h"
 #include "shard/testing/op_cases.h"
 
-namespace shard::test {
+namespace shard::test::math_test {
 namespace {
 
 std::vector<Tensor> list(const std::tuple<Tensor, Tensor>& pair) { return {std::get<0>(pair), std::get<1>(pair)}; }
@@ -358,4 +358,4 @@ TEST_CASE("the gradient of masked_select puts rows back to their places, and 0 e
 }
 
 }  // namespace
-}  // namespace shard::test
+}  // namespace shard::test::math_test

@@ -6,7 +6,7 @@
 #include "gradients/higher_order.h"
 #include "shard/shard.h"
 
-namespace shard::test {
+namespace shard::test::nn_test {
 namespace {
 
 using Tensors = std::vector<Tensor>;
@@ -409,4 +409,4 @@ TEST_CASE("gradients refuse what does not fit the forward op") {
 }
 
 }  // namespace
-}  // namespace shard::test
+}  // namespace shard::test::nn_test

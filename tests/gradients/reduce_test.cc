@@ -6,7 +6,7 @@
 #include "shard/shard.h"
 #include "shard/testing/op_cases.h"
 
-namespace shard::test {
+namespace shard::test::reduce_test {
 namespace {
 
 using In = const std::vector<Tensor>&;
@@ -133,4 +133,4 @@ TEST_CASE("gradients of squared_l2_norm") {
 }
 
 }  // namespace
-}  // namespace shard::test
+}  // namespace shard::test::reduce_test

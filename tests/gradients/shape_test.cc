@@ -5,7 +5,7 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
-namespace shard::test {
+namespace shard::test::shape_test {
 namespace {
 
 using Tensors = std::vector<Tensor>;
@@ -345,4 +345,4 @@ TEST_CASE("gradients that read only the shape of an argument leave its layout al
 }
 
 }  // namespace
-}  // namespace shard::test
+}  // namespace shard::test::shape_test

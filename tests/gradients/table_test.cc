@@ -20,7 +20,7 @@
 #include "support/random_runs.h"
 #include "support/sanitized.h"
 
-namespace shard::test {
+namespace shard::test::table_test {
 namespace {
 
 using testing::CaseCall;
@@ -384,4 +384,4 @@ TEST_CASE("the gradients of gradients of every op are those of one rank in one-a
 }
 
 }  // namespace
-}  // namespace shard::test
+}  // namespace shard::test::table_test

@@ -11,7 +11,7 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
-namespace shard::test {
+namespace shard::test::wanted_test {
 namespace {
 
 using Tensors = std::vector<Tensor>;
@@ -304,4 +304,4 @@ TEST_CASE("programs leave out results of gradient functions that nobody reads") 
   CHECK(elements(loaded(conv.inputs)[0]) == expected);
 }
 
-}  // namespace shard::test
+}  // namespace shard::test::wanted_test

@@ -5,7 +5,7 @@
 #include "kernels/kernel_testing.h"
 #include "shard/shard.h"
 
-namespace shard::testing {
+namespace shard::testing::accuracy_test {
 namespace {
 
 using Real = long double;
@@ -159,4 +159,4 @@ TEST_CASE("activations have their limits at infinities") {
 }
 
 }  // namespace
-}  // namespace shard::testing
+}  // namespace shard::testing::accuracy_test

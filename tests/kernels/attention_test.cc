@@ -6,7 +6,7 @@
 #include "kernels/kernel_testing.h"
 #include "shard/core/random.h"
 
-namespace shard::testing {
+namespace shard::testing::attention_test {
 namespace {
 
 using FlashAttn = void(const OpContext&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
@@ -284,4 +284,4 @@ TEST_CASE("rotary positions turn all heads of q, k and v, also where the sequenc
 }
 
 }  // namespace
-}  // namespace shard::testing
+}  // namespace shard::testing::attention_test

@@ -11,6 +11,8 @@
 #include "shard/testing/tensors.h"
 #include "support/recording_backend.h"
 
+namespace backend_test {
+
 using namespace shard;
 
 namespace {
@@ -134,3 +136,5 @@ TEST_CASE("A kernel of the user replaces a built-in one, whenever it is register
   CHECK(kernel_table("add").find<Add>(ctx, kCpu, DType::float64).function == &add_twos);
   register_kernel("add", 0, DType::float64, built_in);
 }
+
+}  // namespace backend_test

@@ -3,7 +3,7 @@
 #include "shard/kernels/cpu/conv.h"
 #include "kernels/image_testing.h"
 
-namespace shard::testing {
+namespace shard::testing::conv_test {
 namespace {
 
 using Conv = void(const OpContext&, const DenseTensor&, const DenseTensor&, const IntArray&, const IntArray&,
@@ -229,4 +229,4 @@ TEST_CASE("convolutions by oneDNN are those by products of matrices for many sha
 }
 
 }  // namespace
-}  // namespace shard::testing
+}  // namespace shard::testing::conv_test

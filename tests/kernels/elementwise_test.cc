@@ -5,7 +5,7 @@
 #include "kernels/kernel_testing.h"
 #include "shard/shard.h"
 
-namespace shard::testing {
+namespace shard::testing::elementwise_test {
 namespace {
 
 struct Shapes {
@@ -431,7 +431,7 @@ TEST_CASE("where chooses by condition and broadcasts") {
 }
 
 }  // namespace
-}  // namespace shard::testing
+}  // namespace shard::testing::elementwise_test
 
 TEST_CASE("a cast from float64 to 16 bits rounds once") {
   // A little over half way between two float16, and exactly half way once it is rounded to float.

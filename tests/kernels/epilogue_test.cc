@@ -7,6 +7,8 @@
 #include "shard/kernels/cpu/epilogue.h"
 #include "shard/shard.h"
 
+namespace epilogue_test {
+
 using namespace shard;
 
 namespace {
@@ -79,3 +81,5 @@ TEST_CASE("epilogues: kernels that take none leave them to the caller") {
   CHECK(cpu::takes_epilogue("matmul"));
   CHECK(!cpu::takes_epilogue("relu"));
 }
+
+}  // namespace epilogue_test

@@ -5,7 +5,7 @@
 #include "kernels/kernel_testing.h"
 #include "shard/shard.h"
 
-namespace shard::testing {
+namespace shard::testing::functions_of_two_test {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -206,4 +206,4 @@ TEST_CASE("numbers that a function cannot have are errors") {
 }
 
 }  // namespace
-}  // namespace shard::testing
+}  // namespace shard::testing::functions_of_two_test

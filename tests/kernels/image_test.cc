@@ -4,6 +4,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace image_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -103,3 +105,5 @@ TEST_CASE("layers that are composites refuse arguments that do not fit, and quan
       },
       ErrorCode::shape_mismatch, "label [n, 1]");
 }
+
+}  // namespace image_test

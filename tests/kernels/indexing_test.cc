@@ -6,7 +6,7 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
-namespace shard::testing {
+namespace shard::testing::indexing_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -451,4 +451,4 @@ TEST_CASE("crop, temporal_shift, maxout, shape, shard_index and view_shape") {
 }
 
 }  // namespace
-}  // namespace shard::testing
+}  // namespace shard::testing::indexing_test

@@ -4,7 +4,7 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
-namespace shard::test {
+namespace shard::test::linalg_factor_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -90,4 +90,4 @@ TEST_CASE("qr of a batch in shards is that of the whole in the modes without a g
   }
 }
 
-}  // namespace shard::test
+}  // namespace shard::test::linalg_factor_test

@@ -9,7 +9,7 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
-namespace shard::test {
+namespace shard::test::linalg_lu_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -238,4 +238,4 @@ TEST_CASE("dist is the norm of the difference, of any order") {
   check_refused([&] { dist_op(x, zeros({2})); }, ErrorCode::dtype_mismatch, "one float dtype");
 }
 
-}  // namespace shard::test
+}  // namespace shard::test::linalg_lu_test

@@ -6,7 +6,7 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
-namespace shard::testing {
+namespace shard::testing::linalg_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -210,4 +210,4 @@ TEST_CASE("powers and ranks of matrices") {
   error_of([] { matrix_power(of({1, 2}, {1, 2}), 2); }, ErrorCode::shape_mismatch);
 }
 
-}  // namespace shard::testing
+}  // namespace shard::testing::linalg_test

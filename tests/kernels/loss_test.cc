@@ -1,7 +1,7 @@
 // Kernels of losses, against numbers of PyTorch 2.15 (float64) and by hand.
 #include "kernels/kernel_testing.h"
 
-namespace shard::testing {
+namespace shard::testing::loss_test {
 namespace {
 
 using Loss = void(const OpContext&, const DenseTensor&, const DenseTensor&, DenseTensor&);
@@ -135,4 +135,4 @@ TEST_CASE("nll_loss of many labels adds all of them up and finds the first one t
 }
 
 }  // namespace
-}  // namespace shard::testing
+}  // namespace shard::testing::loss_test

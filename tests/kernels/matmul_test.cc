@@ -3,7 +3,7 @@
 
 #include "kernels/kernel_testing.h"
 
-namespace shard::testing {
+namespace shard::testing::matmul_test {
 namespace {
 
 using Matmul = void(const OpContext&, const DenseTensor&, const DenseTensor&, bool, bool, DenseTensor&);
@@ -145,4 +145,4 @@ TEST_CASE("several threads multiply at once") {
 }
 
 }  // namespace
-}  // namespace shard::testing
+}  // namespace shard::testing::matmul_test

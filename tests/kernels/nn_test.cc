@@ -3,7 +3,7 @@
 
 #include "kernels/kernel_testing.h"
 
-namespace shard::testing {
+namespace shard::testing::nn_test {
 namespace {
 
 using Softmax = void(const OpContext&, const DenseTensor&, int, DenseTensor&);
@@ -314,4 +314,4 @@ TEST_CASE("adam is adamw without decay") {
 }
 
 }  // namespace
-}  // namespace shard::testing
+}  // namespace shard::testing::nn_test

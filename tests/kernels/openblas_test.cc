@@ -10,7 +10,7 @@ extern "C" char* openblas_get_corename();
 extern "C" [[gnu::weak]] void gotoblas_dynamic_init();
 extern "C" [[gnu::weak]] void gotoblas_dynamic_quit();
 
-namespace shard {
+namespace shard::openblas_test {
 namespace {
 
 constexpr char kCoreVariable[] = "OPENBLAS_CORETYPE";
@@ -53,4 +53,4 @@ TEST_CASE("OpenBLAS has kernels for the vectors of a processor that it does not 
 }
 
 }  // namespace
-}  // namespace shard
+}  // namespace shard::openblas_test

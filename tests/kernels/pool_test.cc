@@ -1,7 +1,7 @@
 // Kernels of pooling and of normalisations of images, against numbers of PyTorch 2.15 (float64) and by hand.
 #include "kernels/image_testing.h"
 
-namespace shard::testing {
+namespace shard::testing::pool_test {
 namespace {
 
 using Pool = void(const OpContext&, const DenseTensor&, const IntArray&, const IntArray&, const IntArray&, bool, bool,
@@ -373,4 +373,4 @@ TEST_CASE("groups of images without elements have a mean of 0") {
 }
 
 }  // namespace
-}  // namespace shard::testing
+}  // namespace shard::testing::pool_test

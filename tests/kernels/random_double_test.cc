@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+namespace random_double_test {
 namespace {
 
 #define SHARD_FORMULA_INLINE inline
@@ -81,3 +82,5 @@ TEST_CASE("random_double: factorials") {
   }
   CHECK(std::abs(log_factorial(1e15) - 33538776394910703.0) <= 16);
 }
+
+}  // namespace random_double_test

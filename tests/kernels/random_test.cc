@@ -3,7 +3,7 @@
 
 #include "kernels/kernel_testing.h"
 
-namespace shard::testing {
+namespace shard::testing::random_test {
 namespace {
 
 using Uniform = void(const OpContext&, const Scalar&, const Scalar&, int, RandomKey, DenseTensor&);
@@ -245,4 +245,4 @@ TEST_CASE("dropout keeps 1 - p of the elements and scales by mode") {
 }
 
 }  // namespace
-}  // namespace shard::testing
+}  // namespace shard::testing::random_test

@@ -5,7 +5,7 @@
 #include "kernels/kernel_testing.h"
 #include "shard/shard.h"
 
-namespace shard::testing {
+namespace shard::testing::reduce_test {
 namespace {
 
 struct Case {
@@ -270,4 +270,4 @@ TEST_CASE("cumsum has the same bits whether the elements of a line are neighbour
 }
 
 }  // namespace
-}  // namespace shard::testing
+}  // namespace shard::testing::reduce_test

@@ -11,7 +11,7 @@
 #include "shard/shard.h"
 #include "support/source_dir.h"
 
-namespace shard::testing {
+namespace shard::testing::reference_test {
 namespace {
 
 struct Point {
@@ -217,4 +217,4 @@ TEST_CASE("an element of every function has the same bits in a vector, in the re
 }
 
 }  // namespace
-}  // namespace shard::testing
+}  // namespace shard::testing::reference_test

@@ -6,7 +6,7 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
-namespace shard::testing {
+namespace shard::testing::running_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -138,4 +138,4 @@ TEST_CASE("mean_all and reduce_as") {
   error_of([&] { reduce_as(x, of({0, 0})); }, ErrorCode::shape_mismatch);
 }
 
-}  // namespace shard::testing
+}  // namespace shard::testing::running_test

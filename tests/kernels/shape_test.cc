@@ -1,7 +1,7 @@
 // Kernels that rearrange elements or make them from numbers, over every dtype.
 #include "kernels/kernel_testing.h"
 
-namespace shard::testing {
+namespace shard::testing::shape_test {
 namespace {
 
 using Transpose = void(const OpContext&, const DenseTensor&, const IntArray&, DenseTensor&);
@@ -313,4 +313,4 @@ TEST_CASE("one_hot marks the class of each element") {
 }
 
 }  // namespace
-}  // namespace shard::testing
+}  // namespace shard::testing::shape_test

@@ -5,7 +5,7 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
-namespace shard::testing {
+namespace shard::testing::sort_test {
 namespace {
 
 using Values = std::vector<double>;
@@ -175,4 +175,4 @@ TEST_CASE("histogram counts the elements of each range, as NumPy does") {
   error_of([] { histogram(of({1}), 0); }, ErrorCode::invalid_argument);
 }
 
-}  // namespace shard::testing
+}  // namespace shard::testing::sort_test

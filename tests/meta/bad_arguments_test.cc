@@ -8,7 +8,7 @@
 
 #include "shard/meta/infer_meta.h"
 
-namespace shard::meta {
+namespace shard::meta::bad_arguments_test {
 namespace {
 
 /// A call that is refused with `code`, in words that name the op, the argument and, where it is given, the value.
@@ -204,4 +204,4 @@ TEST_CASE("adam refuses states that do not belong to param") {
 }
 
 }  // namespace
-}  // namespace shard::meta
+}  // namespace shard::meta::bad_arguments_test

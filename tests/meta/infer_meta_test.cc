@@ -3,7 +3,7 @@
 
 #include "shard/meta/infer_meta.h"
 
-namespace shard::meta {
+namespace shard::meta::infer_meta_test {
 namespace {
 
 Meta f32(const Dims& dims) { return {dims, DType::float32}; }
@@ -429,4 +429,4 @@ TEST_CASE("metas of optimisers keep what they write") {
 }
 
 }  // namespace
-}  // namespace shard::meta
+}  // namespace shard::meta::infer_meta_test

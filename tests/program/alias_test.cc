@@ -6,6 +6,8 @@
 #include "shard/shard.h"
 #include "support/tensors.h"
 
+namespace alias_test {
+
 using namespace shard;
 using namespace shard::test;
 using namespace shard::program;
@@ -127,3 +129,5 @@ TEST_CASE("29: a program that is not consistent is refused with all that is wron
   CHECK_THAT(problem([](Program& p) { p.outputs[0].value = 9; }),
              Catch::Contains("output 'output_0' is %9, which no op computes"));
 }
+
+}  // namespace alias_test

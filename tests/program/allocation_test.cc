@@ -8,6 +8,8 @@
 #include "support/allocations.h"
 #include "support/tensors.h"
 
+namespace allocation_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -96,3 +98,5 @@ TEST_CASE(
     }
   }
 }
+
+}  // namespace allocation_test

@@ -10,6 +10,8 @@
 #include "shard/shard.h"
 #include "support/tensors.h"
 
+namespace capture_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -245,3 +247,5 @@ TEST_CASE("29: a file has the elements of constants, and the scope need not") {
   CHECK(values(loaded({vec({0, 0})})[0]) == Values{0, 1e-300});
   CHECK(program::to_json(loaded.trace({vec({1, 2})})) == text);
 }
+
+}  // namespace capture_test

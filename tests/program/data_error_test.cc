@@ -5,6 +5,8 @@
 #include "shard/shard.h"
 #include "support/tensors.h"
 
+namespace data_error_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -45,3 +47,5 @@ TEST_CASE(
     error_of([&] { local(x); }, ErrorCode::poisoned);
   });
 }
+
+}  // namespace data_error_test

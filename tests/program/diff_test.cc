@@ -6,6 +6,8 @@
 #include "shard/shard.h"
 #include "support/tensors.h"
 
+namespace diff_test {
+
 using namespace shard;
 using namespace shard::test;
 using program::diff;
@@ -98,3 +100,5 @@ TEST_CASE("34: a diff has layouts and meshes") {
     check(diff(program("-, b", "a"), program("-, b", "c")) == "- mesh(a=2, b=2)\n+ mesh(c=2, b=2)\n", "the mesh");
   });
 }
+
+}  // namespace diff_test

@@ -7,6 +7,8 @@
 #include "shard/shard.h"
 #include "support/tensors.h"
 
+namespace dist_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -341,3 +343,5 @@ TEST_CASE("33: a captured convolution of an image with a sharded space dim fetch
     return inputs;
   });
 }
+
+}  // namespace dist_test

@@ -8,6 +8,8 @@
 #include "shard/shard.h"
 #include "support/tensors.h"
 
+namespace dot_test {
+
 using namespace shard;
 using namespace shard::test;
 using program::to_dot;
@@ -98,3 +100,5 @@ TEST_CASE("34: to_svg draws with Graphviz, and says what to install where that i
                                                   Catch::Contains("Debian package graphviz"));
   setenv("PATH", path.c_str(), 1);
 }
+
+}  // namespace dot_test

@@ -9,6 +9,8 @@
 #include "shard/shard.h"
 #include "support/tensors.h"
 
+namespace edges_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -418,3 +420,5 @@ TEST_CASE("32: a backward pass that cannot be captured leaves no parameters and 
   CHECK(call::thread_generator().state().offset == before.offset);
   CHECK_THROWS_WITH(total(out).backward(), Catch::Contains("2 gradients for 1 inputs"));
 }
+
+}  // namespace edges_test

@@ -11,6 +11,8 @@
 #include "shard/testing/op_cases.h"
 #include "support/tensors.h"
 
+namespace fusion_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -189,3 +191,5 @@ TEST_CASE("fusion: every pointwise op of the library has the same bits in blocks
   }
   CHECK(tried.size() > 40);
 }
+
+}  // namespace fusion_test

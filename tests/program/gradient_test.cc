@@ -8,6 +8,8 @@
 #include "shard/shard.h"
 #include "support/tensors.h"
 
+namespace gradient_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -527,3 +529,5 @@ TEST_CASE("32: constants of the function take part in forward and backward, with
     }
   }
 }
+
+}  // namespace gradient_test

@@ -8,6 +8,8 @@
 #include "shard/shard.h"
 #include "support/recording_backend.h"
 
+namespace graph_test {
+
 using namespace shard;
 using test::recording::state;
 
@@ -323,3 +325,5 @@ TEST_CASE("graphs: steps that reduce over ranks or draw are not recorded, nor th
   binder.copy(out, host);
   for (const auto& step : binder.steps) CHECK(!program::recorded_on(*step));
 }
+
+}  // namespace graph_test

@@ -8,6 +8,8 @@
 #include "shard/shard.h"
 #include "support/tensors.h"
 
+namespace history_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -230,3 +232,5 @@ TEST_CASE(
     CHECK(values(computed.detach()) == Values{2, 12});
   }
 }
+
+}  // namespace history_test

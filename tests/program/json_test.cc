@@ -19,6 +19,8 @@
 #include "support/sanitized.h"
 #include "support/tensors.h"
 
+namespace json_test {
+
 using namespace shard;
 using namespace shard::test;
 using program::from_json;
@@ -495,3 +497,5 @@ TEST_CASE("a program on devices, with a gradient, is loaded by ranks outside of 
       },
       options);
 }
+
+}  // namespace json_test

@@ -13,6 +13,8 @@
 #include "shard/shard.h"
 #include "support/tensors.h"
 
+namespace partial_gradient_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -236,3 +238,5 @@ TEST_CASE("32: create_graph through the second group, and through one output of 
     CHECK(derivatives([&](const Tensors& in) { return captured(in); }) == derivatives(eager));
   }
 }
+
+}  // namespace partial_gradient_test

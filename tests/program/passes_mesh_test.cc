@@ -3,6 +3,8 @@
 #include "shard/shard.h"
 #include "support/passes.h"
 
+namespace passes_mesh_test {
+
 using namespace shard;
 using namespace shard::test;
 using program::Kind;
@@ -338,3 +340,5 @@ TEST_CASE("passes: programs on meshes do after all passes what eager calls do, f
       },
       [](const Program&) {});
 }
+
+}  // namespace passes_mesh_test

@@ -9,6 +9,8 @@
 #include "shard/shard.h"
 #include "support/passes.h"
 
+namespace passes_test {
+
 using namespace shard;
 using namespace shard::test;
 using program::Kind;
@@ -466,3 +468,5 @@ TEST_CASE("passes: programs of 10000 ops, and the time that passes take") {
     CHECK(program.ops.size() == static_cast<size_t>(2 * n / 5));  // a tanh and an addition of each round
   }
 }
+
+}  // namespace passes_test

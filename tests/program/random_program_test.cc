@@ -26,13 +26,13 @@
 #include "support/cuda_device.h"
 #include "support/random_runs.h"
 
+namespace random_program_test {
+
 using namespace shard;
 using namespace shard::testing;
 using namespace shard::test;
 
 namespace {
-
-using RandomProgram = shard::test::Program;
 
 constexpr int kRuns = 5;
 constexpr uint64_t kCases = 150;
@@ -90,7 +90,7 @@ struct Subject {
   Tensors output_gradients;  // of each possible output
   std::vector<std::string>* errors;
 
-  void move_operands(size_t step, Values& values) const {
+  void move_operands(size_t step, ProgramValues& values) const {
     for (const int operand : program.steps[step].operands) {
       const auto found = values.find(operand);
       const uint64_t what = step * 7 + static_cast<uint64_t>(operand);
@@ -101,7 +101,7 @@ struct Subject {
 
   Tensors operator()(const Tensors& inputs) const {
     errors->clear();
-    Values values;
+    ProgramValues values;
     for (size_t i = 0; i < program.leaves.size(); ++i)
       values[static_cast<int>(i)] = i % 2 == 0 ? inputs[i / 2] : parameters[i / 2];
     for (size_t i = 0; i < program.steps.size(); ++i) {
@@ -425,3 +425,5 @@ TEST_CASE("random programs: five runs on a device, eager and captured, are those
       [&](uint64_t seed) { return attempt(seed, device); }, 60);
   CHECK(static_cast<uint64_t>(left_out) <= from_environment("SHARD_PROPERTY_CASES", 60) / 2 + 2);
 }
+
+}  // namespace random_program_test

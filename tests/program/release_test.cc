@@ -8,6 +8,8 @@
 #include "shard/shard.h"
 #include "support/tensors.h"
 
+namespace release_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -84,3 +86,5 @@ TEST_CASE("33: captures that are dropped, and programs that others push out, lea
   for (int i = 0; i < 5; ++i) all_shapes();
   CHECK(live_bytes() - before < kElements * 8);
 }
+
+}  // namespace release_test

@@ -10,6 +10,8 @@
 #include "shard/program/passes/rematerialize.h"
 #include "support/tensors.h"
 
+namespace rematerialize_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -209,3 +211,5 @@ TEST_CASE("recompute: values are kept where their arguments have been written si
   };
   CHECK(run(1) == run(0));
 }
+
+}  // namespace rematerialize_test

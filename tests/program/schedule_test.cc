@@ -10,6 +10,8 @@
 #include "shard/program/ir/refusals.h"
 #include "support/tensors.h"
 
+namespace schedule_test {
+
 using namespace shard;
 using namespace shard::test;
 using program::Program;
@@ -376,3 +378,5 @@ TEST_CASE("order: an op that reads integers without a look at them has accepted 
     CHECK(bad[2].version() == 0);
   });
 }
+
+}  // namespace schedule_test

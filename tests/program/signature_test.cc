@@ -8,6 +8,8 @@
 #include "support/policies.h"
 #include "support/tensors.h"
 
+namespace signature_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -243,3 +245,5 @@ TEST_CASE("29: a captured function may not change AlgorithmPolicy, under which t
     }
   });
 }
+
+}  // namespace signature_test

@@ -9,6 +9,8 @@
 #include "shard/shard.h"
 #include "support/tensors.h"
 
+namespace view_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -243,3 +245,5 @@ TEST_CASE(
     }
   }
 }
+
+}  // namespace view_test

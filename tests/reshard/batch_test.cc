@@ -5,6 +5,8 @@
 
 #include "support/mesh_run.h"
 
+namespace batch_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -104,3 +106,5 @@ TEST_CASE("11: a list may be reduced asynchronously, and each result waits for t
     }
   });
 }
+
+}  // namespace batch_test

@@ -7,6 +7,8 @@
 #include "shard/reshard/boxes.h"
 #include "support/mesh_run.h"
 
+namespace mesh_to_mesh_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -147,3 +149,5 @@ TEST_CASE("a mesh outside the world is refused as the target of a move") {
                    "names process 2");
   });
 }
+
+}  // namespace mesh_to_mesh_test

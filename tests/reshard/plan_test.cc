@@ -10,6 +10,8 @@
 #include "shard/reshard/boxes.h"
 #include "support/mesh_run.h"
 
+namespace plan_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -309,3 +311,5 @@ TEST_CASE("relayouts of huge tensors and layouts of 4096 ranks are planned in cl
   CHECK(plan->describe() ==
         fmt::format("all_to_all(tp, dim 2 -> 1) {} B", int64_t{4096} * 2048 * 8192 / 8 * 7 * 8 * 4));
 }
+
+}  // namespace plan_test

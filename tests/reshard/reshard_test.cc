@@ -6,6 +6,8 @@
 #include "shard/reshard/plan.h"
 #include "support/mesh_run.h"
 
+namespace reshard_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -148,3 +150,5 @@ TEST_CASE("a mesh that names a process outside the world is refused") {
     check_contains(text, "names process 2, but the world has ranks 0 to 1");
   });
 }
+
+}  // namespace reshard_test

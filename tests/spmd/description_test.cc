@@ -8,6 +8,8 @@
 #include "shard/spmd/rule.h"
 #include "support/source_dir.h"
 
+namespace description_test {
+
 TEST_CASE("The description of the runtime lists every built-in rule, and no other") {
   std::ifstream file(shard::test::source_dir() + "/codegen/runtime/shard.json");
   std::stringstream text;
@@ -26,3 +28,5 @@ TEST_CASE("The description of the runtime lists every built-in rule, and no othe
   }
   CHECK(listed == built_in);
 }
+
+}  // namespace description_test

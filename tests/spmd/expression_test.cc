@@ -8,6 +8,8 @@
 #include "shard/ops/shape_ops.h"
 #include "spmd/rule_case.h"
 
+namespace expression_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -339,3 +341,5 @@ TEST_CASE("gradients: of matmul, sums, maxima and normalisation") {
        "[a, -, -], [-], [], [a], [a, -, -] -> [a, -, -], [-] sum(a), [-] sum(a)"},
   });
 }
+
+}  // namespace expression_test

@@ -9,6 +9,8 @@
 #include "shard/spmd/notation.h"
 #include "spmd/rule_case.h"
 
+namespace first_come_test {
+
 using namespace shard;
 using namespace shard::spmd;
 using namespace shard::test;
@@ -87,3 +89,5 @@ TEST_CASE("align: arguments get one layout, by the elements that move and never 
   // Two rows are too few for the three processes of b.
   CHECK(run_as_peer(c, options).text == "[-, -], [-, -] -> [-, -]");
 }
+
+}  // namespace first_come_test

@@ -11,6 +11,8 @@
 #include "shard/ops/shape_ops.h"
 #include "spmd/rule_case.h"
 
+namespace op_rules_test {
+
 using namespace shard;
 using namespace shard::spmd;
 using namespace shard::test;
@@ -414,3 +416,5 @@ TEST_CASE("convolutions and pools keep sharded space dims, unless one element is
   CHECK(run(sharded).reduce_axes == AxisList{0, 1});
   CHECK(run(sharded, {"-, -, -, b"}).text == "[-, -, -, b], [-, -, -, -] -> [-, -, -, b]");
 }
+
+}  // namespace op_rules_test

@@ -10,6 +10,8 @@
 #include "support/mesh_run.h"
 #include "support/source_dir.h"
 
+namespace overlay_test {
+
 using namespace shard;
 using namespace shard::spmd;
 using Json = nlohmann::json;
@@ -129,3 +131,5 @@ TEST_CASE("expressions of the starter overlay give each op the layouts that were
   }
   CHECK(tried > 700);
 }
+
+}  // namespace overlay_test

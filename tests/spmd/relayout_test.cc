@@ -9,6 +9,8 @@
 #include "shard/reshard/plan.h"
 #include "spmd/reshape_layouts.h"
 
+namespace relayout_test {
+
 using namespace shard;
 using namespace shard::spmd;
 using namespace shard::test;
@@ -136,3 +138,5 @@ TEST_CASE("a reshape that moves elements has one layout and one plan on all rank
     CHECK(texts.size() == 1);
   }
 }
+
+}  // namespace relayout_test

@@ -6,6 +6,8 @@
 
 #include "spmd/reshape_layouts.h"
 
+namespace reshape_test {
+
 using namespace shard;
 using namespace shard::spmd;
 using namespace shard::test;
@@ -61,3 +63,5 @@ TEST_CASE(
   CHECK(shared > 300);
   CHECK(moved > 100);
 }
+
+}  // namespace reshape_test

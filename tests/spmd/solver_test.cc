@@ -19,6 +19,8 @@
 #include "shard/spmd/notation.h"
 #include "spmd/rule_case.h"
 
+namespace solver_test {
+
 using namespace shard;
 using namespace shard::spmd;
 using namespace shard::test;
@@ -590,3 +592,5 @@ TEST_CASE("a call that has a solver of its own is decided by that, forward and i
   CHECK(run(c).text == "[-, -] -> [-, -]");
   CHECK(run(c, {"b, -"}).text == "[-, -] -> [-, -]");
 }
+
+}  // namespace solver_test

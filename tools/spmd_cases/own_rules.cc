@@ -498,7 +498,7 @@ RuleResult squeeze_grad(const RuleArgs& args) {
   return result;
 }
 
-[[noreturn]] void refuse(const Call& call, std::string_view problem) {
+[[noreturn]] void refuse_layout(const Call& call, std::string_view problem) {
   fail(ErrorCode::layout, "({}): {}", call.signature.text, problem);
 }
 
@@ -510,7 +510,7 @@ bool is_sharded(const Call& call, size_t slot, int dim) {
 
 void check_matmul(const Call& call) {
   if (call.backward && call.given[0].rank() != std::max(call.dims(0).rank(), call.dims(1).rank()))
-    refuse(call, "no reverse rule for vectors");
+    refuse_layout(call, "no reverse rule for vectors");
 }
 
 void check_cross_entropy(const Call& call) {
@@ -518,28 +518,28 @@ void check_cross_entropy(const Call& call) {
   const int axis = shard::normalize_axis(call.signature.text, "axis", call.integer("axis"), rank);
   if (call.backward || !is_sharded(call, 0, axis)) return;
   if (call.flag("soft_label") || axis != rank - 1 || !call.flag("use_softmax"))
-    refuse(call, "the class axis is sharded, and the kernel cannot combine it");
+    refuse_layout(call, "the class axis is sharded, and the kernel cannot combine it");
 }
 
 void check_embedding(const Call& call) {
   if (call.backward || !is_sharded(call, 1, 0)) return;
   if (call.integer("padding_idx") != -1 || call.flag("sparse"))
-    refuse(call, "the rows of the table are sharded, with a padding index or sparse gradients");
+    refuse_layout(call, "the rows of the table are sharded, with a padding index or sparse gradients");
 }
 
 void check_swiglu(const Call& call) {
   if (!call.backward && !call.present(1) && call.dims(0).rank() > 0 && is_sharded(call, 0, call.dims(0).rank() - 1)) {
-    refuse(call, "the last dim is cut in halves, but is sharded");
+    refuse_layout(call, "the last dim is cut in halves, but is sharded");
   }
 }
 
 void check_where(const Call& call) {
   if (call.dims(0).rank() < std::max(call.dims(1).rank(), call.dims(2).rank()))
-    refuse(call, "the condition has fewer dims than x or y");
+    refuse_layout(call, "the condition has fewer dims than x or y");
 }
 
 void check_last_two(const Call& call) {
-  if (call.dims(0).rank() < 2) refuse(call, "a matrix has two dims");
+  if (call.dims(0).rank() < 2) refuse_layout(call, "a matrix has two dims");
 }
 
 void check_normalized_scale(const Call& call) {
@@ -547,7 +547,7 @@ void check_normalized_scale(const Call& call) {
   for (int64_t d = 0; d < call.integer("begin_norm_axis"); ++d) normalized.erase(0);
   for (size_t slot : {1, 2}) {
     if (call.backward || call.dims(slot).rank() == 1 || call.dims(slot) == normalized) continue;
-    refuse(call, "scale and bias have one dim, or the dims that are normalized");
+    refuse_layout(call, "scale and bias have one dim, or the dims that are normalized");
   }
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using Problem = std::optional<AxisProblem>;
 
-std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
+std::string quote_name(std::string_view text) { return "'" + std::string(text) + "'"; }
 
 const Axis* find_axis(const std::vector<AxisTerm>& terms, std::string_view name) {
   for (const AxisTerm& term : terms) {
@@ -47,13 +47,13 @@ Problem find_in_term(const AxisTerm& term) {
       if (Problem problem = find_in_marks(axis)) return problem;
     }
     if (axis.kind == Axis::Kind::name && (axis.whole || axis.combined) && axis.type) {
-      return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) +
+      return AxisProblem{axis.at, "Axis " + quote_name(axis.name) +
                                       (axis.whole ? " is never sharded, so a reduction type has no meaning on it."
                                                   : " is combined by the kernel, so a reduction type has no meaning.")};
     }
     for (size_t k = 0; k < i && axis.kind == Axis::Kind::name; ++k) {
       if (term.axes[k].name == axis.name)
-        return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " occurs in one term twice."};
+        return AxisProblem{axis.at, "Axis " + quote_name(axis.name) + " occurs in one term twice."};
     }
   }
   const size_t count = term.axes.size();
@@ -72,10 +72,10 @@ Problem find_in_uses(const AxisExpr& expr, const Axis& axis) {
       for (const Axis& other : term.axes) {
         if (other.kind != Axis::Kind::name || other.name != axis.name) continue;
         if (other.optional != axis.optional) {
-          return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " has a '?' in one term but not in another."};
+          return AxisProblem{axis.at, "Axis " + quote_name(axis.name) + " has a '?' in one term but not in another."};
         }
         if (axis.type && other.type && *other.type != *axis.type) {
-          return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " is reduced by '" + to_string(*other.type) +
+          return AxisProblem{axis.at, "Axis " + quote_name(axis.name) + " is reduced by '" + to_string(*other.type) +
                                           "' in one term and by '" + to_string(*axis.type) + "' in another."};
         }
       }
@@ -91,7 +91,7 @@ Problem find_in_types(const AxisExpr& expr, const Axis& axis) {
                        "'1' can have a reduction type in an output only, where it is a sum over what is sharded."};
   }
   if (axis.kind == Axis::Kind::name && axis.type && find_axis(expr.outputs, axis.name) != nullptr) {
-    return AxisProblem{axis.at, "Axis " + in_quotes(axis.name) + " has a type of reduction, but an output keeps it."};
+    return AxisProblem{axis.at, "Axis " + quote_name(axis.name) + " has a type of reduction, but an output keeps it."};
   }
   for (const AxisMark& mark : axis.marks) {
     if (mark.kind != AxisMark::Kind::reduce) continue;
@@ -101,7 +101,7 @@ Problem find_in_types(const AxisExpr& expr, const Axis& axis) {
         return other.kind == AxisMark::Kind::removed && other.attr == mark.attr && other.onward == mark.onward;
       };
       if (kept == nullptr || std::any_of(kept->marks.begin(), kept->marks.end(), removes)) continue;
-      return AxisProblem{mark.at, "The dims of " + in_quotes(mark.attr) +
+      return AxisProblem{mark.at, "The dims of " + quote_name(mark.attr) +
                                       " are reduced, but an output keeps them; write '...{-" + mark.attr + "}' there."};
     }
   }
@@ -113,7 +113,7 @@ Problem find_in_output(const AxisExpr& expr, const AxisTerm& term, const Axis& a
   const bool known =
       axis.kind == Axis::Kind::one || (dims ? has_ellipsis(expr.inputs) : find_axis(expr.inputs, axis.name) != nullptr);
   if (!known)
-    return AxisProblem{axis.at, "Axis " + in_quotes(dims ? "..." : axis.name) + " of an output occurs in no input."};
+    return AxisProblem{axis.at, "Axis " + quote_name(dims ? "..." : axis.name) + " of an output occurs in no input."};
   if (axis.type && !(term.is_one() && *axis.type == ReduceType::sum)) {
     return AxisProblem{
         axis.at,

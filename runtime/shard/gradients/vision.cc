@@ -12,8 +12,8 @@ namespace {
 
 using gradients::narrowed;
 using gradients::widened;
-using meta::Padding;
-using meta::Sampling;
+using meta::GridPadding;
+using meta::GridSampling;
 
 /// Whether x is from low to high.
 Tensor is_between(const Tensor& x, double low, double high) {
@@ -37,12 +37,12 @@ void reflect(Places& places, double size, double from) {
   places.at = scale(minimum(back, other), 1, -from);
 }
 
-Places places_of(const Sampling& how, const Tensor& coordinates, int64_t size) {
+Places places_of(const GridSampling& how, const Tensor& coordinates, int64_t size) {
   const double last = static_cast<double>(size - 1), span = how.align_corners ? last : static_cast<double>(size);
   const double before = how.align_corners ? 0 : 0.5;
   Places places{scale(coordinates, span / 2, span / 2 - before), full_like(coordinates.detach(), span / 2)};
-  if (how.padding == Padding::zeros) return places;
-  if (how.padding == Padding::reflection && span > 0) reflect(places, span, before);
+  if (how.padding == GridPadding::zeros) return places;
+  if (how.padding == GridPadding::reflection && span > 0) reflect(places, span, before);
   const Tensor fixed = places.at.detach(), zero = full_like(fixed, 0), outside = isnan(fixed);
   const Tensor moves = logical_and(greater_equal(fixed, zero), less_than(fixed, full_like(fixed, last)));
   places.slope = where(moves, places.slope, zero);
@@ -97,7 +97,7 @@ Corner corner_of(const std::vector<Along>& dims, int corner, int64_t channels) {
 }
 
 /// The dims from the last one, for places [n, 1, places] in each coordinate of `grid` [n, places, coordinates].
-std::vector<Along> dims_of(const Sampling& how, const Tensor& x, const Tensor& grid) {
+std::vector<Along> dims_of(const GridSampling& how, const Tensor& x, const Tensor& grid) {
   const int rank = x.dims().rank();
   std::vector<Along> dims;
   int64_t stride = 1;
@@ -121,7 +121,7 @@ std::tuple<Tensor, Tensor> grid_sample_grad(const Tensor& x, const Tensor& grid,
                                             bool align_corners) {
   const Tensor no_x = full_like(x.detach(), 0), no_grid = full_like(grid.detach(), 0);
   if (out_grad.numel() == 0 || x.numel() == 0) return {no_x, no_grid};
-  const Sampling how = meta::sampling_of("grid_sample_grad", mode, padding_mode, align_corners);
+  const GridSampling how = meta::sampling_of("grid_sample_grad", mode, padding_mode, align_corners);
   const int64_t n = x.dims()[0], channels = x.dims()[1], space = x.dims().rank() - 2,
                 places = grid.numel() / (n * space);
   const Tensor values = reshape(widened(x), {n, channels, -1}),

@@ -6,12 +6,12 @@
 
 namespace shard::meta {
 
-Sampling sampling_of(const char* op, const std::string& mode, const std::string& padding_mode, bool align_corners) {
+GridSampling sampling_of(const char* op, const std::string& mode, const std::string& padding_mode, bool align_corners) {
   if (mode != "bilinear" && mode != "nearest")
     fail(ErrorCode::invalid_argument, "[{}] mode is '{}', but must be bilinear or nearest", op, mode);
-  if (padding_mode == "zeros") return {mode == "nearest", Padding::zeros, align_corners};
-  if (padding_mode == "border") return {mode == "nearest", Padding::border, align_corners};
-  if (padding_mode == "reflection") return {mode == "nearest", Padding::reflection, align_corners};
+  if (padding_mode == "zeros") return {mode == "nearest", GridPadding::zeros, align_corners};
+  if (padding_mode == "border") return {mode == "nearest", GridPadding::border, align_corners};
+  if (padding_mode == "reflection") return {mode == "nearest", GridPadding::reflection, align_corners};
   fail(ErrorCode::invalid_argument, "[{}] padding_mode is '{}', but must be zeros, border or reflection", op,
        padding_mode);
 }

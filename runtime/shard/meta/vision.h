@@ -8,17 +8,17 @@
 
 namespace shard::meta {
 
-enum class Padding { zeros, border, reflection };
+enum class GridPadding { zeros, border, reflection };
 
 /// The attributes of grid_sample.
-struct Sampling {
+struct GridSampling {
   bool nearest;
-  Padding padding;
+  GridPadding padding;
   bool align_corners;
 };
 
 /// Throws invalid_argument for an unknown name.
-Sampling sampling_of(const char* op, const std::string& mode, const std::string& padding_mode, bool align_corners);
+GridSampling sampling_of(const char* op, const std::string& mode, const std::string& padding_mode, bool align_corners);
 
 /// Whether box_coder encodes, and does not decode. Throws invalid_argument for an unknown name.
 bool encodes(std::string_view op, const std::string& code_type);

@@ -1,7 +1,12 @@
 // The built-in rules; each group registers its own.
 #pragma once
 
+#include "shard/spmd/rule.h"
+
 namespace shard::spmd {
+
+/// The dim of channels of images [n, c, ...], or [n, ..., c] where the op has a data_format that ends with C.
+int channel_dim(const RuleArgs& args);
 
 void register_builtin_rules();
 

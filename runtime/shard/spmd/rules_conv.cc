@@ -8,13 +8,13 @@
 #include "shard/spmd/notation.h"
 
 namespace shard::spmd {
-namespace {
 
-/// Images [n, c, ...], or [n, ..., c] where the op has a data_format that ends with C.
 int channel_dim(const RuleArgs& args) {
   const auto* format = args.has_attr("data_format") ? std::get_if<std::string>(&args.attr("data_format")) : nullptr;
   return format != nullptr && format->ends_with('C') ? args.tensors[0].meta.dims.rank() - 1 : 1;
 }
+
+namespace {
 
 /// The letters of an image with these of its batch and channels.
 std::vector<int> image_letters(int rank, int channel_dim, int batch, int channels) {

@@ -9,13 +9,6 @@
 namespace shard::spmd {
 namespace {
 
-/// The channel dim of x [n, c, ...] or [n, ..., c].
-int channel_dim(const RuleArgs& args) {
-  const auto* format = std::get_if<std::string>(&args.attr("data_format"));
-  const bool last = format != nullptr && !format->empty() && format->back() == 'C';
-  return last ? args.tensors[0].meta.dims.rank() - 1 : 1;
-}
-
 /// Channels may be sharded, alike in all tensors; over sharded batch and space dims the kernel
 /// combines its sums.
 RuleResult batch_norm(const RuleArgs& args) {

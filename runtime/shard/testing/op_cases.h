@@ -6,6 +6,7 @@
 #include <functional>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "shard/core/export.h"
@@ -14,6 +15,12 @@
 namespace shard::testing {
 
 using Tensors = std::vector<Tensor>;
+
+/// The tensors of a tuple, such as a call with several outputs returns.
+template <class... T>
+Tensors tensors_of(const std::tuple<T...>& values) {
+  return std::apply([](const auto&... tensors) { return Tensors{tensors...}; }, values);
+}
 
 /// A tensor argument of a call: its shape and dtype, and the range of whole numbers from which its
 /// elements are drawn (both ends can occur; numbers that the dtype cannot represent are left out).
@@ -27,6 +34,10 @@ struct CaseInput {
   CaseInput of(DType other) const { return {dims, other, low, high}; }
   CaseInput between(int64_t least, int64_t most) const { return {dims, dtype, least, most}; }
 };
+
+/// How far results may be from those of one rank where sums are combined over ranks, and why.
+inline constexpr double kCombinedUlps = 16;
+inline constexpr const char* kCombinedSums = "sums are combined over ranks in another order";
 
 /// One call of an op. `run` gets the tensors, all plain or all distributed, calls the op, and
 /// returns all outputs in their order; an in-place form returns its targets. It must not depend on

@@ -9,11 +9,6 @@
 namespace shard::testing {
 namespace {
 
-template <class... T>
-Tensors all(std::tuple<T...> values) {
-  return std::apply([](auto&... tensors) { return Tensors{tensors...}; }, values);
-}
-
 bool has(const std::string& name, const char* word) { return name.find(word) != std::string::npos; }
 
 constexpr int64_t kQueries = 5, kKeys = 4;  // of all packed sequences
@@ -66,16 +61,16 @@ void add_unpadded(OpCases& cases, const std::string& name) {
   };
   const auto optional_last = [=](const Tensors& t) { return mask ? t.back() : Tensor(); };
   cases.push_back({"flash_attn_unpadded", name, kFloats, make(false, [=](Tensors& t) {
-                     return all(flash_attn_unpadded_intermediate(
+                     return tensors_of(flash_attn_unpadded_intermediate(
                          t[0], t[1], t[2], offsets(t[3], kQueries), offsets(t[4], kKeys), t[5], optional_last(t),
                          kQueries, kKeys, 0.5f, dropout, causal, /*return_softmax=*/true));
                    })});
   cases.push_back({"flash_attn_unpadded_grad", name, kFloats,
                    make(true,
                         [=](Tensors& t) {
-                          return all(flash_attn_unpadded_grad(t[0], t[1], t[2], offsets(t[3], kQueries),
-                                                              offsets(t[4], kKeys), t[5], t[6], t[7], optional_last(t),
-                                                              t[8], kQueries, kKeys, 0.5f, dropout, causal));
+                          return tensors_of(flash_attn_unpadded_grad(
+                              t[0], t[1], t[2], offsets(t[3], kQueries), offsets(t[4], kKeys), t[5], t[6], t[7],
+                              optional_last(t), t[8], kQueries, kKeys, 0.5f, dropout, causal));
                         }),
                    64, kSums});
 }
@@ -143,8 +138,9 @@ void add_efficient(OpCases& cases, const std::string& name) {
                      make(false,
                           [=](Tensors& t) {
                             const auto o = select.optional(t);
-                            return all(memory_efficient_attention(t[0], t[1], t[2], o[0], o[1], o[2], o[3], o[4],
-                                                                  kQueries, kKeys, select.causal, 0, scale, false));
+                            return tensors_of(memory_efficient_attention(t[0], t[1], t[2], o[0], o[1], o[2], o[3], o[4],
+                                                                         kQueries, kKeys, select.causal, 0, scale,
+                                                                         false));
                           }),
                      16, "sums of parts of the keys are combined in another order"});
   }
@@ -153,7 +149,7 @@ void add_efficient(OpCases& cases, const std::string& name) {
                         [=](Tensors& t) {
                           const auto o = select.optional(t);
                           const size_t n = t.size();
-                          Tensors grads = all(memory_efficient_attention_grad(
+                          Tensors grads = tensors_of(memory_efficient_attention_grad(
                               t[0], t[1], t[2], o[0], o[1], o[2], o[3], o[4], t[n - 4], t[n - 3], t[n - 2], t[n - 1],
                               kQueries, kKeys, select.causal, dropout, scale, false));
                           if (!select.bias) grads.pop_back();

@@ -5,11 +5,6 @@
 namespace shard::testing {
 namespace {
 
-template <class... T>
-Tensors all(std::tuple<T...> values) {
-  return std::apply([](auto&... tensors) { return Tensors{tensors...}; }, values);
-}
-
 Dims image(bool last, int64_t n, int64_t c, std::initializer_list<int64_t> space) {
   Dims dims{n};
   if (!last) dims.push_back(c);
@@ -46,7 +41,7 @@ void add_convolutions(OpCases& cases) {
         return Tensors{conv2d(t[0], t[1], {2, 1}, {1, 1})};
       },
       [=](Tensors& t) {
-        return all(conv2d_grad(t[0], t[1], t[2], {2, 1}, {1, 1}, given, {1, 1}, 1, "NCHW"));
+        return tensors_of(conv2d_grad(t[0], t[1], t[2], {2, 1}, {1, 1}, given, {1, 1}, 1, "NCHW"));
       });
   add_pair(
       cases, "conv2d", "channels last, same",
@@ -58,7 +53,7 @@ void add_convolutions(OpCases& cases) {
         return Tensors{conv2d(t[0], t[1], {2, 2}, {0, 0}, same, {1, 1}, 1, "NHWC")};
       },
       [=](Tensors& t) {
-        return all(conv2d_grad(t[0], t[1], t[2], {2, 2}, {0, 0}, same, {1, 1}, 1, "NHWC"));
+        return tensors_of(conv2d_grad(t[0], t[1], t[2], {2, 2}, {0, 0}, same, {1, 1}, 1, "NHWC"));
       });
   add_pair(
       cases, "conv2d", "two groups",
@@ -70,7 +65,7 @@ void add_convolutions(OpCases& cases) {
         return Tensors{conv2d(t[0], t[1], {1, 1}, {0, 0}, given, {1, 2}, 2)};
       },
       [=](Tensors& t) {
-        return all(conv2d_grad(t[0], t[1], t[2], {1, 1}, {0, 0}, given, {1, 2}, 2, "NCHW"));
+        return tensors_of(conv2d_grad(t[0], t[1], t[2], {1, 1}, {0, 0}, given, {1, 2}, 2, "NCHW"));
       });
   add_pair(
       cases, "depthwise_conv2d", "one channel in, one out",
@@ -82,8 +77,8 @@ void add_convolutions(OpCases& cases) {
         return Tensors{depthwise_conv2d(t[0], t[1], {1, 1}, {0, 0}, given, static_cast<int>(t[0].dims()[1]))};
       },
       [=](Tensors& t) {
-        return all(depthwise_conv2d_grad(t[0], t[1], t[2], {1, 1}, {0, 0}, given, static_cast<int>(t[0].dims()[1]),
-                                         {1, 1}, "NCHW"));
+        return tensors_of(depthwise_conv2d_grad(t[0], t[1], t[2], {1, 1}, {0, 0}, given,
+                                                static_cast<int>(t[0].dims()[1]), {1, 1}, "NCHW"));
       });
   add_pair(
       cases, "conv3d", "padding",
@@ -95,7 +90,7 @@ void add_convolutions(OpCases& cases) {
         return Tensors{conv3d(t[0], t[1], {1, 1, 1}, {0, 0, 1})};
       },
       [=](Tensors& t) {
-        return all(conv3d_grad(t[0], t[1], t[2], {1, 1, 1}, {0, 0, 1}, given, 1, {1, 1, 1}, "NCDHW"));
+        return tensors_of(conv3d_grad(t[0], t[1], t[2], {1, 1, 1}, {0, 0, 1}, given, 1, {1, 1, 1}, "NCDHW"));
       });
   const auto add_transposed = [&](const char* name, bool last, int groups) {
     const std::string format = last ? "NHWC" : "NCHW";
@@ -110,7 +105,7 @@ void add_convolutions(OpCases& cases) {
           return Tensors{conv2d_transpose(t[0], t[1], {2, 2}, {0, 1}, {1, 0}, {}, given, groups, {1, 1}, format)};
         },
         [=](Tensors& t) {
-          return all(
+          return tensors_of(
               conv2d_transpose_grad(t[0], t[1], t[2], {2, 2}, {0, 1}, {1, 0}, {}, given, groups, {1, 1}, format));
         });
   };
@@ -139,7 +134,8 @@ void add_convolutions(OpCases& cases) {
           return Tensors{conv3d_transpose(t[0], t[1], strides, paddings, more, {}, given, groups, ones, format)};
         },
         [=](Tensors& t) {
-          return all(conv3d_transpose_grad(t[0], t[1], t[2], strides, paddings, more, {}, given, groups, ones, format));
+          return tensors_of(
+              conv3d_transpose_grad(t[0], t[1], t[2], strides, paddings, more, {}, given, groups, ones, format));
         });
   };
   add_transposed_3d("one group", false, 1);
@@ -233,7 +229,7 @@ void add_index_pools(OpCases& cases) {
     };
     const std::string name = op;
     cases.push_back({name, "windows of two", kFloats,
-                     make(false, false, [=](Tensors& t) { return all(pool(t[0], size, strides, paddings)); })});
+                     make(false, false, [=](Tensors& t) { return tensors_of(pool(t[0], size, strides, paddings)); })});
     cases.push_back({name + "_grad", "windows of two", kFloats, make(true, false, [=](Tensors& t) {
                        return Tensors{gradient(t[0], t[1], t[2], size, strides, paddings)};
                      })});

@@ -7,11 +7,12 @@
 namespace shard::testing {
 namespace {
 
-using Run = Tensors (*)(Tensors&);
+using Callee = Tensors (*)(Tensors&);
 using Shape = Dims (*)(Draw&);
 
 /// A case of one tensor.
-void add(OpCases& cases, const char* op, const char* name, const std::vector<DType>& dtypes, Shape dims, Run run) {
+void add_case(OpCases& cases, const char* op, const char* name, const std::vector<DType>& dtypes, Shape dims,
+              Callee run) {
   cases.push_back({op, name, dtypes, [=](Draw& draw) { return CaseCall{{draw.input(dims(draw))}, run}; }});
 }
 
@@ -24,36 +25,40 @@ constexpr Shape kCube = [](Draw& draw) {
 };
 
 void add_moves(OpCases& cases) {
-  add(cases, "flip", "axis 0", kAnyDType, kTwo, [](Tensors& t) { return Tensors{flip(t[0], {0})}; });
-  add(cases, "flip", "axes -1 and 0", kAnyDType, kThree, [](Tensors& t) { return Tensors{flip(t[0], {-1, 0})}; });
-  add(cases, "reverse", "axis 1", kAnyDType, kTwo, [](Tensors& t) { return Tensors{reverse(t[0], {1})}; });
-  add(cases, "roll", "axis 0 by 1", kAnyDType, kTwo, [](Tensors& t) { return Tensors{roll(t[0], {1}, {0})}; });
-  add(cases, "roll", "axes 2 and 0", kAnyDType, kThree, [](Tensors& t) {
+  add_case(cases, "flip", "axis 0", kAnyDType, kTwo, [](Tensors& t) { return Tensors{flip(t[0], {0})}; });
+  add_case(cases, "flip", "axes -1 and 0", kAnyDType, kThree, [](Tensors& t) { return Tensors{flip(t[0], {-1, 0})}; });
+  add_case(cases, "reverse", "axis 1", kAnyDType, kTwo, [](Tensors& t) { return Tensors{reverse(t[0], {1})}; });
+  add_case(cases, "roll", "axis 0 by 1", kAnyDType, kTwo, [](Tensors& t) { return Tensors{roll(t[0], {1}, {0})}; });
+  add_case(cases, "roll", "axes 2 and 0", kAnyDType, kThree, [](Tensors& t) {
     return Tensors{roll(t[0], {-2, 7}, {-1, 0})};
   });
-  add(cases, "roll", "no axis", kAnyDType, kTwo, [](Tensors& t) { return Tensors{roll(t[0], {3})}; });
-  add(cases, "pad", "axis 1 with 0", kAnyDType, kTwo, [](Tensors& t) { return Tensors{pad(t[0], {0, 0, 2, 1}, 0)}; });
-  add(cases, "pad", "axis 0 with 1", kAnyDType, kThree, [](Tensors& t) {
+  add_case(cases, "roll", "no axis", kAnyDType, kTwo, [](Tensors& t) { return Tensors{roll(t[0], {3})}; });
+  add_case(cases, "pad", "axis 1 with 0", kAnyDType, kTwo, [](Tensors& t) {
+    return Tensors{pad(t[0], {0, 0, 2, 1}, 0)};
+  });
+  add_case(cases, "pad", "axis 0 with 1", kAnyDType, kThree, [](Tensors& t) {
     return Tensors{pad(t[0], {1, 0, 0, 0, 0, 0}, 1)};
   });
   constexpr Shape volume = [](Draw& draw) {
     return Dims{draw.size(), 1, draw.size_above_0() + 1, draw.size_above_0() + 1, draw.size_above_0()};
   };
   constexpr Shape channels_last = [](Draw& draw) { return Dims{draw.size(), 2, draw.size_above_0() + 1, 3, 2}; };
-  add(cases, "pad3d", "constant", kNumbers, volume, [](Tensors& t) {
+  add_case(cases, "pad3d", "constant", kNumbers, volume, [](Tensors& t) {
     return Tensors{pad3d(t[0], {1, 0, 0, 2, 0, 0})};
   });
-  add(cases, "pad3d", "reflect", kNumbers, channels_last, [](Tensors& t) {
+  add_case(cases, "pad3d", "reflect", kNumbers, channels_last, [](Tensors& t) {
     return Tensors{pad3d(t[0], {2, 1, 1, 0, 0, 1}, "reflect", 0, "NDHWC")};
   });
-  add(cases, "pad3d", "replicate", kNumbers, volume, [](Tensors& t) {
+  add_case(cases, "pad3d", "replicate", kNumbers, volume, [](Tensors& t) {
     return Tensors{pad3d(t[0], {2, 1, 0, 0, 0, 3}, "replicate")};
   });
-  add(cases, "pad3d", "circular", kNumbers, volume, [](Tensors& t) {
+  add_case(cases, "pad3d", "circular", kNumbers, volume, [](Tensors& t) {
     return Tensors{pad3d(t[0], {1, 0, 2, 1, 0, 0}, "circular")};
   });
-  add(cases, "crop", "from 0 to the end", kAnyDType, kTwo, [](Tensors& t) { return Tensors{crop(t[0], {-1, -1})}; });
-  add(
+  add_case(cases, "crop", "from 0 to the end", kAnyDType, kTwo, [](Tensors& t) {
+    return Tensors{crop(t[0], {-1, -1})};
+  });
+  add_case(
       cases, "crop", "one column", kAnyDType,
       [](Draw& draw) {
         return Dims{draw.size(), draw.size_above_0() + 1};
@@ -84,11 +89,11 @@ void add_views_of_bytes(OpCases& cases) {
 }
 
 void add_repetitions(OpCases& cases) {
-  add(cases, "repeat_interleave", "axis 0", kAnyDType, kTwo,
-      [](Tensors& t) { return Tensors{repeat_interleave(t[0], 3, 0)}; });
-  add(cases, "repeat_interleave", "axis -1", kAnyDType, kTwo,
-      [](Tensors& t) { return Tensors{repeat_interleave(t[0], 2, -1)}; });
-  add(
+  add_case(cases, "repeat_interleave", "axis 0", kAnyDType, kTwo,
+           [](Tensors& t) { return Tensors{repeat_interleave(t[0], 3, 0)}; });
+  add_case(cases, "repeat_interleave", "axis -1", kAnyDType, kTwo,
+           [](Tensors& t) { return Tensors{repeat_interleave(t[0], 2, -1)}; });
+  add_case(
       cases, "unstack", "axis 1", kAnyDType,
       [](Draw& draw) {
         return Dims{draw.size(), 3, draw.size()};
@@ -103,60 +108,62 @@ void add_repetitions(OpCases& cases) {
                      return CaseCall{{draw.input({m, 1}), draw.input({n}), draw.input({m, n})},
                                      [](Tensors& t) { return broadcast_tensors(t); }};
                    }});
-  add(cases, "view_shape", "one row", kAnyDType, kTwo, [](Tensors& t) { return Tensors{view_shape(t[0], {1, -1})}; });
+  add_case(cases, "view_shape", "one row", kAnyDType, kTwo, [](Tensors& t) {
+    return Tensors{view_shape(t[0], {1, -1})};
+  });
   add_views_of_bytes(cases);
 }
 
 void add_diagonals(OpCases& cases) {
-  add(cases, "diagonal", "of a matrix", kAnyDType, kTwo, [](Tensors& t) { return Tensors{diagonal(t[0])}; });
-  add(cases, "diagonal", "offset 1 of axes 2 and 0", kAnyDType, kThree,
-      [](Tensors& t) { return Tensors{diagonal(t[0], 1, 2, 0)}; });
-  add(cases, "diagonal", "offset -1 of axes 1 and 2", kAnyDType, kThree,
-      [](Tensors& t) { return Tensors{diagonal(t[0], -1, 1, 2)}; });
-  add(cases, "diag", "of a matrix", kNumbers, kTwo, [](Tensors& t) { return Tensors{diag(t[0], 1)}; });
-  add(cases, "diag", "of a row", kNumbers, kOne, [](Tensors& t) { return Tensors{diag(t[0], -1)}; });
-  add(cases, "diag", "of a row, on 2", kNumbers, kOne, [](Tensors& t) { return Tensors{diag(t[0], 1, 2)}; });
-  add(cases, "diag_embed", "last dims", kAnyDType, kTwo, [](Tensors& t) { return Tensors{diag_embed(t[0])}; });
-  add(cases, "diag_embed", "offset 1 in dims 2 and 0", kAnyDType, kTwo,
-      [](Tensors& t) { return Tensors{diag_embed(t[0], 1, 2, 0)}; });
-  add(cases, "trace", "of a matrix", kNumbers, kTwo, [](Tensors& t) { return Tensors{trace(t[0], -1)}; });
-  add(cases, "trace", "axes 0 and 2", kNumbers, kThree, [](Tensors& t) { return Tensors{trace(t[0], 0, 0, 2)}; });
-  add(cases, "fill", "with 2", kNumbers, kTwo, [](Tensors& t) { return Tensors{fill(t[0], 2)}; });
-  add(cases, "fill_", "with 2", kNumbers, kTwo, [](Tensors& t) { return Tensors{fill_(t[0], 2)}; });
-  add(cases, "fill_diagonal", "of a matrix", kNumbers, kTwo,
-      [](Tensors& t) { return Tensors{fill_diagonal(t[0], 2, 1)}; });
-  add(cases, "fill_diagonal", "of a matrix, again and again", kNumbers, kTwo,
-      [](Tensors& t) { return Tensors{fill_diagonal(t[0], 2, 0, true)}; });
-  add(cases, "fill_diagonal", "of a cube", kNumbers, kCube,
-      [](Tensors& t) { return Tensors{fill_diagonal(t[0], 2, -1)}; });
-  add(cases, "fill_diagonal_", "of a matrix", kNumbers, kTwo,
-      [](Tensors& t) { return Tensors{fill_diagonal_(t[0], 2, 1)}; });
+  add_case(cases, "diagonal", "of a matrix", kAnyDType, kTwo, [](Tensors& t) { return Tensors{diagonal(t[0])}; });
+  add_case(cases, "diagonal", "offset 1 of axes 2 and 0", kAnyDType, kThree,
+           [](Tensors& t) { return Tensors{diagonal(t[0], 1, 2, 0)}; });
+  add_case(cases, "diagonal", "offset -1 of axes 1 and 2", kAnyDType, kThree,
+           [](Tensors& t) { return Tensors{diagonal(t[0], -1, 1, 2)}; });
+  add_case(cases, "diag", "of a matrix", kNumbers, kTwo, [](Tensors& t) { return Tensors{diag(t[0], 1)}; });
+  add_case(cases, "diag", "of a row", kNumbers, kOne, [](Tensors& t) { return Tensors{diag(t[0], -1)}; });
+  add_case(cases, "diag", "of a row, on 2", kNumbers, kOne, [](Tensors& t) { return Tensors{diag(t[0], 1, 2)}; });
+  add_case(cases, "diag_embed", "last dims", kAnyDType, kTwo, [](Tensors& t) { return Tensors{diag_embed(t[0])}; });
+  add_case(cases, "diag_embed", "offset 1 in dims 2 and 0", kAnyDType, kTwo,
+           [](Tensors& t) { return Tensors{diag_embed(t[0], 1, 2, 0)}; });
+  add_case(cases, "trace", "of a matrix", kNumbers, kTwo, [](Tensors& t) { return Tensors{trace(t[0], -1)}; });
+  add_case(cases, "trace", "axes 0 and 2", kNumbers, kThree, [](Tensors& t) { return Tensors{trace(t[0], 0, 0, 2)}; });
+  add_case(cases, "fill", "with 2", kNumbers, kTwo, [](Tensors& t) { return Tensors{fill(t[0], 2)}; });
+  add_case(cases, "fill_", "with 2", kNumbers, kTwo, [](Tensors& t) { return Tensors{fill_(t[0], 2)}; });
+  add_case(cases, "fill_diagonal", "of a matrix", kNumbers, kTwo,
+           [](Tensors& t) { return Tensors{fill_diagonal(t[0], 2, 1)}; });
+  add_case(cases, "fill_diagonal", "of a matrix, again and again", kNumbers, kTwo,
+           [](Tensors& t) { return Tensors{fill_diagonal(t[0], 2, 0, true)}; });
+  add_case(cases, "fill_diagonal", "of a cube", kNumbers, kCube,
+           [](Tensors& t) { return Tensors{fill_diagonal(t[0], 2, -1)}; });
+  add_case(cases, "fill_diagonal_", "of a matrix", kNumbers, kTwo,
+           [](Tensors& t) { return Tensors{fill_diagonal_(t[0], 2, 1)}; });
 }
 
 void add_images(OpCases& cases) {
   constexpr Shape four_channels = [](Draw& draw) { return Dims{draw.size(), 4, draw.size(), draw.size()}; };
   constexpr Shape last_four = [](Draw& draw) { return Dims{draw.size(), draw.size(), draw.size(), 4}; };
-  add(cases, "pixel_shuffle", "by 2", kAnyDType, four_channels,
-      [](Tensors& t) { return Tensors{pixel_shuffle(t[0], 2)}; });
-  add(cases, "pixel_shuffle", "by 2, channels last", kAnyDType, last_four,
-      [](Tensors& t) { return Tensors{pixel_shuffle(t[0], 2, "NHWC")}; });
-  add(
+  add_case(cases, "pixel_shuffle", "by 2", kAnyDType, four_channels,
+           [](Tensors& t) { return Tensors{pixel_shuffle(t[0], 2)}; });
+  add_case(cases, "pixel_shuffle", "by 2, channels last", kAnyDType, last_four,
+           [](Tensors& t) { return Tensors{pixel_shuffle(t[0], 2, "NHWC")}; });
+  add_case(
       cases, "pixel_unshuffle", "by 2", kAnyDType,
       [](Draw& draw) {
         return Dims{draw.size(), draw.size(), 2 * draw.size(), 4};
       },
       [](Tensors& t) { return Tensors{pixel_unshuffle(t[0], 2)}; });
-  add(cases, "channel_shuffle", "two groups", kAnyDType, four_channels,
-      [](Tensors& t) { return Tensors{channel_shuffle(t[0], 2)}; });
-  add(cases, "channel_shuffle", "two groups, channels last", kAnyDType, last_four,
-      [](Tensors& t) { return Tensors{channel_shuffle(t[0], 2, "NHWC")}; });
-  add(
+  add_case(cases, "channel_shuffle", "two groups", kAnyDType, four_channels,
+           [](Tensors& t) { return Tensors{channel_shuffle(t[0], 2)}; });
+  add_case(cases, "channel_shuffle", "two groups, channels last", kAnyDType, last_four,
+           [](Tensors& t) { return Tensors{channel_shuffle(t[0], 2, "NHWC")}; });
+  add_case(
       cases, "temporal_shift", "two frames", kAnyDType,
       [](Draw& draw) {
         return Dims{2 * draw.size(), 4, draw.size(), draw.size()};
       },
       [](Tensors& t) { return Tensors{temporal_shift(t[0], 2)}; });
-  add(
+  add_case(
       cases, "maxout", "groups of 2", kNumbers,
       [](Draw& draw) {
         return Dims{draw.size(), 2 * draw.size(), draw.size()};
@@ -267,7 +274,7 @@ void add_lanes(OpCases& cases) {
 }
 
 void add_numbers(OpCases& cases) {
-  add(cases, "shape", "of two dims", kAnyDType, kTwo, [](Tensors& t) { return Tensors{shape(t[0])}; });
+  add_case(cases, "shape", "of two dims", kAnyDType, kTwo, [](Tensors& t) { return Tensors{shape(t[0])}; });
   cases.push_back({"shard_index", "the second of three", {DType::int64, DType::int32}, [](Draw& draw) {
                      return CaseCall{{draw.input(draw.dims(2)).between(0, 19)},
                                      [](Tensors& t) { return Tensors{shard_index(t[0], 20, 3, 1)}; }};

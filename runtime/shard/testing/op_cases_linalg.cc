@@ -8,11 +8,6 @@
 namespace shard::testing {
 namespace {
 
-template <class... T>
-Tensors all(std::tuple<T...> values) {
-  return std::apply([](auto&... tensors) { return Tensors{tensors...}; }, values);
-}
-
 /// Matrices plus `factor` times the identity, which have an inverse for a large one.
 Tensor regular(const Tensor& x, double factor) { return add(x, tril(triu(full_like(x, factor), 0), 0)); }
 
@@ -137,23 +132,23 @@ void add_lus(OpCases& cases) {
                      },
                      kUlps, kZeros});
   };
-  const auto lu_of = [](const Tensor& x) { return all(lu(shard::add(x, exchanges(x)))); };
+  const auto lu_of = [](const Tensor& x) { return tensors_of(lu(shard::add(x, exchanges(x)))); };
   add("lu", "square", true, 0, lu_of);
   add("lu", "tall", true, 2, lu_of);
   add("lu", "wide", false, 2, lu_of);
-  add("lu", "without pivots", true, 1, [](const Tensor& x) { return all(lu(regular(x, 32), false)); });
+  add("lu", "without pivots", true, 1, [](const Tensor& x) { return tensors_of(lu(regular(x, 32), false)); });
   add("lu_", "square", true, 0, [](Tensor& x) {
     add_(x, exchanges(x));
-    return all(lu_(x));
+    return tensors_of(lu_(x));
   });
   for (const bool tall : {true, false}) {
-    cases.push_back(
-        {"lu_unpack", tall ? "tall" : "wide", kFloats, [=](Draw& draw) {
-           const int64_t k = draw.size(), more = draw.size(), b = draw.size();
-           const int64_t m = tall ? k + more : k, n = tall ? k : k + more;
-           const CaseInput pivots = draw.input({b, k}).of(DType::int32).between(1, std::max<int64_t>(m, 1));
-           return CaseCall{{draw.input({b, m, n}), pivots}, [](Tensors& t) { return all(lu_unpack(t[0], t[1])); }};
-         }});
+    cases.push_back({"lu_unpack", tall ? "tall" : "wide", kFloats, [=](Draw& draw) {
+                       const int64_t k = draw.size(), more = draw.size(), b = draw.size();
+                       const int64_t m = tall ? k + more : k, n = tall ? k : k + more;
+                       const CaseInput pivots = draw.input({b, k}).of(DType::int32).between(1, std::max<int64_t>(m, 1));
+                       return CaseCall{{draw.input({b, m, n}), pivots},
+                                       [](Tensors& t) { return tensors_of(lu_unpack(t[0], t[1])); }};
+                     }});
   }
 }
 
@@ -163,8 +158,9 @@ void add_least_squares(OpCases& cases) {
                      [=](Draw& draw) {
                        const int64_t k = draw.size(), more = draw.size(), b = draw.size();
                        const Dims dims = {b, tall ? k + more : k, tall ? k : k + more};
-                       return CaseCall{{draw.input(dims), draw.input({b, dims[1], draw.size()})},
-                                       [=](Tensors& t) { return all(lstsq(regular(t[0], 32), t[1], 1e-3, driver)); }};
+                       return CaseCall{{draw.input(dims), draw.input({b, dims[1], draw.size()})}, [=](Tensors& t) {
+                                         return tensors_of(lstsq(regular(t[0], 32), t[1], 1e-3, driver));
+                                       }};
                      },
                      kUlps, kZeros});
   };

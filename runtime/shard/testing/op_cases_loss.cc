@@ -8,11 +8,6 @@
 namespace shard::testing {
 namespace {
 
-template <class... T>
-Tensors all(std::tuple<T...> values) {
-  return std::apply([](auto&... tensors) { return Tensors{tensors...}; }, values);
-}
-
 void add_image_norms(OpCases& cases) {
   const double ulps = 64;
   const char* inexact = "quotients by roots, and sums over places, are added up in another order";
@@ -30,18 +25,21 @@ void add_image_norms(OpCases& cases) {
     };
     cases.push_back(
         {"group_norm", name, kFloats,
-         make(false, [=](Tensors& t) { return all(group_norm_intermediate(t[0], t[1], t[2], 1e-2f, 2, format)); }),
+         make(false,
+              [=](Tensors& t) { return tensors_of(group_norm_intermediate(t[0], t[1], t[2], 1e-2f, 2, format)); }),
          ulps, inexact});
-    cases.push_back(
-        {"group_norm_grad", name, kFloats,
-         make(true,
-              [=](Tensors& t) { return all(group_norm_grad(t[0], t[1], t[2], t[3], t[4], t[5], 1e-2f, 2, format)); }),
-         ulps, inexact});
+    cases.push_back({"group_norm_grad", name, kFloats,
+                     make(true,
+                          [=](Tensors& t) {
+                            return tensors_of(group_norm_grad(t[0], t[1], t[2], t[3], t[4], t[5], 1e-2f, 2, format));
+                          }),
+                     ulps, inexact});
   }
   cases.push_back({"group_norm", "without scale and bias", kFloats,
                    [](Draw& draw) {
-                     return CaseCall{{draw.input({draw.size_above_0(), 2, 3})},
-                                     [](Tensors& t) { return all(group_norm_intermediate(t[0], {}, {}, 1e-2f, 1)); }};
+                     return CaseCall{{draw.input({draw.size_above_0(), 2, 3})}, [](Tensors& t) {
+                                       return tensors_of(group_norm_intermediate(t[0], {}, {}, 1e-2f, 1));
+                                     }};
                    },
                    ulps, inexact});
   cases.push_back({"instance_norm", "with scale and bias", kFloats,
@@ -49,7 +47,7 @@ void add_image_norms(OpCases& cases) {
                      const Dims x = {draw.size_above_0(), draw.size_above_0(), 3};
                      const CaseInput weight = draw.input({x[1]});
                      return CaseCall{{draw.input(x), weight, weight}, [](Tensors& t) {
-                                       return all(instance_norm_intermediate(t[0], t[1], t[2], 1e-2f));
+                                       return tensors_of(instance_norm_intermediate(t[0], t[1], t[2], 1e-2f));
                                      }};
                    },
                    ulps, inexact});
@@ -57,9 +55,10 @@ void add_image_norms(OpCases& cases) {
                    [](Draw& draw) {
                      const Dims x = {draw.size_above_0(), draw.size_above_0(), 3};
                      const CaseInput weight = draw.input({x[1]}), statistic = draw.input({x[0], x[1]}).between(1, 3);
-                     return CaseCall{
-                         {draw.input(x), weight, weight, statistic, statistic, draw.input(x)},
-                         [](Tensors& t) { return all(instance_norm_grad(t[0], t[1], t[2], t[3], t[4], t[5], 1e-2f)); }};
+                     return CaseCall{{draw.input(x), weight, weight, statistic, statistic, draw.input(x)},
+                                     [](Tensors& t) {
+                                       return tensors_of(instance_norm_grad(t[0], t[1], t[2], t[3], t[4], t[5], 1e-2f));
+                                     }};
                    },
                    ulps, inexact});
 }
@@ -79,8 +78,9 @@ void add_losses_of_elements(OpCases& cases) {
   add("bce_loss_grad_", "of two dims", 3, [](Tensors& t) { return Tensors{bce_loss_grad_(t[0], t[1], t[2])}; });
   add("log_loss", "of two dims", 2, [](Tensors& t) { return Tensors{log_loss(t[0], t[1], 0.5f)}; });
   add("log_loss_grad", "of two dims", 3, [](Tensors& t) { return Tensors{log_loss_grad(t[0], t[1], t[2], 0.5f)}; });
-  add("huber_loss", "of two dims", 2, [](Tensors& t) { return all(huber_loss_intermediate(t[0], t[1], 0.5f)); });
-  add("huber_loss_grad", "of two dims", 3, [](Tensors& t) { return all(huber_loss_grad(t[0], t[1], t[2], 0.5f)); });
+  add("huber_loss", "of two dims", 2, [](Tensors& t) { return tensors_of(huber_loss_intermediate(t[0], t[1], 0.5f)); });
+  add("huber_loss_grad", "of two dims", 3,
+      [](Tensors& t) { return tensors_of(huber_loss_grad(t[0], t[1], t[2], 0.5f)); });
   const double ulps = 64;
   const char* inexact = "contributions are rounded before they are added";
   cases.push_back({"sigmoid_cross_entropy_with_logits", "plain", kFloats,
@@ -121,11 +121,12 @@ void add_nll_losses(OpCases& cases) {
     };
     const double ulps = reduction == "mean" ? 64 : 0;
     const std::string inexact = reduction == "mean" ? "a quotient is rounded" : "";
-    cases.push_back(
-        {"nll_loss", reduction, kFloats,
-         make(false,
-              [=](Tensors& t) { return all(nll_loss(t[0], t[1], weighted ? t[2] : Tensor(), -100, reduction)); }),
-         ulps, inexact});
+    cases.push_back({"nll_loss", reduction, kFloats,
+                     make(false,
+                          [=](Tensors& t) {
+                            return tensors_of(nll_loss(t[0], t[1], weighted ? t[2] : Tensor(), -100, reduction));
+                          }),
+                     ulps, inexact});
     cases.push_back({"nll_loss_grad", reduction, kFloats,
                      make(true,
                           [=](Tensors& t) {
@@ -151,13 +152,13 @@ void add_margin_cross_entropies(OpCases& cases) {
       };
     };
     // Cosines are in [-1, 1].
-    cases.push_back(
-        {"margin_cross_entropy", name, kFloats,
-         make(false,
-              [=](Tensors& t) {
-                return all(margin_cross_entropy(scale(t[0], 0.25), t[1], false, 0, 0, 1, margin1, margin2, margin3, 4));
-              }),
-         kMarginUlps, kMargin});
+    cases.push_back({"margin_cross_entropy", name, kFloats,
+                     make(false,
+                          [=](Tensors& t) {
+                            return tensors_of(margin_cross_entropy(scale(t[0], 0.25), t[1], false, 0, 0, 1, margin1,
+                                                                   margin2, margin3, 4));
+                          }),
+                     kMarginUlps, kMargin});
     cases.push_back({"margin_cross_entropy_grad", name, kFloats,
                      make(true,
                           [=](Tensors& t) {

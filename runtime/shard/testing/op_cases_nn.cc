@@ -6,24 +6,16 @@
 namespace shard::testing {
 namespace {
 
-template <class... T>
-Tensors all(std::tuple<T...> values) {
-  return std::apply([](auto&... tensors) { return Tensors{tensors...}; }, values);
-}
-
-constexpr double kCombinedUlps = 16;
-const char* const kCombined = "sums are combined over ranks in another order";
-
 void add_softmaxes(OpCases& cases) {
   for (const int axis : {0, -1}) {
     const auto make = [=](auto run) { return [=](Draw& draw) { return CaseCall{{draw.input(draw.dims(3))}, run}; }; };
     const std::string name = axis == 0 ? "axis 0" : "axis -1";
     cases.push_back({"softmax", name, kFloats, make([=](Tensors& t) { return Tensors{softmax(t[0], axis)}; }),
-                     kCombinedUlps, kCombined});
+                     kCombinedUlps, kCombinedSums});
     cases.push_back({"log_softmax", name, kFloats, make([=](Tensors& t) { return Tensors{log_softmax(t[0], axis)}; }),
-                     kCombinedUlps, kCombined});
+                     kCombinedUlps, kCombinedSums});
     cases.push_back({"softmax_", name, kFloats, make([=](Tensors& t) { return Tensors{softmax_(t[0], axis)}; }),
-                     kCombinedUlps, kCombined});
+                     kCombinedUlps, kCombinedSums});
   }
 }
 
@@ -44,23 +36,24 @@ void add_norms(OpCases& cases) {
                      const Dims x = draw.dims_above_0(3);
                      const CaseInput weight = draw.input({x[1] * x[2]});
                      return CaseCall{{draw.input(x), weight, weight}, [](Tensors& t) {
-                                       return all(layer_norm_intermediate(t[0], t[1], t[2], 1e-5f, 1));
+                                       return tensors_of(layer_norm_intermediate(t[0], t[1], t[2], 1e-5f, 1));
                                      }};
                    },
-                   kCombinedUlps, kCombined});
+                   kCombinedUlps, kCombinedSums});
   cases.push_back({"layer_norm", "from dim 2, without scale and bias", kFloats,
                    [](Draw& draw) {
-                     return CaseCall{{draw.input(draw.dims_above_0(3))},
-                                     [](Tensors& t) { return all(layer_norm_intermediate(t[0], {}, {}, 1e-5f, 2)); }};
+                     return CaseCall{{draw.input(draw.dims_above_0(3))}, [](Tensors& t) {
+                                       return tensors_of(layer_norm_intermediate(t[0], {}, {}, 1e-5f, 2));
+                                     }};
                    },
-                   kCombinedUlps, kCombined});
+                   kCombinedUlps, kCombinedSums});
   cases.push_back({"rms_norm", "of three dims", kFloats,
                    [](Draw& draw) {
                      const Dims x = draw.dims_above_0(3);
                      return CaseCall{{draw.input(x), draw.input({x[2]})},
-                                     [](Tensors& t) { return all(rms_norm(t[0], t[1], 1e-5f)); }};
+                                     [](Tensors& t) { return tensors_of(rms_norm(t[0], t[1], 1e-5f)); }};
                    },
-                   kCombinedUlps, kCombined});
+                   kCombinedUlps, kCombinedSums});
   const auto batch_norm_case = [&](const char* name, const char* format, bool is_test, bool weights,
                                    bool synchronised = false) {
     cases.push_back({synchronised ? "sync_batch_norm_" : "batch_norm",
@@ -74,11 +67,11 @@ void add_norms(OpCases& cases) {
                        return CaseCall{
                            inputs, [=](Tensors& t) {
                              const Tensor scale = weights ? t[3] : Tensor(), bias = weights ? t[4] : Tensor();
-                             Tensors out =
-                                 synchronised
-                                     ? all(sync_batch_norm_(t[0], t[1], t[2], scale, bias, is_test, 0.5f, 1e-2f, format,
-                                                            false, false))
-                                     : all(batch_norm(t[0], t[1], t[2], scale, bias, is_test, 0.5f, 1e-2f, format));
+                             Tensors out = synchronised
+                                               ? tensors_of(sync_batch_norm_(t[0], t[1], t[2], scale, bias, is_test,
+                                                                             0.5f, 1e-2f, format, false, false))
+                                               : tensors_of(batch_norm(t[0], t[1], t[2], scale, bias, is_test, 0.5f,
+                                                                       1e-2f, format));
                              // they are written through their views
                              out.insert(out.end(), {t[1], t[2]});
                              return out;
@@ -99,7 +92,7 @@ void add_dropouts(OpCases& cases) {
   const auto add = [&](const char* name, bool is_test, const char* mode) {
     cases.push_back({"dropout", name, kFloats, [=](Draw& draw) {
                        return CaseCall{{draw.input(draw.dims(2))}, [=](Tensors& t) {
-                                         return all(dropout_intermediate(t[0], {}, 0.5f, is_test, mode, 7));
+                                         return tensors_of(dropout_intermediate(t[0], {}, 0.5f, is_test, mode, 7));
                                        }};
                      }});
   };
@@ -108,7 +101,7 @@ void add_dropouts(OpCases& cases) {
   add("downscale in infer, test", true, "downscale_in_infer");
   cases.push_back({"dropout", "seed tensor", kFloats, [](Draw& draw) {
                      return CaseCall{{draw.input(draw.dims(2)), draw.input({1}).of(DType::int64).between(1, 9)},
-                                     [](Tensors& t) { return all(dropout_intermediate(t[0], t[1])); }};
+                                     [](Tensors& t) { return tensors_of(dropout_intermediate(t[0], t[1])); }};
                    }});
 }
 
@@ -125,11 +118,11 @@ void add_cross_entropies(OpCases& cases) {
                                                    ? draw.input(x).between(0, 1)
                                                    : draw.input(dims).of(DType::int64).between(0, x[axis] - 1);
                        return CaseCall{{draw.input(x).between(1, 4), label}, [=](Tensors& t) {
-                                         return all(cross_entropy_with_softmax(t[0], t[1], kind == Label::soft,
-                                                                               use_softmax, true, ignore, axis));
+                                         return tensors_of(cross_entropy_with_softmax(t[0], t[1], kind == Label::soft,
+                                                                                      use_softmax, true, ignore, axis));
                                        }};
                      },
-                     kCombinedUlps, kCombined});
+                     kCombinedUlps, kCombinedSums});
   };
   add("label with the axis", Label::kept, 2, true, -100);
   add("label without the axis, one ignored", Label::dropped, 1, true, 1);
@@ -150,11 +143,11 @@ void add_attention(OpCases& cases) {
                                                         draw.input({2}).of(DType::int64).between(1, 9)};
                        if (mask) inputs.push_back(draw.input({b, 1, s, t}));
                        return CaseCall{inputs, [=](Tensors& t) {
-                                         return all(flash_attn(t[0], t[1], t[2], t[3], mask ? t[4] : Tensor(), dropout,
-                                                               causal, true));
+                                         return tensors_of(flash_attn(t[0], t[1], t[2], t[3], mask ? t[4] : Tensor(),
+                                                                      dropout, causal, true));
                                        }};
                      },
-                     kCombinedUlps, kCombined});
+                     kCombinedUlps, kCombinedSums});
   };
   add("plain", 1, 1, false, false, 0);
   add("causal with mask", 1, 1, true, true, 0);
@@ -196,11 +189,12 @@ void add_ropes(OpCases& cases) {
                         }};
       };
     };
-    cases.push_back(
-        {"fused_rotary_position_embedding", name, kFloats,
-         make([](Tensor& q, Tensor& k, Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& at, bool n,
-                 bool major) { return all(fused_rotary_position_embedding(q, k, v, sin, cos, at, n, major, 100.0f)); }),
-         ulps, inexact});
+    cases.push_back({"fused_rotary_position_embedding", name, kFloats,
+                     make([](Tensor& q, Tensor& k, Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& at,
+                             bool n, bool major) {
+                       return tensors_of(fused_rotary_position_embedding(q, k, v, sin, cos, at, n, major, 100.0f));
+                     }),
+                     ulps, inexact});
     cases.push_back({"fused_rotary_position_embedding_", name, kFloats,
                      make([](Tensor& q, Tensor& k, Tensor& v, const Tensor& sin, const Tensor& cos, const Tensor& at,
                              bool n, bool major) {
@@ -227,8 +221,8 @@ void add_linear_grads(OpCases& cases) {
                        return CaseCall{
                            inputs, [=](Tensors& t) {
                              const Tensor none;
-                             return all(fused_linear_param_grad_add(t[0], t[1], dweight ? t[2] : none,
-                                                                    dbias ? t.back() : none, true, has_bias));
+                             return tensors_of(fused_linear_param_grad_add(t[0], t[1], dweight ? t[2] : none,
+                                                                           dbias ? t.back() : none, true, has_bias));
                            }};
                      }});
   };

@@ -7,11 +7,6 @@
 namespace shard::testing {
 namespace {
 
-template <class... T>
-Tensors all(std::tuple<T...> values) {
-  return std::apply([](auto&... tensors) { return Tensors{tensors...}; }, values);
-}
-
 /// `count` inputs of one shape.
 auto alike(int rank, size_t count, Tensors (*run)(Tensors&)) {
   return [=](Draw& draw) { return CaseCall{std::vector<CaseInput>(count, draw.input(draw.dims(rank))), run}; };
@@ -28,8 +23,8 @@ void add_activations(OpCases& cases) {
       {"gelu_grad", "by tanh", kFloats, alike(2, 2, [](Tensors& t) { return Tensors{gelu_grad(t[0], t[1], true)}; })});
   cases.push_back(
       {"gelu_grad_", "by erfc", kFloats, alike(2, 2, [](Tensors& t) { return Tensors{gelu_grad_(t[0], t[1])}; })});
-  cases.push_back(
-      {"swiglu_grad", "x and y", kFloats, alike(2, 3, [](Tensors& t) { return all(swiglu_grad(t[0], t[1], t[2])); })});
+  cases.push_back({"swiglu_grad", "x and y", kFloats,
+                   alike(2, 3, [](Tensors& t) { return tensors_of(swiglu_grad(t[0], t[1], t[2])); })});
   cases.push_back({"swiglu_grad", "x alone", kFloats, [](Draw& draw) {
                      const int64_t rows = draw.size(), width = draw.size();
                      return CaseCall{{draw.input({rows, 2 * width}), draw.input({rows, width})},
@@ -37,10 +32,7 @@ void add_activations(OpCases& cases) {
                    }});
 }
 
-constexpr double kCombinedUlps = 16;
-const char* const kCombined = "sums are combined over ranks in another order";
-
-void add_softmaxes(OpCases& cases) {
+void add_softmax_grads(OpCases& cases) {
   for (const int axis : {0, -1}) {
     const auto make = [=](auto run) {
       return [=](Draw& draw) {
@@ -51,20 +43,20 @@ void add_softmaxes(OpCases& cases) {
     const std::string name = axis == 0 ? "axis 0" : "axis -1";
     cases.push_back({"softmax_grad", name, kFloats,
                      make([=](Tensors& t) { return Tensors{softmax_grad(t[0], t[1], axis)}; }), kCombinedUlps,
-                     kCombined});
+                     kCombinedSums});
     cases.push_back({"softmax_grad_", name, kFloats,
                      make([=](Tensors& t) { return Tensors{softmax_grad_(t[0], t[1], axis)}; }), kCombinedUlps,
-                     kCombined});
+                     kCombinedSums});
     cases.push_back({"log_softmax_grad", name, kFloats,
                      make([=](Tensors& t) { return Tensors{log_softmax_grad(t[0], t[1], axis)}; }), kCombinedUlps,
-                     kCombined});
+                     kCombinedSums});
     cases.push_back({"log_softmax_grad_", name, kFloats,
                      make([=](Tensors& t) { return Tensors{log_softmax_grad_(t[0], t[1], axis)}; }), kCombinedUlps,
-                     kCombined});
+                     kCombinedSums});
   }
 }
 
-void add_embeddings(OpCases& cases) {
+void add_embedding_grads(OpCases& cases) {
   for (const int64_t padding : {-1, 1}) {
     cases.push_back({"embedding_grad", padding < 0 ? "of two dims" : "padding 1", kFloats, [=](Draw& draw) {
                        const int64_t v = draw.size_above_0(), d = draw.size(), b = draw.size(), s = draw.size();
@@ -75,16 +67,17 @@ void add_embeddings(OpCases& cases) {
   }
 }
 
-void add_norms(OpCases& cases) {
+void add_norm_grads(OpCases& cases) {
   const double ulps = 64;
   const char* inexact = "quotients by roots are added up over rows in another order";
   cases.push_back({"layer_norm_grad", "from dim 1", kFloats,
                    [](Draw& draw) {
                      const Dims x = draw.dims_above_0(3);
                      const CaseInput weight = draw.input({x[1] * x[2]}), rows = draw.input({x[0]});
-                     return CaseCall{
-                         {draw.input(x), weight, weight, rows, rows.between(1, 3), draw.input(x)},
-                         [](Tensors& t) { return all(layer_norm_grad(t[0], t[1], t[2], t[3], t[4], t[5], 1e-2f, 1)); }};
+                     return CaseCall{{draw.input(x), weight, weight, rows, rows.between(1, 3), draw.input(x)},
+                                     [](Tensors& t) {
+                                       return tensors_of(layer_norm_grad(t[0], t[1], t[2], t[3], t[4], t[5], 1e-2f, 1));
+                                     }};
                    },
                    ulps, inexact});
   cases.push_back({"layer_norm_grad", "from dim 2, without scale and bias", kFloats,
@@ -101,7 +94,7 @@ void add_norms(OpCases& cases) {
                    [](Draw& draw) {
                      const Dims x = draw.dims_above_0(3);
                      return CaseCall{{draw.input(x), draw.input({x[2]}), draw.input({x[0], x[1]}), draw.input(x)},
-                                     [](Tensors& t) { return all(rms_norm_grad(t[0], t[1], t[2], t[3])); }};
+                                     [](Tensors& t) { return tensors_of(rms_norm_grad(t[0], t[1], t[2], t[3])); }};
                    },
                    ulps, inexact});
   const auto batch_norm_case = [&](const char* name, const char* format, bool is_test, bool weights) {
@@ -112,9 +105,9 @@ void add_norms(OpCases& cases) {
                        if (weights) inputs.insert(inputs.end(), {channels, channels});
                        return CaseCall{inputs, [=](Tensors& t) {
                                          const Tensor none;
-                                         Tensors grads =
-                                             all(batch_norm_grad(t[0], weights ? t[4] : none, weights ? t[5] : none,
-                                                                 t[1], t[2], t[3], format, is_test));
+                                         Tensors grads = tensors_of(batch_norm_grad(t[0], weights ? t[4] : none,
+                                                                                    weights ? t[5] : none, t[1], t[2],
+                                                                                    t[3], format, is_test));
                                          grads.resize(weights ? 3 : 1);
                                          return grads;
                                        }};
@@ -125,7 +118,7 @@ void add_norms(OpCases& cases) {
   batch_norm_case("test, with scale and bias", "NCHW", true, true);
 }
 
-void add_dropouts(OpCases& cases) {
+void add_dropout_grads(OpCases& cases) {
   const auto add = [&](const char* name, bool is_test, const char* mode) {
     const auto make = [=](auto run) {
       return [=](Draw& draw) {
@@ -162,12 +155,12 @@ void add_losses(OpCases& cases) {
                        return Tensors{
                            cross_entropy_with_softmax_grad(t[0], t[1], t[2], soft, use_softmax, true, ignore, axis)};
                      }),
-                     kCombinedUlps, kCombined});
+                     kCombinedUlps, kCombinedSums});
     cases.push_back({"cross_entropy_with_softmax_grad_", name, kFloats, make([=](Tensors& t) {
                        return Tensors{
                            cross_entropy_with_softmax_grad_(t[0], t[1], t[2], soft, use_softmax, true, ignore, axis)};
                      }),
-                     kCombinedUlps, kCombined});
+                     kCombinedUlps, kCombinedSums});
   };
   add("label with the axis", Label::kept, 2, true, -100);
   add("label without the axis, one ignored", Label::dropped, 1, true, 1);
@@ -178,7 +171,7 @@ void add_losses(OpCases& cases) {
                    alike(2, 1, [](Tensors& t) { return Tensors{label_smooth_grad(t[0], 0.25f)}; })});
 }
 
-void add_attention(OpCases& cases) {
+void add_attention_grads(OpCases& cases) {
   const auto add = [&](const char* name, int64_t heads, int64_t kv_heads, bool causal, bool mask, float dropout) {
     cases.push_back({"flash_attn_grad", name, kFloats,
                      [=](Draw& draw) {
@@ -196,10 +189,11 @@ void add_attention(OpCases& cases) {
                                                         draw.input({2}).of(DType::int64).between(1, 9),
                                                         q};
                        if (mask) inputs.push_back(draw.input({b, 1, s, t}).between(-2, 2));
-                       return CaseCall{inputs, [=](Tensors& t) {
-                                         return all(flash_attn_grad(t[0], t[1], t[2], t[3], t[4], t[5],
-                                                                    mask ? t[7] : Tensor(), t[6], dropout, causal));
-                                       }};
+                       return CaseCall{
+                           inputs, [=](Tensors& t) {
+                             return tensors_of(flash_attn_grad(t[0], t[1], t[2], t[3], t[4], t[5],
+                                                               mask ? t[7] : Tensor(), t[6], dropout, causal));
+                           }};
                      },
                      64, "sums over queries are rounded in each shard"});
   };
@@ -210,7 +204,7 @@ void add_attention(OpCases& cases) {
   add("dropout", 1, 1, false, false, 0.5f);
 }
 
-void add_ropes(OpCases& cases) {
+void add_rope_grads(OpCases& cases) {
   const double ulps = 61;  // gradients are rotated back: as in op_cases_nn.cc
   const char* inexact = "contributions are turned and rounded before they are added";
   const auto add = [&](const char* name, bool neighbours, bool time_major, bool with_k, bool table, bool ids) {
@@ -240,7 +234,7 @@ void add_ropes(OpCases& cases) {
     cases.push_back(
         {"fused_rotary_position_embedding_grad", name, kFloats,
          make([](const Tensor& sin, const Tensor& cos, const Tensor& at, Tensor& q, Tensor& k, bool n, bool major) {
-           return all(fused_rotary_position_embedding_grad(sin, cos, at, q, k, {}, n, major, 100.0f));
+           return tensors_of(fused_rotary_position_embedding_grad(sin, cos, at, q, k, {}, n, major, 100.0f));
          }),
          ulps, inexact});
     cases.push_back(
@@ -262,13 +256,13 @@ void add_ropes(OpCases& cases) {
 
 void add_nn_grad_cases(OpCases& cases) {
   add_activations(cases);
-  add_softmaxes(cases);
-  add_embeddings(cases);
-  add_norms(cases);
-  add_dropouts(cases);
+  add_softmax_grads(cases);
+  add_embedding_grads(cases);
+  add_norm_grads(cases);
+  add_dropout_grads(cases);
   add_losses(cases);
-  add_attention(cases);
-  add_ropes(cases);
+  add_attention_grads(cases);
+  add_rope_grads(cases);
 }
 
 }  // namespace shard::testing

@@ -23,11 +23,11 @@ const std::vector<Axes>& all_axes() {
   return axes;
 }
 
-using Reduction = Function<Tensor, const Tensor&, const IntArray&, bool>;
+using ReductionOp = Function<Tensor, const Tensor&, const IntArray&, bool>;
 
 /// On three dims, along each combination of axes. Ops without a value over no elements get at least
 /// one element.
-void add_reduction(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, const Reduction& f,
+void add_reduction(OpCases& cases, const std::string& op, const std::vector<DType>& dtypes, const ReductionOp& f,
                    bool of_nothing, int64_t low = -3, int64_t high = 3, double ulps = 0, const char* inexact = "") {
   for (const Axes& axes : all_axes()) {
     cases.push_back({op, axes.name, dtypes,
@@ -63,7 +63,7 @@ Tensor with_whole_mean(const Tensor& x, const IntArray& axis) {
 }
 
 /// Ops that are composites of others. Their numbers are such that sums over shards are exact.
-void add_composites(OpCases& cases) {
+void add_composite_reductions(OpCases& cases) {
   for (const Axes& axes : all_axes()) {
     cases.push_back({"logsumexp", axes.name, kFloats, [=](Draw& draw) {
                        return CaseCall{{draw.input(draw.dims_above_0(3)).between(0, 0)}, [=](Tensors& t) {
@@ -139,7 +139,7 @@ void add_composites(OpCases& cases) {
   add_reduce_as("[m, n] as [m, n]", false, true);
 }
 
-void add_norms(OpCases& cases) {
+void add_vector_norms(OpCases& cases) {
   for (const Axes& axes : all_axes()) {
     cases.push_back({"frobenius_norm", axes.name, kFloats, [=](Draw& draw) {
                        return CaseCall{{draw.input(draw.dims(3))}, [=](Tensors& t) {
@@ -198,8 +198,8 @@ void add_reduce_cases(OpCases& cases) {
   add_reduction(cases, "amin", kAnyDType, amin, false);
   add_argmaxes(cases, "argmax", argmax);
   add_argmaxes(cases, "argmin", argmin);
-  add_composites(cases);
-  add_norms(cases);
+  add_composite_reductions(cases);
+  add_vector_norms(cases);
   add_nanmedian(cases);
 }
 

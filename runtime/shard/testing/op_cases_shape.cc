@@ -75,7 +75,7 @@ void add_expands(OpCases& cases) {
        }});
 }
 
-void add_repetitions(OpCases& cases) {
+void add_repeated_dims(OpCases& cases) {
   const auto add_tile = [&](const char* name, const IntArray& times) {
     cases.push_back(
         {"tile", name, kAnyDType, [=](Draw& draw) {
@@ -297,7 +297,7 @@ void add_shape_cases(OpCases& cases) {
   add_reinterpretations(cases);
   add_transposes(cases);
   add_expands(cases);
-  add_repetitions(cases);
+  add_repeated_dims(cases);
   add_triangles(cases);
   add_joins(cases);
   add_cuts(cases);

@@ -8,9 +8,9 @@ namespace {
 using Run = std::function<Tensors(Tensors&)>;
 
 /// A case, and that of the in-place form, which `run` calls where its second argument is true.
-void add(OpCases& cases, const std::string& op, const std::string& name, const std::vector<DType>& dtypes,
-         const std::function<std::vector<CaseInput>(Draw&)>& inputs,
-         const std::function<Tensor(Tensors&, bool in_place)>& run) {
+void add_case(OpCases& cases, const std::string& op, const std::string& name, const std::vector<DType>& dtypes,
+              const std::function<std::vector<CaseInput>(Draw&)>& inputs,
+              const std::function<Tensor(Tensors&, bool in_place)>& run) {
   for (const bool in_place : {false, true}) {
     cases.push_back({in_place ? op + "_" : op, name, dtypes, [=](Draw& draw) {
                        return CaseCall{inputs(draw), [=](Tensors& t) { return Tensors{run(t, in_place)}; }};
@@ -21,7 +21,7 @@ void add(OpCases& cases, const std::string& op, const std::string& name, const s
 /// A case of index_put of x, the indices, and value.
 void add_put(OpCases& cases, const std::string& name, const std::vector<DType>& dtypes, bool accumulate,
              const std::function<std::vector<CaseInput>(Draw&)>& inputs) {
-  add(cases, "index_put", name, dtypes, inputs, [=](Tensors& t, bool in_place) {
+  add_case(cases, "index_put", name, dtypes, inputs, [=](Tensors& t, bool in_place) {
     const Tensors indices(t.begin() + 1, t.end() - 1);
     return in_place ? index_put_(t[0], indices, t.back(), accumulate) : index_put(t[0], indices, t.back(), accumulate);
   });
@@ -58,14 +58,14 @@ void add_index_put(OpCases& cases) {
 }
 
 void add_slices(OpCases& cases) {
-  add(
+  add_case(
       cases, "set_value", "every second row", kAnyDType,
       [](Draw& draw) { return std::vector<CaseInput>{draw.input(draw.dims(2))}; },
       [](Tensors& t, bool in_place) {
         return in_place ? set_value_(t[0], {0}, {100}, {2}, {0}, {}, {}, {1}, {1})
                         : set_value(t[0], {0}, {100}, {2}, {0}, {}, {}, {1}, {1});
       });
-  add(
+  add_case(
       cases, "set_value", "three elements, backwards", kNumbers,
       [](Draw& draw) {
         return std::vector<CaseInput>{draw.input({draw.size(), draw.size_above_0() + 2})};
@@ -75,7 +75,7 @@ void add_slices(OpCases& cases) {
         return in_place ? set_value_(t[0], {2}, {-1}, {-1}, {1}, {}, {}, {3}, values)
                         : set_value(t[0], {2}, {-1}, {-1}, {1}, {}, {}, {3}, values);
       });
-  add(
+  add_case(
       cases, "set_value_with_tensor", "columns, broadcast", kAnyDType,
       [](Draw& draw) {
         const Dims x = {draw.size(), 3, draw.size()};
@@ -85,7 +85,7 @@ void add_slices(OpCases& cases) {
         return in_place ? set_value_with_tensor_(t[0], t[1], {1}, {3}, {1}, {1}, {}, {})
                         : set_value_with_tensor(t[0], t[1], {1}, {3}, {1}, {1}, {}, {});
       });
-  add(
+  add_case(
       cases, "set_value_with_tensor", "a row, with a new dim", kAnyDType,
       [](Draw& draw) {
         const Dims x = {draw.size_above_0(), draw.size(), draw.size()};
@@ -95,7 +95,7 @@ void add_slices(OpCases& cases) {
         return in_place ? set_value_with_tensor_(t[0], t[1], {-1}, {100}, {1}, {0}, {0}, {2})
                         : set_value_with_tensor(t[0], t[1], {-1}, {100}, {1}, {0}, {0}, {2});
       });
-  add(
+  add_case(
       cases, "set_value_with_tensor", "both dims, one backwards", kNumbers,
       [](Draw& draw) {
         const int64_t rows = draw.size_above_0() + 1, columns = draw.size();
@@ -107,9 +107,9 @@ void add_slices(OpCases& cases) {
       });
 }
 
-void add_diagonals(OpCases& cases) {
+void add_diagonal_writes(OpCases& cases) {
   const auto add_one = [&](const std::string& name, int64_t offset, int dim1, int dim2, int rank) {
-    add(
+    add_case(
         cases, "fill_diagonal_tensor", name, kAnyDType,
         [=](Draw& draw) {
           const Dims x = draw.dims(rank);
@@ -137,7 +137,7 @@ void add_diagonals(OpCases& cases) {
 void add_writing_cases(OpCases& cases) {
   add_index_put(cases);
   add_slices(cases);
-  add_diagonals(cases);
+  add_diagonal_writes(cases);
 }
 
 }  // namespace shard::testing

@@ -10,6 +10,8 @@
 #include "shard/testing/tensors.h"
 #include "support/cuda_device.h"
 
+namespace coalescing_test {
+
 #ifdef CUDA_HOST_INSTRUMENTED  // otherwise accesses are not logged
 
 using namespace shard;
@@ -241,3 +243,5 @@ TEST_CASE("accesses of warps are coalesced in all ops but the slowest, or a tabl
 }
 
 #endif
+
+}  // namespace coalescing_test

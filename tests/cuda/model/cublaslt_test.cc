@@ -5,6 +5,8 @@
 #include "access.h"
 #include "shard/kernels/cuda/loop_collector.h"
 
+namespace cublaslt_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -281,3 +283,5 @@ TEST_CASE("cuBLASLt of the model refuses epilogues that the library does not doc
   multiply(64);
   CHECK_THROWS_WITH(multiply(63), Catch::Contains("the bias is not within an allocation"));
 }
+
+}  // namespace cublaslt_test

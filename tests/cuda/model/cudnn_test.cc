@@ -12,6 +12,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace cudnn_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -242,3 +244,5 @@ TEST_CASE("cuDNN adds up in any order under AlgorithmPolicy::fastest, and only t
     check(graphs.graphs().launches == 4 && graphs.graphs().recordings < 4, "graphs are launched again");
   });
 }
+
+}  // namespace cudnn_test

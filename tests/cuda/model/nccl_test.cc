@@ -11,6 +11,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace nccl_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -390,3 +392,5 @@ TEST_CASE("the model of NCCL finds calls that do not fit") {
   CHECK(ncclCommInitRankConfig(&second, 2, id, 1, &config) == ncclInvalidUsage);  // on the same device
   ncclCommAbort(first);
 }
+
+}  // namespace nccl_test

@@ -6,6 +6,8 @@
 #include "../loop_cases.h"
 #include "access.h"
 
+namespace nvrtc_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -114,3 +116,5 @@ TEST_CASE("loops read each operand once, and write what something else reads alo
     CHECK(executor.graphs().launches == 2);
   }
 }
+
+}  // namespace nvrtc_test

@@ -14,6 +14,8 @@
 #include "shard/shard.h"
 #include "support/mesh_run.h"
 
+namespace stream_test {
+
 using namespace shard;
 using namespace shard::test;
 
@@ -238,3 +240,5 @@ TEST_CASE("gradients are reduced while backward goes on, and neither waits for t
         if (rank.id() == 0) is_ahead = true;
       });
 }
+
+}  // namespace stream_test

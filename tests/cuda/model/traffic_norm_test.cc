@@ -1,6 +1,8 @@
 // What reductions, norms and cross entropies read and write, by the log of the model: each byte as often as they need it.
 #include "traffic.h"
 
+namespace traffic_norm_test {
+
 #ifdef CUDA_HOST_INSTRUMENTED  // otherwise accesses are not logged
 
 using namespace shard;
@@ -178,3 +180,5 @@ TEST_CASE("norms over channels read images once for their statistics and once fo
 }
 
 #endif
+
+}  // namespace traffic_norm_test

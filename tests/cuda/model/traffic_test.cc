@@ -3,6 +3,8 @@
 
 #include <set>
 
+namespace traffic_test {
+
 #ifdef CUDA_HOST_INSTRUMENTED  // otherwise accesses are not logged
 
 using namespace shard;
@@ -176,3 +178,5 @@ TEST_CASE("elementwise kernels of views write whole packs, and read what is alig
 }
 
 #endif
+
+}  // namespace traffic_test

@@ -14,8 +14,8 @@
 namespace shard::cpu {
 namespace {
 
-using meta::Padding;
-using meta::Sampling;
+using meta::GridPadding;
+using meta::GridSampling;
 
 constexpr int64_t kBlock = 256;  // places whose elements are found together, for all channels
 
@@ -25,7 +25,7 @@ constexpr int64_t kBlock = 256;  // places whose elements are found together, fo
 
 /// Images and the places in them; coordinates count dims from the last one.
 struct Images {
-  Images(const Sampling& how, const DenseTensor& x, const DenseTensor& grid)
+  Images(const GridSampling& how, const DenseTensor& x, const DenseTensor& grid)
       : how(how), dims{x.dims().rank() - 2, {}, {}}, space(dims.space), corners(how.nearest ? 1 : 1 << space),
         channels(x.dims()[1]) {
     for (int i = 0; i < space; ++i) {
@@ -37,7 +37,7 @@ struct Images {
     blocks = (places + kBlock - 1) / kBlock;
   }
 
-  Sampling how;
+  GridSampling how;
   ImageDims dims;
   int space, corners;
   int64_t channels, elements = 1, places = 0, blocks = 0;

@@ -13,8 +13,8 @@
 namespace shard::cuda {
 namespace {
 
-using meta::Padding;
-using meta::Sampling;
+using meta::GridPadding;
+using meta::GridSampling;
 
 #define SHARD_FORMULA_INLINE __device__ inline
 #include "shard/kernels/formulas/grid_sample.inc"
@@ -24,7 +24,7 @@ constexpr int kThreads = 256;
 
 /// Images and the places in them; coordinates count dims from the last one.
 struct Images {
-  Images(const Sampling& how, const DenseTensor& x, const DenseTensor& grid)
+  Images(const GridSampling& how, const DenseTensor& x, const DenseTensor& grid)
       : how(how), dims{x.dims().rank() - 2, {}, {}}, corners(how.nearest ? 1 : 1 << dims.space), batch(grid.dims()[0]),
         channels(x.dims()[1]) {
     for (int i = 0; i < dims.space; ++i) {
@@ -35,7 +35,7 @@ struct Images {
     places = grid.dims().numel(1, grid.dims().rank() - 1);
   }
 
-  Sampling how;
+  GridSampling how;
   ImageDims dims;
   int corners;
   int64_t batch, channels, elements = 1, places = 0;

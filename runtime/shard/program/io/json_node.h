@@ -31,9 +31,9 @@ template <class... Args>
 Json parse_json(std::string_view text);
 
 /// A place in the text.
-class Node {
+class JsonNode {
  public:
-  Node(const Json& json, std::string at) : json_(&json), at_(std::move(at)) {}
+  JsonNode(const Json& json, std::string at) : json_(&json), at_(std::move(at)) {}
 
   template <class... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) const {
@@ -47,7 +47,7 @@ class Node {
 
   bool is_null() const { return json_->is_null(); }
   bool has(std::string_view key) const { return json_->is_object() && json_->contains(key); }
-  Node operator[](std::string_view key) const {
+  JsonNode operator[](std::string_view key) const {
     if (!json_->is_object()) expected("an object");
     if (!json_->contains(key)) refuse("expected the key '{}', which is missing", key);
     return {json_->at(std::string(key)), fmt::format("{}/{}", at_, key)};
@@ -72,9 +72,9 @@ class Node {
     keys<std::initializer_list<std::string_view>>(required, optional);
   }
 
-  std::vector<Node> list() const {
+  std::vector<JsonNode> list() const {
     if (!json_->is_array()) expected("a list");
-    std::vector<Node> nodes;
+    std::vector<JsonNode> nodes;
     for (size_t i = 0; i < json_->size(); ++i) nodes.emplace_back((*json_)[i], fmt::format("{}/{}", at_, i));
     return nodes;
   }

@@ -14,7 +14,7 @@
 namespace shard::program {
 namespace {
 
-Device read_device(const Node& node) {
+Device read_device(const JsonNode& node) {
   const std::string text = node.text();
   const size_t colon = text.find(':');
   const int backend = find_backend(text.substr(0, colon));
@@ -30,7 +30,7 @@ Device read_device(const Node& node) {
 
 /// Reads an attribute of the type that the function of its op takes.
 template <class T>
-T read_attr(const Node& node, std::type_identity<T>) {
+T read_attr(const JsonNode& node, std::type_identity<T>) {
   if constexpr (std::is_same_v<T, bool>) return node.boolean();
   else if constexpr (std::is_same_v<T, Scalar>)
     return node.is_integer() ? Scalar(node.integer<int64_t>()) : Scalar(node.real<double>());
@@ -42,23 +42,23 @@ T read_attr(const Node& node, std::type_identity<T>) {
   else {
     static_assert(std::is_same_v<T, IntArray>);
     IntArray values;
-    for (const Node& each : node.list()) values.push_back(each.integer<int64_t>());
+    for (const JsonNode& each : node.list()) values.push_back(each.integer<int64_t>());
     return values;
   }
 }
 template <class T>
-std::optional<T> read_attr(const Node& node, std::type_identity<std::optional<T>>) {
+std::optional<T> read_attr(const JsonNode& node, std::type_identity<std::optional<T>>) {
   return node.is_null() ? std::nullopt : std::optional(read_attr(node, std::type_identity<T>()));
 }
 template <class T>
-std::vector<T> read_attr(const Node& node, std::type_identity<std::vector<T>>) {
+std::vector<T> read_attr(const JsonNode& node, std::type_identity<std::vector<T>>) {
   std::vector<T> values;
-  for (const Node& each : node.list()) values.push_back(read_attr(each, std::type_identity<T>()));
+  for (const JsonNode& each : node.list()) values.push_back(read_attr(each, std::type_identity<T>()));
   return values;
 }
 
 template <size_t... i>
-Attr read_attr(const Node& node, size_t type, std::index_sequence<i...>) {
+Attr read_attr(const JsonNode& node, size_t type, std::index_sequence<i...>) {
   Attr attr;
   ((i == type ? void(attr = read_attr(node, std::type_identity<std::variant_alternative_t<i, Attr>>())) : void()), ...);
   return attr;
@@ -68,31 +68,31 @@ Attr read_attr(const Node& node, size_t type, std::index_sequence<i...>) {
 
 Trace Reader::run() {
   check_format();
-  for (const Node& node : top_["meshes"].list()) meshes_.push_back(read_mesh(node));
+  for (const JsonNode& node : top_["meshes"].list()) meshes_.push_back(read_mesh(node));
   read_entries();
-  for (const Node& node : top_["ops"].list()) read_op(node);
+  for (const JsonNode& node : top_["ops"].list()) read_op(node);
   add_entries();
   for (const auto& [id, entry] : entries_) {
     if (id >= next())
       entry.node.refuse("expected values to be numbered from 1 in the order in which they are made, but nothing is %{}",
                         next());
   }
-  for (const Node& node : top_["outputs"].list()) {
+  for (const JsonNode& node : top_["outputs"].list()) {
     node.keys({"name", "value"});
     program_.outputs.push_back({node["name"].text(), read_id_or_none(node["value"])});
   }
   read_draws();
-  for (const Node& node : top_["leaves"].list()) read_leaf(node);
-  for (const Node& node : top_["gradients"].list()) read_effect(node);
+  for (const JsonNode& node : top_["leaves"].list()) read_leaf(node);
+  for (const JsonNode& node : top_["gradients"].list()) read_effect(node);
   check_ops();
   if (top_.has("gradient")) read_gradient(top_["gradient"]);
   if (top_.has("detached")) {
-    for (const Node& node : top_["detached"].list()) read_detached(node);
+    for (const JsonNode& node : top_["detached"].list()) read_detached(node);
   }
   if (top_.has("written"))
     trace_.written = top_["written"].integer<size_t>(1, trace_.gradient ? trace_.gradient->function_outputs : 0);
   if (top_.has("views")) {
-    for (const Node& node : top_["views"].list()) read_view(node);
+    for (const JsonNode& node : top_["views"].list()) read_view(node);
   }
   check_require_grad();
   return std::move(trace_);
@@ -101,9 +101,9 @@ Trace Reader::run() {
 void Reader::check_format() const {
   if (!top_.has("format"))
     top_.refuse("expected a program, which has the key 'format'; this is a text of another kind");
-  const Node format = top_["format"];
+  const JsonNode format = top_["format"];
   if (format.text() != kFileFormat) format.expected(fmt::format("\"{}\"", kFileFormat));
-  const Node version = top_["version"];
+  const JsonNode version = top_["version"];
   const int number = version.integer<int>(1);
   if (number > kFileVersion) {
     version.refuse(
@@ -115,17 +115,17 @@ void Reader::check_format() const {
             {"gradient", "detached", "views", "written"});
 }
 
-const ProcessMesh* Reader::read_mesh(const Node& node) {
+const ProcessMesh* Reader::read_mesh(const JsonNode& node) {
   node.keys({"shape", "names", "processes", "costs"});
   std::vector<int> shape, processes;
   std::vector<std::string> names;
-  for (const Node& each : node["shape"].list()) shape.push_back(each.integer<int>(1, 1 << 20));
-  for (const Node& each : node["names"].list()) names.push_back(each.text());
-  for (const Node& each : node["processes"].list()) processes.push_back(each.integer<int>(0));
-  const Node costs = node["costs"];
+  for (const JsonNode& each : node["shape"].list()) shape.push_back(each.integer<int>(1, 1 << 20));
+  for (const JsonNode& each : node["names"].list()) names.push_back(each.text());
+  for (const JsonNode& each : node["processes"].list()) processes.push_back(each.integer<int>(0));
+  const JsonNode costs = node["costs"];
   costs.keys({"axes", "copy_ns_per_byte", "memory_cap"});
   MeshCosts read;
-  for (const Node& axis : costs["axes"].list()) {
+  for (const JsonNode& axis : costs["axes"].list()) {
     axis.keys({"alpha_ns", "ns_per_byte"});
     read.axes.push_back({axis["alpha_ns"].real<double>(), axis["ns_per_byte"].real<double>()});
   }
@@ -139,14 +139,14 @@ const ProcessMesh* Reader::read_mesh(const Node& node) {
   return node.attempt([&] { return ProcessMesh::make(shape, processes, names, read); });
 }
 
-Type Reader::read_type(const Node& node) const {
+Type Reader::read_type(const JsonNode& node) const {
   node.keys({"dtype", "dims"}, {"device", "mesh", "layout"});
   Type type;
   type.meta.dtype = read_attr(node["dtype"], std::type_identity<DType>());
   auto bytes = static_cast<int64_t>(size_of(type.meta.dtype));
-  const std::vector<Node> dims = node["dims"].list();
+  const std::vector<JsonNode> dims = node["dims"].list();
   if (dims.size() > kMaxRank) node["dims"].refuse("expected up to {} dims, but these are {}", kMaxRank, dims.size());
-  for (const Node& dim : dims) {
+  for (const JsonNode& dim : dims) {
     type.meta.dims.push_back(dim.integer<int64_t>(0));
     if (__builtin_mul_overflow(bytes, std::max<int64_t>(type.meta.dims[type.meta.dims.rank() - 1], 1), &bytes))
       dim.refuse("expected a tensor of less than 2^63 bytes");
@@ -154,14 +154,14 @@ Type Reader::read_type(const Node& node) const {
   if (node.has("device")) type.device = read_device(node["device"]);
   if (!node.has("mesh") && !node.has("layout")) return type;
   const auto mesh = node["mesh"].integer<int64_t>(0, static_cast<int64_t>(meshes_.size()) - 1);
-  const Node layout = node["layout"];
+  const JsonNode layout = node["layout"];
   type.spec = layout.attempt([&] { return DistSpec::parse(meshes_[static_cast<size_t>(mesh)], layout.text()); });
   if (type.spec->rank() != type.meta.dims.rank())
     layout.expected(fmt::format("a layout of {} dims", type.meta.dims.rank()));
   return type;
 }
 
-ValueId Reader::read_entry(const Node& node) {
+ValueId Reader::read_entry(const JsonNode& node) {
   if (node["value"].is_null()) return 0;
   const auto id = node["value"].integer<ValueId>(1);
   if (node.has("same") && node["same"].boolean()) {
@@ -177,15 +177,15 @@ ValueId Reader::read_entry(const Node& node) {
 }
 
 void Reader::read_entries() {
-  for (const Node& node : top_["inputs"].list()) {
+  for (const JsonNode& node : top_["inputs"].list()) {
     node.keys({"name", "value"}, {"type", "shares", "same", "requires_grad"});
     program_.inputs.push_back({node["name"].text(), read_entry(node)});
     trace_.require_grad.push_back(node.has("requires_grad") && node["requires_grad"].boolean());
   }
-  for (const Node& node : top_["parameters"].list()) {
+  for (const JsonNode& node : top_["parameters"].list()) {
     node.keys({"name", "value", "type"},
               {"shares", "same", "requires_grad", "gradient_of", "gradient_of_input", "constant"});
-    const Node name = node["name"];
+    const JsonNode name = node["name"];
     const auto same = [&](const Named& other) { return other.name == name.text(); };
     if (std::any_of(program_.parameters.begin(), program_.parameters.end(), same))
       name.refuse("expected a name of its own, but another parameter is called '{}' too", name.text());
@@ -195,7 +195,7 @@ void Reader::read_entries() {
   }
 }
 
-Parameter Reader::find_parameter(const Node& node, const Type& type) const {
+Parameter Reader::find_parameter(const JsonNode& node, const Type& type) const {
   Parameter parameter;
   parameter.requires_grad = node.has("requires_grad") && node["requires_grad"].boolean();
   parameter.constant = node.has("constant");
@@ -211,7 +211,7 @@ Parameter Reader::find_parameter(const Node& node, const Type& type) const {
     return parameter;
   }
   const bool gradient = node.has("gradient_of");
-  const Node name = node[gradient ? "gradient_of" : "name"];
+  const JsonNode name = node[gradient ? "gradient_of" : "name"];
   if (!scope_.has(name.text())) {
     name.refuse(
         "the program uses {}'{}', of which {} is expected, but the scope has no such tensor; set it. There are: {}",
@@ -233,7 +233,7 @@ Parameter Reader::find_parameter(const Node& node, const Type& type) const {
               text(has), text(type));
 }
 
-Tensor Reader::read_constant(const Node& node, const Type& type) {
+Tensor Reader::read_constant(const JsonNode& node, const Type& type) {
   const std::string text = node.text();
   if (type.spec != nullptr) node.refuse("expected no elements of a distributed tensor");
   if (text.size() != 2 * type.meta.bytes())
@@ -259,7 +259,7 @@ void Reader::add_entries() {
   }
 }
 
-Operand Reader::read_operand(const Node& node) {
+Operand Reader::read_operand(const JsonNode& node) {
   if (node.is_null()) return {};
   node.keys({"value"}, {"state"});
   Operand operand{node["value"].integer<ValueId>(), node.has("state") ? node["state"].integer<ValueId>(1) : 0};
@@ -274,7 +274,7 @@ Operand Reader::read_operand(const Node& node) {
   return operand;
 }
 
-void Reader::read_output(const Node& node, Outputs& outputs) {
+void Reader::read_output(const JsonNode& node, Outputs& outputs) {
   outputs.nodes.push_back(node);
   outputs.types.emplace_back();
   outputs.sources.push_back(0);
@@ -296,7 +296,7 @@ std::string Reader::changed(std::string_view op, const std::string& has) {
   return fmt::format("; [{}] has {}: it has changed since the program was saved", op, has.empty() ? "none" : has);
 }
 
-const OpEntry* Reader::find_op(const Node& node, bool inplace) const {
+const OpEntry* Reader::find_op(const JsonNode& node, bool inplace) const {
   const OpEntry* const entry = OpTable::instance().find(node.text());
   if (entry == nullptr) {
     node.refuse(
@@ -310,7 +310,7 @@ const OpEntry* Reader::find_op(const Node& node, bool inplace) const {
   return entry;
 }
 
-void Reader::read_attrs(const Node& node, Op& op) const {
+void Reader::read_attrs(const JsonNode& node, Op& op) const {
   const OpDef& def = *op.entry->op;
   const DenseEntry& function = op.inplace ? op.entry->inplace : op.entry->functional;
   node.keys(def.attrs, {}, changed(def.name, fmt::format("{}", fmt::join(def.attrs, ", "))));
@@ -320,13 +320,13 @@ void Reader::read_attrs(const Node& node, Op& op) const {
   }
 }
 
-void Reader::read_call(const Node& node, Op& op, Outputs& outputs) {
+void Reader::read_call(const JsonNode& node, Op& op, Outputs& outputs) {
   node.keys({"kind", "op", "inputs", "attrs", "outputs"}, {"inplace", "draw", "for"});
   op.inplace = node.has("inplace") && node["inplace"].boolean();
   op.entry = find_op(node["op"], op.inplace);
   const OpDef& def = *op.entry->op;
   const DistSpec* first = nullptr;
-  read_slots(node["inputs"], def.inputs, def.name, op.slots, [&](const Node& each, const SlotDef& slot) {
+  read_slots(node["inputs"], def.inputs, def.name, op.slots, [&](const JsonNode& each, const SlotDef& slot) {
     op.inputs.push_back(read_operand(each));
     const ValueId id = op.inputs.back().value;
     if (id == 0 && slot.kind != SlotDef::Kind::optional) each.expected("a value, as this argument is not optional");
@@ -339,7 +339,7 @@ void Reader::read_call(const Node& node, Op& op, Outputs& outputs) {
   });
   read_attrs(node["attrs"], op);
   read_slots(node["outputs"], def.outputs, def.name, op.output_slots,
-             [&](const Node& each, const SlotDef&) { read_output(each, outputs); });
+             [&](const JsonNode& each, const SlotDef&) { read_output(each, outputs); });
   if (read_any(op) == 0) {
     for (const auto& type : outputs.types) {
       if (type && op.layout == nullptr) op.layout = type->spec;
@@ -381,7 +381,7 @@ void Reader::check_alias(const Op& op, const Outputs& outputs, size_t slot, size
       shares = shares || (input != 0 && program_.value(input).root == program_.value(outputs.sources[i]).root);
     }
   }
-  const Node& node = outputs.nodes[i];
+  const JsonNode& node = outputs.nodes[i];
   if (!shares)
     node["shares"].refuse("expected none, as [{}] does not return this output in the buffer of %{}", op.name(),
                           outputs.sources[i]);
@@ -391,17 +391,17 @@ void Reader::check_alias(const Op& op, const Outputs& outputs, size_t slot, size
     node.refuse("expected the key 'written', as [{}] writes this output in place", op.name());
 }
 
-void Reader::read_move(const Node& node, Op& op, Outputs& outputs) {
+void Reader::read_move(const JsonNode& node, Op& op, Outputs& outputs) {
   if (op.kind == Kind::distribute) node.keys({"kind", "inputs", "output"}, {"for", "source_rank"});
   else node.keys({"kind", "inputs", "output"}, {"for"});
-  for (const Node& each : node["inputs"].list()) {
+  for (const JsonNode& each : node["inputs"].list()) {
     op.slots.push_back({op.inputs.size(), 1});
     op.inputs.push_back(read_operand(each));
     if (op.inputs.back().value == 0) each.expected("a value");
   }
   const size_t count = op.kind == Kind::copy ? 2 : 1;
   if (op.inputs.size() != count) node["inputs"].refuse("expected {} inputs, but these are {}", count, op.inputs.size());
-  const Node output = node["output"];
+  const JsonNode output = node["output"];
   read_output(output, outputs);
   if (!outputs.types[0]) output.expected("a value");
   op.output_slots = {{0, 1}};
@@ -430,13 +430,13 @@ void Reader::read_move(const Node& node, Op& op, Outputs& outputs) {
   if (op.kind == Kind::clone) op.attrs.emplace_back(to.device);
   if (op.kind != Kind::copy && op.kind != Kind::full_tensor && op.kind != Kind::clone) op.layout = to.spec;
   if (!node.has("source_rank")) return;
-  const Node source = node["source_rank"];
+  const JsonNode source = node["source_rank"];
   op.source_rank = source.integer<int>(0);
   if (!to.spec->mesh()->coordinate(op.source_rank))
     source.expected(fmt::format("a rank of {}", to.spec->mesh()->describe()));
 }
 
-void Reader::read_op(const Node& node) {
+void Reader::read_op(const JsonNode& node) {
   add_entries();
   Op op;
   const std::string kind = node["kind"].text();
@@ -455,7 +455,7 @@ void Reader::read_op(const Node& node) {
 }
 
 void Reader::read_draws() {
-  const Node node = top_["draws"];
+  const JsonNode node = top_["draws"];
   node.keys({"world", "plain", "world_before", "plain_before"});
   constexpr uint64_t most = uint64_t{1} << 62;
   program_.world_draws = node["world"].integer<uint64_t>(0, most);

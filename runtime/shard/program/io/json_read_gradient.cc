@@ -7,12 +7,12 @@
 
 namespace shard::program {
 
-void Reader::read_leaf(const Node& node) {
+void Reader::read_leaf(const JsonNode& node) {
   Leaf leaf;
   ValueId entry = 0;
   if (node.has("parameter")) {
     node.keys({"parameter", "value", "had_gradient"});
-    const Node name = node["parameter"];
+    const JsonNode name = node["parameter"];
     const auto found = std::find_if(program_.parameters.begin(), program_.parameters.end(),
                                     [&](const Named& each) { return each.name == name.text(); });
     if (found == program_.parameters.end()) name.expected("the name of a parameter");
@@ -33,7 +33,7 @@ void Reader::read_leaf(const Node& node) {
   trace_.leaves.push_back(std::move(leaf));
 }
 
-void Reader::read_effect(const Node& node) {
+void Reader::read_effect(const JsonNode& node) {
   node.keys({"leaf", "gradient"});
   const GradientEffect effect{node["leaf"].integer<ValueId>(), read_id_or_none(node["gradient"])};
   if (std::none_of(trace_.leaves.begin(), trace_.leaves.end(),
@@ -43,14 +43,14 @@ void Reader::read_effect(const Node& node) {
   program_.gradients.push_back(effect);
 }
 
-void Reader::check_gradient_of(const Node& node, ValueId gradient, ValueId of) const {
+void Reader::check_gradient_of(const JsonNode& node, ValueId gradient, ValueId of) const {
   const Type& type = program_.value(of).type;
   const Type& has = program_.value(gradient).type;
   if (has.meta == type.meta && (has.spec == nullptr) == (type.spec == nullptr)) return;
   node.refuse("expected a gradient of %{}, {}, but %{} is {}", of, to_string(type), gradient, to_string(has));
 }
 
-void Reader::read_gradient(const Node& node) {
+void Reader::read_gradient(const JsonNode& node) {
   node.keys({"forward_ops", "world_draws", "plain_draws", "function_inputs", "function_outputs", "outputs", "wanted"},
             {"error", "reaches", "output_groups", "wanted_groups"});
   TracedGradient gradient;
@@ -59,7 +59,7 @@ void Reader::read_gradient(const Node& node) {
   gradient.plain_draws = node["plain_draws"].integer<uint64_t>(0, program_.plain_draws);
   gradient.function_inputs = node["function_inputs"].integer<size_t>(0, program_.inputs.size());
   gradient.function_outputs = node["function_outputs"].integer<size_t>(0, program_.outputs.size());
-  const std::vector<Node> outputs = node["outputs"].list(), wanted = node["wanted"].list();
+  const std::vector<JsonNode> outputs = node["outputs"].list(), wanted = node["wanted"].list();
   if (node.has("error")) return read_failed_gradient(node, std::move(gradient));
   if (outputs.size() != program_.inputs.size() - gradient.function_inputs) {
     node["outputs"].refuse("expected as many as /inputs has gradients, {}",
@@ -94,9 +94,9 @@ void Reader::read_gradient(const Node& node) {
   }
   read_groups(node, gradient);
   if (node.has("reaches")) {
-    for (const Node& output : node["reaches"].list()) {
+    for (const JsonNode& output : node["reaches"].list()) {
       std::vector<size_t>& numbers = gradient.reaches.emplace_back();
-      for (const Node& number : output.list()) {
+      for (const JsonNode& number : output.list()) {
         if (wanted.empty()) number.expected("no number, because /gradient/wanted is empty");
         numbers.push_back(number.integer<size_t>(0, wanted.size() - 1));
       }
@@ -113,12 +113,12 @@ void Reader::read_gradient(const Node& node) {
   });
 }
 
-void Reader::read_groups(const Node& node, TracedGradient& gradient) {
+void Reader::read_groups(const JsonNode& node, TracedGradient& gradient) {
   gradient.output_groups.assign(gradient.outputs.size(), 0);
   gradient.wanted_groups.assign(gradient.wanted.size(), 0);
   const auto read = [&](const char* key, std::vector<size_t>& groups, size_t count) {
     if (!node.has(key)) return;
-    const std::vector<Node> numbers = node[key].list();
+    const std::vector<JsonNode> numbers = node[key].list();
     if (numbers.size() != groups.size()) node[key].refuse("expected {} numbers of groups", groups.size());
     for (size_t i = 0; i < numbers.size(); ++i) groups[i] = numbers[i].integer<size_t>(0, count - 1);
   };
@@ -131,19 +131,19 @@ void Reader::read_groups(const Node& node, TracedGradient& gradient) {
   read("wanted_groups", gradient.wanted_groups, group_count(gradient));
 }
 
-void Reader::read_failed_gradient(const Node& node, TracedGradient gradient) {
+void Reader::read_failed_gradient(const JsonNode& node, TracedGradient gradient) {
   gradient.error = node["error"].text();
   if (gradient.error.empty()) node["error"].expected("what is wrong");
   if (gradient.function_inputs != program_.inputs.size())
     node["function_inputs"].expected(fmt::format("{}, all of /inputs", program_.inputs.size()));
   if (gradient.function_outputs != program_.outputs.size())
     node["function_outputs"].expected(fmt::format("{}, all of /outputs", program_.outputs.size()));
-  for (const Node& output : node["outputs"].list()) {
+  for (const JsonNode& output : node["outputs"].list()) {
     gradient.outputs.push_back(output.integer<size_t>());
     if (gradient.outputs.back() >= program_.outputs.size() || program_.outputs[gradient.outputs.back()].value == 0)
       output.expected("the number of an existing output");
   }
-  for (const Node& wanted : node["wanted"].list()) {
+  for (const JsonNode& wanted : node["wanted"].list()) {
     gradient.wanted.push_back(wanted.integer<ValueId>());
     if (!is_argument(gradient.wanted.back(), gradient.function_inputs))
       wanted.expected("the value of an input or parameter");
@@ -155,7 +155,7 @@ void Reader::read_failed_gradient(const Node& node, TracedGradient gradient) {
   set_gradient(node, std::move(gradient));
 }
 
-void Reader::set_gradient(const Node& node, TracedGradient gradient) {
+void Reader::set_gradient(const JsonNode& node, TracedGradient gradient) {
   const size_t inputs = gradient.function_inputs;
   for (const Leaf& leaf : trace_.leaves) {
     if (!leaf.tensor.defined() && leaf.input >= inputs)
@@ -170,7 +170,7 @@ void Reader::set_gradient(const Node& node, TracedGradient gradient) {
   trace_.require_grad.resize(inputs);
 }
 
-void Reader::read_detached(const Node& node) {
+void Reader::read_detached(const JsonNode& node) {
   node.keys({"output", "source", "stale", "op", "argument", "from", "to"});
   const size_t outputs = trace_.gradient ? trace_.gradient->function_outputs : program_.outputs.size();
   DetachedOutput each{node["output"].integer<size_t>(),
@@ -193,7 +193,7 @@ void Reader::read_detached(const Node& node) {
 }
 
 /// The copies of a program and their sources form chains of buffers, which must not have cycles.
-void Reader::check_chain(const Node& node, const DetachedOutput& added) const {
+void Reader::check_chain(const JsonNode& node, const DetachedOutput& added) const {
   const auto root = [&](ValueId value) { return program_.value(value).root; };
   const ValueId first = root(program_.outputs[added.output].value);
   const auto copy_in = [&](ValueId buffer) {
@@ -217,10 +217,10 @@ bool Reader::is_argument(ValueId value, size_t function_inputs) const {
          std::any_of(program_.parameters.begin(), program_.parameters.end(), is_value);
 }
 
-void Reader::read_view(const Node& node) {
+void Reader::read_view(const JsonNode& node) {
   node.keys({"output"}, {"source", "other"});
   const size_t outputs = trace_.gradient ? trace_.gradient->function_outputs : program_.outputs.size();
-  const auto output_of = [&](const Node& number) {
+  const auto output_of = [&](const JsonNode& number) {
     const auto output = number.integer<size_t>();
     if (output >= outputs || program_.outputs[output].value == 0) number.expected("the number of an existing output");
     return output;

@@ -15,10 +15,10 @@
 namespace shard::program {
 namespace {
 
-struct CloseFile {
+struct Closer {
   void operator()(FILE* file) const { std::fclose(file); }
 };
-using File = std::unique_ptr<FILE, CloseFile>;
+using File = std::unique_ptr<FILE, Closer>;
 
 /// A temporary file without a name. Never on descriptors 0 to 2, which may be free if the program
 /// has closed its own: the child uses these.
