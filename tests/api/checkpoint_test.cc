@@ -1,6 +1,9 @@
 // Checkpoints: what is saved from one layout, mesh and device is loaded into any other, and bad files are refused.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include <catch2/catch.hpp>
 
 #include <csignal>
@@ -181,6 +184,24 @@ TEST_CASE("a save replaces the checkpoint before, and one that ends early leaves
   save_small(folder.path());
   CHECK(files_of(folder.path()) == std::vector<std::string>{"000001.rank-model.safetensors", "000004.rank0.safetensors",
                                                             "1.rank0.safetensors", "checkpoint.json", "notes.txt"});
+}
+
+TEST_CASE("while others save to a folder a save is refused, on all ranks") {
+  const TempFolder folder;
+  const std::string path = folder.path("new/checkpoint");
+  save_small(path);
+  const int other = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  REQUIRE(::flock(other, LOCK_EX | LOCK_NB) == 0);
+  const std::string expected =
+      "[save_checkpoint] '" + path + "' is being saved to by others; wait for them, or save to another folder";
+  CHECK(error_of([&] { save_small(path); }, ErrorCode::invalid_argument) == expected);
+  run_ranks(2, [&](Rank& rank) {
+    const std::string error = error_of([&] { save_small(path); }, ErrorCode::invalid_argument);
+    check(rank.id() == 0 ? error == expected : error.find("rank 0 failed") != std::string::npos, "the error of a rank");
+  });
+  ::close(other);
+  save_small(path);
+  CHECK(checkpoint_tensors(path).size() == 1);
 }
 
 TEST_CASE("parameters that require gradients are loaded, and what was saved of them for backward is known to be old") {

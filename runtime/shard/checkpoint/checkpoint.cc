@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <exception>
 #include <filesystem>
 #include <memory>
@@ -103,11 +105,47 @@ std::vector<std::pair<uint64_t, fs::path>> data_files(const std::string& folder,
   return files;
 }
 
-/// Makes the folder where it is missing. Returns a number that is larger than those of all saves which have left files in it.
-uint64_t next_save(const std::string& folder) {
+/// Makes names in a folder last. File systems that cannot do it keep them in order.
+void sync_folder(const std::string& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  ::fsync(descriptor);
+  ::close(descriptor);
+}
+
+/// Makes the folder where it is missing.
+void make_folder(const std::string& folder) {
   std::error_code error;
+  std::vector<fs::path> parents;  // of folders that are made
+  for (fs::path at = fs::absolute(folder); at.has_relative_path() && !fs::exists(at, error); at = at.parent_path())
+    parents.push_back(at.parent_path());
   fs::create_directories(folder, error);
   if (error) fail_system("make the folder", folder, error);
+  for (const fs::path& parent : parents) sync_folder(parent.string());
+}
+
+/// Keeps others, in this process or another, from saving to a folder meanwhile; not on file systems that have no locks.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder)
+      : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (descriptor_ < 0) checkpoint::fail_errno(kSave, "read the folder", folder);
+    if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+    ::close(descriptor_);
+    fail(ErrorCode::invalid_argument, "[{}] '{}' is being saved to by others; wait for them, or save to another folder",
+         kSave, folder);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  ~FolderLock() { ::close(descriptor_); }
+
+ private:
+  int descriptor_;
+};
+
+/// A number that is larger than those of all saves which have left files in the folder.
+uint64_t next_save(const std::string& folder) {
+  std::error_code error;
   uint64_t last = 0;
   for (const auto& [number, path] : data_files(folder, error)) last = std::max(last, number);
   if (error) fail_system("read the folder", folder, error);
@@ -167,14 +205,6 @@ void write_data(const std::string& path, int rank, const std::map<std::string, T
     }
   }
   if (!local.empty()) checkpoint::write_safetensors(path, local);
-}
-
-/// Makes names in a folder last. File systems that cannot do it keep them in order.
-void sync_folder(const std::string& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;
-  ::fsync(descriptor);
-  ::close(descriptor);
 }
 
 /// Makes the files of `save` the checkpoint.
@@ -313,10 +343,14 @@ void save_checkpoint(const std::string& folder, const std::map<std::string, Tens
   const int id = rank == nullptr ? 0 : rank->id();
   std::string text;
   uint64_t save = 0;
+  std::optional<FolderLock> lock;
   together(rank, kSave, [&] {
     for (const auto& [name, tensor] : tensors) check_source(name, tensor, rank);
     text = agreement(tensors);
-    if (id == 0) save = next_save(folder);
+    if (id != 0) return;
+    make_folder(folder);
+    lock.emplace(folder);
+    save = next_save(folder);
   });
   const std::vector<uint64_t> all = gather(rank, {call::hash_bytes(0, text.data(), text.size()), save}, kSave);
   save = all[1];

@@ -18,7 +18,8 @@ namespace shard {
 /// In a world all ranks call it with the same names, in one file system. Where a rank cannot write, all ranks throw, and
 /// may go on. Throws invalid_argument for a name that is empty, "__metadata__" or not UTF-8, and for what cannot be
 /// written; communication where the ranks' tensors differ in name, shape, dtype or layout; wrong_rank for a tensor of
-/// another rank; no_data in a dry world; capture while a function is captured. One process at a time saves to a folder.
+/// another rank; no_data in a dry world; capture while a function is captured; invalid_argument while others save to the
+/// folder, whom a lock of rank 0 (flock) tells from it where the file system has locks.
 SHARD_API void save_checkpoint(const std::string& folder, const std::map<std::string, Tensor>& tensors);
 
 /// Overwrites tensors with those of the same names in the checkpoint, which may have more. A tensor may have any layout on
