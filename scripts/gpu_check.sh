@@ -42,9 +42,9 @@ while (($# > 0)); do
     --compile)
       compile=true
       tests=OFF
-      fast="-O1 -Xcicc -O1 -Xptxas -O1"
+      fast="-O0 -Xcicc -O1 -Xptxas -O1"
       nvcc=$(PATH=$PATH:$cuda/bin command -v nvcc || true)
-      if [[ -n $nvcc && $("$nvcc" --help) == *Ofast-compile* ]]; then fast="-O1 --Ofast-compile=max"; fi  # nvcc 12.9 and newer
+      if [[ -n $nvcc && $("$nvcc" --help) == *Ofast-compile* ]]; then fast="-O0 --Ofast-compile=max"; fi  # nvcc 12.9 and newer
       architectures=90
       flavour=(-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1" -DSHARD_WERROR=ON
                "-DCMAKE_CUDA_FLAGS_RELWITHDEBINFO=$fast")

@@ -343,13 +343,13 @@ void save_checkpoint(const std::string& folder, const std::map<std::string, Tens
   const int id = rank == nullptr ? 0 : rank->id();
   std::string text;
   uint64_t save = 0;
-  std::optional<FolderLock> lock;
+  std::unique_ptr<FolderLock> lock;
   together(rank, kSave, [&] {
     for (const auto& [name, tensor] : tensors) check_source(name, tensor, rank);
     text = agreement(tensors);
     if (id != 0) return;
     make_folder(folder);
-    lock.emplace(folder);
+    lock = std::make_unique<FolderLock>(folder);
     save = next_save(folder);
   });
   const std::vector<uint64_t> all = gather(rank, {call::hash_bytes(0, text.data(), text.size()), save}, kSave);
