@@ -38,7 +38,7 @@ while (($# > 0)); do
     --time) time=${2:?--time needs seconds}; shift 2 ;;
     --bench) bench=ON; shift ;;
     --no-build) built=true; shift ;;
-    # Nothing runs, so device code is hardly optimised, which takes less than half the time.
+    # Nothing runs, so code is hardly optimised, which takes less than half the time.
     --compile)
       compile=true
       tests=OFF

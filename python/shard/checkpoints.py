@@ -13,8 +13,8 @@ def save_checkpoint(folder, tensors):
 
     Each rank writes its local shards into a file of the safetensors format, of equal shards one rank alone. The folder holds the
     checkpoint before or the new one, whole, whenever the program is stopped. Plain tensors must be the same on all ranks. In a world
-    all ranks call it with the same names; where a rank cannot write, all raise. Raises ArgumentError for what cannot be written,
-    CommunicationError where the ranks' tensors differ, NoDataError in a dry world.
+    all ranks call it with the same names; where a rank cannot write, all raise. Raises ArgumentError for what cannot be written and
+    while others save to the folder, CommunicationError where the ranks' tensors differ, NoDataError in a dry world.
     """
     _core._save_checkpoint(os.fsdecode(folder), _checked("save_checkpoint", tensors))
 

@@ -202,6 +202,7 @@ TEST_CASE("while others save to a folder a save is refused, on all ranks") {
   ::close(other);
   save_small(path);
   CHECK(checkpoint_tensors(path).size() == 1);
+  check_contains(error_of([] { save_small(""); }, ErrorCode::invalid_argument), "cannot make the folder ''");
 }
 
 TEST_CASE("parameters that require gradients are loaded, and what was saved of them for backward is known to be old") {

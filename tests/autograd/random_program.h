@@ -68,7 +68,7 @@ struct ProgramOptions {
 };
 /// A program that runs on plain tensors, except for a few calls that are errors there.
 RandomProgram draw_program(testing::Random& random, const ProgramOptions& options);
-/// ProgramValues of its leaves: multiples of 2^-12, so that contributions to a pending sum add up exactly.
+/// Values of its leaves: multiples of 2^-12, so that contributions to a pending sum add up exactly.
 testing::Tensors draw_leaves(const RandomProgram& program);
 
 /// A line for each step.

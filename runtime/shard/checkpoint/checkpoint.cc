@@ -117,7 +117,8 @@ void sync_folder(const std::string& folder) {
 void make_folder(const std::string& folder) {
   std::error_code error;
   std::vector<fs::path> parents;  // of folders that are made
-  for (fs::path at = fs::absolute(folder); at.has_relative_path() && !fs::exists(at, error); at = at.parent_path())
+  for (fs::path at = fs::absolute(folder, error); at.has_relative_path() && !fs::exists(at, error);
+       at = at.parent_path())
     parents.push_back(at.parent_path());
   fs::create_directories(folder, error);
   if (error) fail_system("make the folder", folder, error);
