@@ -81,7 +81,7 @@ struct AttrTypes {
   static constexpr auto make() {
     std::array<uint8_t, count + 1> types{};
     size_t next = 0;
-    ((is_attribute<P> ? void(types[next++] = IndexIn<std::remove_cvref_t<P>, Attr>::value) : void()), ...);
+    ((is_attribute<P> ? void(types[next++] = IndexIn<std::remove_cvref_t<P>, AttrVariant>::value) : void()), ...);
     return types;
   }
   static constexpr std::array<uint8_t, count + 1> types = make();
@@ -143,7 +143,7 @@ void call_erased(void (*function)(), EntryCall& call) {
 
 template <class Result, class... P>
 DenseEntry dense_entry(Result (*function)(const OpContext&, P...)) {
-  static_assert(((!is_attribute<P> || IndexIn<std::remove_cvref_t<P>, Attr>::value != 255) && ...),
+  static_assert(((!is_attribute<P> || IndexIn<std::remove_cvref_t<P>, AttrVariant>::value != 255) && ...),
                 "an attribute of a type that Attr does not have");
   return {reinterpret_cast<void (*)()>(function), &call_erased<Result, P...>,
           std::span(AttrTypes<P...>::types).first(AttrTypes<P...>::count)};

@@ -9,13 +9,27 @@
 
 #include "shard/core/device.h"
 #include "shard/core/dims.h"
+#include "shard/core/export.h"
 
 namespace shard {
 
-/// An attribute in the C++ type that the functions of its op take (docs/generated_code.md).
-using Attr = std::variant<bool, int, int64_t, float, double, DType, Scalar, IntArray, std::string, std::vector<float>,
-                          std::vector<double>, Device, std::optional<DType>, std::optional<Device>, std::vector<bool>,
-                          std::vector<std::string>, std::vector<Scalar>>;
+using AttrVariant =
+    std::variant<bool, int, int64_t, float, double, DType, Scalar, IntArray, std::string, std::vector<float>,
+                 std::vector<double>, Device, std::optional<DType>, std::optional<Device>, std::vector<bool>,
+                 std::vector<std::string>, std::vector<Scalar>>;
+
+/// An attribute in the C++ type that the functions of its op take (docs/generated_code.md). A class, whose members every source that
+/// includes this header would else compile for all types of the variant: a second of each.
+class SHARD_API Attr : public AttrVariant {
+ public:
+  using AttrVariant::AttrVariant;
+  Attr();
+  Attr(const Attr& other);
+  Attr(Attr&& other) noexcept;
+  Attr& operator=(const Attr& other);
+  Attr& operator=(Attr&& other) noexcept;
+  ~Attr();
+};
 
 namespace detail {
 template <class Values>
@@ -27,12 +41,8 @@ struct PointersTo<std::variant<T...>> {
 }  // namespace detail
 
 /// A pointer to an attribute of a call in progress.
-using AttrRef = detail::PointersTo<Attr>::type;
+using AttrRef = detail::PointersTo<AttrVariant>::type;
 
-inline std::vector<AttrRef> attr_refs(std::span<const Attr> attrs) {
-  std::vector<AttrRef> refs;
-  for (const Attr& attr : attrs) refs.push_back(std::visit([](const auto& value) { return AttrRef(&value); }, attr));
-  return refs;
-}
+SHARD_API std::vector<AttrRef> attr_refs(std::span<const Attr> attrs);
 
 }  // namespace shard

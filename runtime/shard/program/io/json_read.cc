@@ -60,7 +60,9 @@ std::vector<T> read_attr(const JsonNode& node, std::type_identity<std::vector<T>
 template <size_t... i>
 Attr read_attr(const JsonNode& node, size_t type, std::index_sequence<i...>) {
   Attr attr;
-  ((i == type ? void(attr = read_attr(node, std::type_identity<std::variant_alternative_t<i, Attr>>())) : void()), ...);
+  ((i == type ? void(attr = read_attr(node, std::type_identity<std::variant_alternative_t<i, AttrVariant>>()))
+              : void()),
+   ...);
   return attr;
 }
 
@@ -315,8 +317,8 @@ void Reader::read_attrs(const JsonNode& node, Op& op) const {
   const DenseEntry& function = op.inplace ? op.entry->inplace : op.entry->functional;
   node.keys(def.attrs, {}, changed(def.name, fmt::format("{}", fmt::join(def.attrs, ", "))));
   for (size_t i = 0; i < def.attrs.size(); ++i) {
-    op.attrs.push_back(
-        read_attr(node[def.attrs[i]], function.attr_types[i], std::make_index_sequence<std::variant_size_v<Attr>>()));
+    op.attrs.push_back(read_attr(node[def.attrs[i]], function.attr_types[i],
+                                 std::make_index_sequence<std::variant_size_v<AttrVariant>>()));
   }
 }
 
