@@ -120,16 +120,36 @@ else()
   message(STATUS "shard: built without cuDNN, ${SHARD_NO_CUDNN_REASON}")
 endif()
 
-# A library of its own, because nvcc does not know the warning options of shard_options.
-add_library(shard_cuda_kernels OBJECT ${SHARD_CUDA_SOURCES})
 # What these make has the bits, and the truth, that it has on the CPU.
-foreach(name creation distributions mixed nms random)
-  set_source_files_properties(${SHARD_CUDA_KERNELS_DIR}/${name}.cu PROPERTIES COMPILE_OPTIONS --fmad=false)
-endforeach()
+set(exact creation distributions mixed nms random)
 # What these make has the bits that it has in a fused loop, where a product and the sum of the next op must not become one.
-foreach(name activation cast divide elementwise gates logic scalar transcendental unary_grad)
-  set_source_files_properties(${SHARD_CUDA_KERNELS_DIR}/${name}.cu PROPERTIES COMPILE_OPTIONS --fmad=false)
-endforeach()
+list(APPEND exact activation cast divide elementwise gates logic scalar transcendental unary_grad)
+list(TRANSFORM exact PREPEND ${SHARD_CUDA_KERNELS_DIR}/)
+list(TRANSFORM exact APPEND .cu)
+set(contracting ${SHARD_CUDA_SOURCES})
+list(REMOVE_ITEM contracting ${exact})
+if(SHARD_UNITY)  # six at a time, which CMake does for this language from 3.31 on
+  foreach(kind exact contracting)
+    # These have formulas in an anonymous namespace that another source has there too.
+    set(units ${${kind}})
+    list(FILTER units INCLUDE REGEX "/(lamb|random)[.]cu$")
+    list(REMOVE_ITEM ${kind} ${units})
+    while(${kind})
+      list(SUBLIST ${kind} 0 6 sources)
+      list(REMOVE_ITEM ${kind} ${sources})
+      list(LENGTH units number)
+      set(unit ${CMAKE_CURRENT_BINARY_DIR}/cuda_units/${kind}_${number}.cu)
+      list(TRANSFORM sources REPLACE "(.+)" "#include \"\\1\"\n")
+      list(JOIN sources "" text)
+      file(CONFIGURE OUTPUT ${unit} CONTENT "${text}" @ONLY)  # an unchanged file keeps its time
+      list(APPEND units ${unit})
+    endwhile()
+    set(${kind} ${units})
+  endforeach()
+endif()
+set_source_files_properties(${exact} PROPERTIES COMPILE_OPTIONS --fmad=false)
+# A library of its own, because nvcc does not know the warning options of shard_options.
+add_library(shard_cuda_kernels OBJECT ${exact} ${contracting})
 set(SHARD_CUDA_OBJECTS shard_cuda shard_cuda_kernels CACHE INTERNAL "The libraries of objects that make the CUDA backend")
 set_target_properties(shard_cuda_kernels PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF
                       CUDA_RUNTIME_LIBRARY Shared)

@@ -47,7 +47,7 @@ while (($# > 0)); do
       if [[ -n $nvcc && $("$nvcc" --help) == *Ofast-compile* ]]; then fast="-O0 --Ofast-compile=max"; fi  # nvcc 12.9 and newer
       architectures=90
       flavour=(-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1" -DSHARD_WERROR=ON
-               "-DCMAKE_CUDA_FLAGS_RELWITHDEBINFO=$fast")
+               -DSHARD_UNITY=ON "-DCMAKE_CUDA_FLAGS_RELWITHDEBINFO=$fast")
       shift
       ;;
     *) usage ;;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "shard/kernels/cpu/conv.h"
+#include "shard/kernels/cpu/fetched_box.h"
 #include "shard/kernels/registry.h"
 
 namespace shard::cpu {
@@ -62,8 +63,6 @@ inline Reading reading_of(const OpContext& ctx, const DenseTensor& images, const
   return {image, meta::conv_windows(ctx, image, ctx.input_box(0, images).global, filter.dims(), strides, paddings,
                                     algorithm, dilations)};
 }
-
-inline ShardBox box_of(const Fetched& fetched) { return {fetched.begin, fetched.tensor.dims()}; }
 
 /// That of the convolution of images like the result, whose outputs are like x.
 inline Reading transposed(const OpContext& ctx, const DenseTensor& x, const DenseTensor& filter,

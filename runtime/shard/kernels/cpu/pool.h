@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "shard/kernels/cpu/fetched_box.h"
 #include "shard/kernels/registry.h"
 #include "shard/meta/window.h"
 
@@ -29,7 +30,6 @@ inline Pooled index_pooled(const OpContext& ctx, const DenseTensor& x, const Int
   return {image, meta::pool_windows(ctx, image, ctx.input_box(0, x).global, pooling), true};
 }
 
-inline ShardBox box_of(const Fetched& fetched) { return {fetched.begin, fetched.tensor.dims()}; }
 inline Fetched shard_of(const OpContext& ctx, size_t i, const DenseTensor& tensor) {
   return {tensor, ctx.input_box(i, tensor).begin};
 }

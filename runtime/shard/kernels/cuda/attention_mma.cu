@@ -324,7 +324,7 @@ void launch_attend(const OpContext& ctx, const TileJobs& jobs, const AttentionCa
 }
 
 template <class T>
-void attend_of(const OpContext& ctx, const AttentionCall& call, const AttentionResults& to) {
+void attend_by_mma(const OpContext& ctx, const AttentionCall& call, const AttentionResults& to) {
   const TileJobs jobs{divided_up(call.sequences.longest, kBlockRows), 1, call.q.dims()[2], call.sequences.count};
   if (jobs.count() == 0) return;
   const MmaResults<T> results{HeadRows<T>(to.out), PerQuery<float>(to.lse)};
@@ -339,8 +339,8 @@ bool attend_by_tensor_cores(const OpContext& ctx, const AttentionCall& call, con
   const DType dtype = call.q.dtype();
   const bool is_wide = std::max(call.q.dims()[3], call.v.dims()[3]) > kMmaWidth;
   if (is_wide || size_of(dtype) != 2 || results.softmax.dims().rank() == 4) return false;
-  if (dtype == DType::bfloat16) attend_of<__nv_bfloat16>(ctx, call, results);
-  else attend_of<__half>(ctx, call, results);
+  if (dtype == DType::bfloat16) attend_by_mma<__nv_bfloat16>(ctx, call, results);
+  else attend_by_mma<__half>(ctx, call, results);
   return true;
 }
 

@@ -73,7 +73,7 @@ class OffsetCheck : public DataCheck<OffsetRange> {
 };
 
 /// Describes the lengths of sequences of keys. A value has the number of keys that there are in its upper half.
-struct alignas(8) LengthRange {
+struct alignas(8) StartRange {
   const char* op;
   ArgumentPlace place;
 
@@ -83,7 +83,7 @@ struct alignas(8) LengthRange {
   }
 };
 
-class LengthCheck : public DataCheck<LengthRange> {
+class LengthCheck : public DataCheck<StartRange> {
  public:
   using DataCheck::DataCheck;
 
@@ -119,8 +119,6 @@ struct TableSource {
     return found;
   }
 };
-
-constexpr int kThreads = 256;
 
 /// Makes the table, by one block. Where something is wrong, all sequences are empty.
 __global__ void table_kernel(Sequence* table, TableSource from, OffsetCheck q, OffsetCheck k, LengthCheck lengths) {

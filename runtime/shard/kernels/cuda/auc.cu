@@ -10,8 +10,6 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 using Count = unsigned long long;  // what CUDA adds atomically
 
 /// Describes an element of x that is no probability; `value` has the bits of it as a double. It is written as a C.

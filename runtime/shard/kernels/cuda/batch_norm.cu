@@ -32,7 +32,7 @@ struct BatchStatistics {
 
 /// A warp for each channel.
 template <class T>
-__global__ void use_statistics(BatchStatistics<T> s, int64_t channels) {
+__global__ void use_batch_statistics(BatchStatistics<T> s, int64_t channels) {
   using M = math_t<T>;
   const int64_t step = int64_t{gridDim.x} * blockDim.x / kWarp;
   for (int64_t c = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; c < channels; c += step) {
@@ -111,7 +111,7 @@ void batch_norm(const OpContext& ctx, const DenseTensor& x, const DenseTensor& m
                                       epsilon,
                                       learns,
                                       affine};
-  launch(ctx, use_statistics<D>, blocks_of_warps(channels), kUnitThreads, statistics, channels);
+  launch(ctx, use_batch_statistics<D>, blocks_of_warps(channels), kUnitThreads, statistics, channels);
   launch_apply(ctx, affine, shape);
 }
 
@@ -130,7 +130,7 @@ struct BatchGradients {
 
 /// A warp for each channel.
 template <class T>
-__global__ void use_gradients(BatchGradients<T> s, int64_t channels) {
+__global__ void use_batch_gradients(BatchGradients<T> s, int64_t channels) {
   using M = math_t<T>;
   const int64_t step = int64_t{gridDim.x} * blockDim.x / kWarp;
   for (int64_t c = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) / kWarp; c < channels; c += step) {
@@ -215,7 +215,7 @@ void batch_norm_grad(const OpContext& ctx, const DenseTensor& x, const DenseTens
                                     constants,
                                     static_cast<M>(count_of_channel(ctx.input_box(0, x), axis)),
                                     affine};
-  launch(ctx, use_gradients<D>, blocks_of_warps(channels), kUnitThreads, gradients, channels);
+  launch(ctx, use_batch_gradients<D>, blocks_of_warps(channels), kUnitThreads, gradients, channels);
   if (x_grad.defined()) launch_apply(ctx, affine, shape);
 }
 

@@ -5,10 +5,10 @@
 
 namespace shard::cuda {
 
-inline constexpr int kTile = 1024;  // elements that a block sorts
-inline constexpr int kTileThreads = kTile / 2;
+inline constexpr int kSortTile = 1024;  // elements that a block sorts
+inline constexpr int kSortThreads = kSortTile / 2;
 
-/// The least power of two that is not below `size`, which is at most kTile.
+/// The least power of two that is not below `size`, which is at most kSortTile.
 inline int tile_width(int64_t size) {
   int width = 1;
   while (width < size) width *= 2;
@@ -16,7 +16,7 @@ inline int tile_width(int64_t size) {
 }
 
 /// Sorts each run of `width` entries of a tile, a power of two: by their keys, and those with equal keys by their places. All
-/// kTileThreads threads call it, after a barrier, and it ends with one.
+/// kSortThreads threads call it, after a barrier, and it ends with one.
 template <class K>
 __device__ void sort_tile(K* keys, uint32_t* places, int width) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -55,15 +55,16 @@ struct SortedTile {
 /// Sorts all lines, of at most `width` elements, and calls finish(lines, tile), with all threads of the block, for those of each
 /// tile. `Lines` is as in scan.cuh.
 template <class D, class Lines, class Finish>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kSortThreads)
     sort_tiles_kernel(const D* x, Lines lines, bool descending, int width, Finish finish) {
   using K = Key<D>;
-  SHARD_SHARED(keys, K[kTile]);
-  SHARD_SHARED(places, uint32_t[kTile]);
-  const int together = kTile / width, size = static_cast<int>(lines.size);
+  SHARD_SHARED(keys, K[kSortTile]);
+  SHARD_SHARED(places, uint32_t[kSortTile]);
+  const int together = kSortTile / width, size = static_cast<int>(lines.size);
   const int64_t count = lines.count();
   for (int64_t first = int64_t{blockIdx.x} * together; first < count; first += int64_t{gridDim.x} * together) {
-    for (int e = static_cast<int>(threadIdx.x); e < kTile; e += kTileThreads) {  // neighbouring threads read neighbours
+    for (int e = static_cast<int>(threadIdx.x); e < kSortTile;
+         e += kSortThreads) {  // neighbouring threads read neighbours
       const int line = lines.inner == 1 ? e / width : e % together, k = lines.inner == 1 ? e % width : e / together;
       const bool is_element = first + line < count && k < size;
       keys[line * width + k] = is_element ? key_of(x[lines.place(first + line, k)], descending) : ~K{0};
@@ -79,8 +80,8 @@ __global__ void __launch_bounds__(kTileThreads)
 template <class D, class Lines, class Finish>
 void sort_tiles(const OpContext& ctx, const D* x, const Lines& lines, bool descending, const Finish& finish) {
   const int width = tile_width(lines.size);
-  const int64_t tiles = (lines.count() * width + kTile - 1) / kTile;
-  launch(ctx, sort_tiles_kernel<D, Lines, Finish>, grid_for(tiles * kTileThreads, kTileThreads), kTileThreads, x, lines,
+  const int64_t tiles = (lines.count() * width + kSortTile - 1) / kSortTile;
+  launch(ctx, sort_tiles_kernel<D, Lines, Finish>, grid_for(tiles * kSortThreads, kSortThreads), kSortThreads, x, lines,
          descending, width, finish);
 }
 

@@ -11,14 +11,11 @@
 #include "shard/kernels/cuda/words.cuh"
 #include "shard/kernels/device_work.h"
 
-#define SHARD_FORMULA_INLINE __device__ inline
-
 namespace shard::cuda {
 namespace {
 
 #include "shard/kernels/formulas/reduction.inc"
 
-constexpr int kThreads = 256;
 constexpr int kMaxInputs = 256;  // pointers that fit the arguments of a kernel
 
 // What errors of launches call these kernels.

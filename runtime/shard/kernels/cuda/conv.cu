@@ -351,7 +351,7 @@ class Pass {
 
 /// What ConvOps needs of a backend.
 template <class E>
-struct Work {
+struct ConvWork {
   using T = device_t<E>;
 
   static void convolve(const OpContext& ctx, ConvPass pass, const Convolution& conv, const DenseTensor& input,
@@ -396,7 +396,7 @@ struct Work {
 }  // namespace
 
 void register_conv(int backend) {
-  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { cpu::ConvOps<Work<T>>::register_for(backend, dtype_of<T>); });
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { cpu::ConvOps<ConvWork<T>>::register_for(backend, dtype_of<T>); });
 }
 
 }  // namespace shard::cuda

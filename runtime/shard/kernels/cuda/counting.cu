@@ -12,7 +12,6 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int kSharedBins = 4096;  // more of them are counted in the memory of the device
 
 using Count = unsigned long long;  // what CUDA adds atomically

@@ -9,7 +9,7 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kCtcThreads = 128;
 
 /// Describes a label that is no class, or the blank one.
 struct alignas(8) LabelRange {
@@ -84,7 +84,7 @@ struct Sequence {
   /// The logarithms of sums of exponentials, a warp for each step.
   __device__ void find_divisors() const {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    for (int64_t step = threadIdx.x / kWarp; step < length; step += kThreads / kWarp) {
+    for (int64_t step = threadIdx.x / kWarp; step < length; step += kCtcThreads / kWarp) {
       double most = never(), sum = 0;
       for (int64_t c = lane; c < call.classes; c += kWarp) most = fmax(most, logit(step, c));
       most = warp_reduce(most, [](double a, double b) { return fmax(a, b); });
@@ -98,7 +98,7 @@ struct Sequence {
     for (int64_t step = 0; step < length; ++step) {
       double* const to = sums + step * call.most_places();
       const double* const before = to - call.most_places();
-      for (int64_t s = threadIdx.x; s < places(); s += kThreads) {
+      for (int64_t s = threadIdx.x; s < places(); s += kCtcThreads) {
         double sum = step > 0 ? before[s] : s < 2 ? 0 : never();
         if (step > 0 && s > 0) sum = log_sum(sum, before[s - 1]);
         if (step > 0 && skips_to(s)) sum = log_sum(sum, before[s - 2]);
@@ -114,7 +114,7 @@ struct Sequence {
   /// The gradient of a step: probabilities minus the share of the paths that have the class at that step, whose sums go on as in `row`.
   __device__ void write_gradient(int64_t step, double all) const {
     const double* const before = sums + step * call.most_places();
-    for (int64_t c = threadIdx.x; c < call.classes; c += kThreads) {
+    for (int64_t c = threadIdx.x; c < call.classes; c += kCtcThreads) {
       double value = exp(log_probability(step, c));
       for (int64_t s = 0; s < places(); ++s) {
         if (class_of(s) == c) value -= exp(before[s] + row[s] - all);
@@ -124,7 +124,7 @@ struct Sequence {
   }
   /// Sums over the paths that go on from each place after the step before, from those after this one.
   __device__ void sum_backward(int64_t step) {
-    for (int64_t s = threadIdx.x; s < places(); s += kThreads) {
+    for (int64_t s = threadIdx.x; s < places(); s += kCtcThreads) {
       const auto on = [&](int64_t place) { return row[place] + log_probability(step, class_of(place)); };
       double sum = on(s);
       if (s + 1 < places()) sum = log_sum(sum, on(s + 1));
@@ -137,7 +137,7 @@ struct Sequence {
     next = after;
   }
   __device__ void differentiate(double all) {
-    for (int64_t s = threadIdx.x; s < places(); s += kThreads) row[s] = s + 2 < places() ? never() : 0;
+    for (int64_t s = threadIdx.x; s < places(); s += kCtcThreads) row[s] = s + 2 < places() ? never() : 0;
     __syncthreads();
     for (int64_t step = length - 1; step >= 0; --step) {
       write_gradient(step, all);
@@ -155,7 +155,7 @@ __device__ bool is_right(const Ctc<D>& call, int64_t sequence, const DataCheck<L
   if (threadIdx.x == 0 && bad_length) steps.report(sequence, length);
   if (threadIdx.x == 0 && bad_count) counts.report(sequence, count);
   bool wrong = bad_length || bad_count;
-  for (int64_t i = threadIdx.x; !bad_count && i < count; i += kThreads) {
+  for (int64_t i = threadIdx.x; !bad_count && i < count; i += kCtcThreads) {
     const int64_t value = call.label[sequence * call.width + i];
     if (value >= 0 && value < call.classes && value != call.blank) continue;
     labels.report(sequence * call.width + i, value);
@@ -173,7 +173,7 @@ __global__ void ctc_kernel(Ctc<D> call, DataCheck<LengthRange> steps, DataCheck<
     Sequence<D> sequence(call, number);
     const bool has_paths = right && sequence.length > 0 && sequence.fits();
     for (int64_t step = has_paths ? sequence.length : 0; step < call.time; ++step) {
-      for (int64_t c = threadIdx.x; c < call.classes; c += kThreads)
+      for (int64_t c = threadIdx.x; c < call.classes; c += kCtcThreads)
         call.gradient[(step * call.batch + number) * call.classes + c] = store<D>(math_t<D>(0));
     }
     if (!has_paths) {
@@ -216,7 +216,7 @@ void warpctc(const OpContext& ctx, const DenseTensor& logits, const DenseTensor&
   const DataCheck<LengthRange> counts(
       LengthRange{ctx.op, "labels_length", 0, width, ArgumentPlace(ctx, 3, labels_length)});
   const DataCheck<LabelRange> labels(LabelRange{ctx.op, classes, blank, ArgumentPlace(ctx, 1, label)});
-  launch(ctx, ctc_kernel<D>, grid_for(batch * kThreads, kThreads), kThreads, call, steps, counts, labels);
+  launch(ctx, ctc_kernel<D>, grid_for(batch * kCtcThreads, kCtcThreads), kCtcThreads, call, steps, counts, labels);
 }
 
 template <class D>
@@ -237,7 +237,7 @@ void warpctc_grad(const OpContext& ctx, const DenseTensor& logits_length, const 
   const int64_t batch = warpctcgrad.dims()[1], classes = warpctcgrad.dims()[2], rows = warpctcgrad.dims()[0] * batch;
   if (logits_grad.numel() == 0) return;
   const DeviceScope scope(logits_grad.device().index);
-  launch(ctx, ctc_grad_kernel<D>, grid_for(rows * classes, kThreads), kThreads, elements<const D>(warpctcgrad),
+  launch(ctx, ctc_grad_kernel<D>, grid_for(rows * classes, kCtcThreads), kCtcThreads, elements<const D>(warpctcgrad),
          elements<const D>(loss_grad), Indices(logits_length), rows, batch, classes, norm_by_times,
          elements<D>(logits_grad));
 }

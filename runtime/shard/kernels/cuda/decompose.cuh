@@ -40,7 +40,7 @@ void decompose(const OpContext& ctx, T* x, const MatrixSizes& sizes, bool full, 
     return Solver<T>::gesvd(full, n, m, x, to.s, to.vh, to.u, count, to.infos);
   }
   const int64_t u_columns = full ? m : n;
-  const Numbers<T> columns(count * m * n), left(count * m * u_columns), right(count * n * n);
+  const DeviceArray<T> columns(count * m * n), left(count * m * u_columns), right(count * n * n);
   transpose_matrices<T>(ctx, columns.get(), x, m, n, count);
   Solver<T>::gesvd(full, m, n, columns.get(), to.s, left.get(), right.get(), count, to.infos);
   transpose_matrices<T>(ctx, to.u, left.get(), u_columns, m, count);

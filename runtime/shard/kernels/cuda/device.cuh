@@ -32,6 +32,8 @@
 
 namespace shard::cuda {
 
+inline constexpr int kThreads = 256;  // of a block, where a kernel has no reason for another number
+
 /// Whether an argument of a kernel is a DataCheck, or has one (data_check.cuh).
 template <class P>
 concept checks_data = requires {

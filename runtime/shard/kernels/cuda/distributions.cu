@@ -10,8 +10,6 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 /// The random numbers of one element, as many as its rejections take: its blocks are 2^40 apart.
 class Stream {
  public:
@@ -33,9 +31,7 @@ class Stream {
   unsigned next_ = 0;
 };
 
-#define SHARD_FORMULA_INLINE __device__ inline
 #include "shard/kernels/formulas/distributions.inc"
-#undef SHARD_FORMULA_INLINE
 
 /// Describes a number that is not `what`.
 struct alignas(8) NumberRange {

@@ -8,8 +8,6 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 /// An int32 or int64 output of indices; null where it is empty.
 Integers output_of(const DenseTensor& tensor) {
   return {tensor.numel() == 0 ? nullptr : tensor.raw(), tensor.dtype() == DType::int64};

@@ -10,8 +10,6 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 /// The rows of the table on this rank, of which that of the padding is all zeros.
 struct TableRows {
   int64_t first, count, padding;

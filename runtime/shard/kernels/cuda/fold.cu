@@ -7,14 +7,12 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 /// One space dim: the sizes of the image and of the kernel, how many blocks there are, and what they read, in signed numbers S.
 template <class S>
-struct Window {
+struct FoldWindow {
   S in, size, out, stride, dilation, before;
 
-  explicit Window(const meta::Window& window)
+  explicit FoldWindow(const meta::Window& window)
       : in(static_cast<S>(window.in)), size(static_cast<S>(window.size)), out(static_cast<S>(window.out)),
         stride(static_cast<S>(window.stride)), dilation(static_cast<S>(window.dilation)),
         before(static_cast<S>(window.before)) {}
@@ -32,7 +30,7 @@ struct Window {
 
 /// out[plane, kr, kc, p, q] = x[plane, row and column that block (p, q) has at (kr, kc)].
 template <class W, class S>
-__global__ void unfold_kernel(S count, Window<S> rows, Window<S> columns, const W* x, W* out) {
+__global__ void unfold_kernel(S count, FoldWindow<S> rows, FoldWindow<S> columns, const W* x, W* out) {
   using N = std::make_unsigned_t<S>;  // a step beyond the last element fits
   for (N i = grid_first<N>(); i < static_cast<N>(count); i += grid_step<N>()) {
     const S block = static_cast<S>(i) / columns.out, q = static_cast<S>(i) - block * columns.out;
@@ -47,7 +45,7 @@ __global__ void unfold_kernel(S count, Window<S> rows, Window<S> columns, const 
 
 /// The sum, in the order of the elements of the kernel, of what the blocks have of an element of the image.
 template <class D, class S>
-__global__ void fold_kernel(S count, Window<S> rows, Window<S> columns, const D* x, D* out) {
+__global__ void fold_kernel(S count, FoldWindow<S> rows, FoldWindow<S> columns, const D* x, D* out) {
   using N = std::make_unsigned_t<S>;
   for (N i = grid_first<N>(); i < static_cast<N>(count); i += grid_step<N>()) {
     const S line = static_cast<S>(i) / columns.in, c = static_cast<S>(i) - line * columns.in;
@@ -87,7 +85,8 @@ void unfold(const OpContext& ctx, const DenseTensor& x, const IntArray& kernel_s
   visit_places(windows, x, out, [&]<class S>(S) {
     visit_word(static_cast<int>(size_of(x.dtype())), [&]<class W>(TypeTag<W>) {
       launch(ctx, unfold_kernel<W, S>, grid_for(count, kThreads), kThreads, static_cast<S>(count),
-             Window<S>(windows[1]), Window<S>(windows[2]), static_cast<const W*>(x.raw()), static_cast<W*>(out.raw()));
+             FoldWindow<S>(windows[1]), FoldWindow<S>(windows[2]), static_cast<const W*>(x.raw()),
+             static_cast<W*>(out.raw()));
     });
   });
 }
@@ -103,8 +102,8 @@ void fold(const OpContext& ctx, const DenseTensor& x, const IntArray&, const Int
   const meta::Windows windows =
       meta::unfold_windows(out.dims()[2], out.dims()[3], kernel_sizes, strides, paddings, dilations);
   visit_places(windows, x, out, [&]<class S>(S) {
-    launch(ctx, fold_kernel<D, S>, grid_for(count, kThreads), kThreads, static_cast<S>(count), Window<S>(windows[1]),
-           Window<S>(windows[2]), elements<const D>(x), elements<D>(out));
+    launch(ctx, fold_kernel<D, S>, grid_for(count, kThreads), kThreads, static_cast<S>(count),
+           FoldWindow<S>(windows[1]), FoldWindow<S>(windows[2]), elements<const D>(x), elements<D>(out));
   });
 }
 

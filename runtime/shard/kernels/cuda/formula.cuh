@@ -6,8 +6,6 @@
 
 #include "shard/kernels/cuda/numbers.cuh"
 
-#define SHARD_FORMULA_INLINE __device__ inline
-
 namespace shard::cuda {
 
 /// A float or double that formulas treat as they treat a vector. Literals of formulas convert to it, so that they do not make

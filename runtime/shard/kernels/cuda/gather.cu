@@ -11,8 +11,6 @@ namespace {
 using cpu::axis_view;
 using cpu::AxisView;
 
-constexpr int kThreads = 256;
-
 /// out[o, i] = x[o, index[i]], rows of `width` words; x has `size` of them for each o, out `count`.
 template <class W, class N>
 __global__ void gather_kernel(W* out, const W* x, Indices index, N words, N width, N count, int64_t size,

@@ -13,8 +13,6 @@ namespace {
 
 using meta::Reduction;
 
-constexpr int kThreads = 256;
-
 /// The type in which messages are reduced. Sums of integers do not wrap before a mean is taken of them.
 template <class D>
 using Reduced = std::conditional_t<std::is_integral_v<D>, int64_t, math_t<D>>;

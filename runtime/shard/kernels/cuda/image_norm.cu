@@ -50,7 +50,7 @@ struct GroupStatistics {
 
 /// A warp for each group.
 template <class T>
-__global__ void use_statistics(GroupStatistics<T> s) {
+__global__ void use_group_statistics(GroupStatistics<T> s) {
   using M = math_t<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t step = int64_t{gridDim.x} * blockDim.x / kWarp;
@@ -95,7 +95,7 @@ void normalise(const OpContext& ctx, const Groups& g, const DenseTensor& x, cons
   M* const combined = static_cast<M*>(of_all.data());
   if (combined != nullptr) combine_moments<D>(ctx, x.device(), moments, of_group, g.elements(), g.count(), combined);
   const ChannelAffine<D> affine{{from}, elements<D>(y), static_cast<M*>(table.data()), lines};
-  launch(ctx, use_statistics<D>, blocks_of_warps(g.count()), kUnitThreads,
+  launch(ctx, use_group_statistics<D>, blocks_of_warps(g.count()), kUnitThreads,
          {moments,
           combined,
           of_group,
@@ -131,7 +131,7 @@ struct GroupGradients {
 
 /// A warp for each group.
 template <class T>
-__global__ void use_gradients(GroupGradients<T> s) {
+__global__ void use_group_gradients(GroupGradients<T> s) {
   using M = math_t<T>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t step = int64_t{gridDim.x} * blockDim.x / kWarp;
@@ -250,7 +250,7 @@ void normalise_grad(const OpContext& ctx, const Groups& g, const DenseTensor& x,
                               sums,
                               affine};
   const auto use = [&] {
-    if (g.count() != 0) launch(ctx, use_gradients<D>, blocks_of_warps(g.count()), kUnitThreads, gradients);
+    if (g.count() != 0) launch(ctx, use_group_gradients<D>, blocks_of_warps(g.count()), kUnitThreads, gradients);
   };
   DenseTensor totals;
   if (ctx.reducer() != nullptr && x_grad.defined()) {

@@ -11,29 +11,28 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kColumns = 32;  // a block of the column kernel: neighbouring lines x slices of their elements
-constexpr int kSlices = 8;
+constexpr int kLines = 32;  // a block of the column kernel: neighbouring lines x slices of their elements
+constexpr int kLineSlices = 8;
 
 /// An element's key, in rising order of how good it is, and its place in its line; nothing, where the place is the last number.
 template <class K>
-struct Best {
+struct BestElement {
   K key = 0;
   int64_t place = INT64_MAX;
 
-  __device__ Best better(const Best& other) const {
+  __device__ BestElement better(const BestElement& other) const {
     return other.key > key || (other.key == key && other.place < place) ? other : *this;
   }
 };
 
 template <class K>
 struct Better {
-  __device__ Best<K> operator()(const Best<K>& a, const Best<K>& b) const { return a.better(b); }
+  __device__ BestElement<K> operator()(const BestElement<K>& a, const BestElement<K>& b) const { return a.better(b); }
 };
 
 /// Element k of a line.
 template <class D>
-__device__ Best<Key<D>> best_of_one(const D* x, const Lines& lines, bool largest, int64_t line, int64_t k) {
+__device__ BestElement<Key<D>> best_of_one(const D* x, const Lines& lines, bool largest, int64_t line, int64_t k) {
   const D value = x[lines.place(line, k)];
   return {is_nan(value) ? kLastKey<D> : key_of(value, !largest), k};
 }
@@ -43,9 +42,9 @@ template <class K>
 struct BestResult {
   int64_t* places;
   int32_t* short_places;
-  Best<K>* parts;
+  BestElement<K>* parts;
 
-  __device__ void write(int64_t i, const Best<K>& best) const {
+  __device__ void write(int64_t i, const BestElement<K>& best) const {
     if (parts != nullptr) {
       parts[i].key = best.key;
       parts[i].place = best.place;
@@ -65,7 +64,7 @@ __global__ void best_of_rows(const D* x, Lines lines, bool largest, BestResult<K
   for (int64_t part = blockIdx.x; part < count * lines.parts; part += gridDim.x) {
     const int64_t line = part % count, first = part / count * lines.chunk;
     const int64_t last = min(first + lines.chunk, lines.size);
-    Best<K> mine;
+    BestElement<K> mine;
     for (int64_t k = first + threadIdx.x; k < last; k += Threads)
       mine = mine.better(best_of_one(x, lines, largest, line, k));
     mine = block_reduce<Threads>(mine, Better<K>());
@@ -77,22 +76,22 @@ __global__ void best_of_rows(const D* x, Lines lines, bool largest, BestResult<K
 template <class D>
 __global__ void best_of_columns(const D* x, Lines lines, bool largest, BestResult<Key<D>> out) {
   using K = Key<D>;
-  SHARD_SHARED(keys, K[kSlices][kColumns]);
-  SHARD_SHARED(places, int64_t[kSlices][kColumns]);
-  const int64_t count = lines.count(), groups = (count + kColumns - 1) / kColumns;
+  SHARD_SHARED(keys, K[kLineSlices][kLines]);
+  SHARD_SHARED(places, int64_t[kLineSlices][kLines]);
+  const int64_t count = lines.count(), groups = (count + kLines - 1) / kLines;
   for (int64_t part = blockIdx.x; part < groups * lines.parts; part += gridDim.x) {
-    const int64_t line = part % groups * kColumns + threadIdx.x, first = part / groups * lines.chunk;
+    const int64_t line = part % groups * kLines + threadIdx.x, first = part / groups * lines.chunk;
     const int64_t last = min(first + lines.chunk, lines.size);
-    Best<K> mine;
+    BestElement<K> mine;
     if (line < count) {
-      for (int64_t k = first + threadIdx.y; k < last; k += kSlices)
+      for (int64_t k = first + threadIdx.y; k < last; k += kLineSlices)
         mine = mine.better(best_of_one(x, lines, largest, line, k));
     }
     keys[threadIdx.y][threadIdx.x] = mine.key;
     places[threadIdx.y][threadIdx.x] = mine.place;
     __syncthreads();
     if (threadIdx.y == 0 && line < count) {
-      for (int s = 1; s < kSlices; ++s) mine = mine.better({keys[s][threadIdx.x], places[s][threadIdx.x]});
+      for (int s = 1; s < kLineSlices; ++s) mine = mine.better({keys[s][threadIdx.x], places[s][threadIdx.x]});
       out.write(part / groups * count + line, mine);
     }
     __syncthreads();
@@ -101,9 +100,9 @@ __global__ void best_of_columns(const D* x, Lines lines, bool largest, BestResul
 
 /// One warp for each line.
 template <class K>
-__global__ void best_of_parts(const Best<K>* from, int64_t count, int64_t parts, BestResult<K> out) {
+__global__ void best_of_parts(const BestElement<K>* from, int64_t count, int64_t parts, BestResult<K> out) {
   for (int64_t line = blockIdx.x; line < count; line += gridDim.x) {
-    Best<K> mine;
+    BestElement<K> mine;
     for (int64_t part = threadIdx.x; part < parts; part += kWarp) mine = mine.better(from[part * count + line]);
     mine = warp_reduce(mine, Better<K>());
     if (threadIdx.x == 0) out.write(line, mine);
@@ -114,7 +113,7 @@ __global__ void best_of_parts(const Best<K>* from, int64_t count, int64_t parts,
 /// nothing of a line is here, the least key and the last place.
 template <class K>
 struct RankBest {
-  const Best<K>* parts;
+  const BestElement<K>* parts;
   int64_t count, parts_of_line;
   bool flattened;
   int64_t first;      // of whole lines: the first place that is here
@@ -124,7 +123,7 @@ struct RankBest {
 template <class K>
 __global__ void best_of_rank(RankBest<K> rank) {
   for (int64_t line = blockIdx.x; line < rank.count; line += gridDim.x) {
-    Best<K> mine;
+    BestElement<K> mine;
     for (int64_t part = threadIdx.x; part < rank.parts_of_line; part += kWarp)
       mine = mine.better(rank.parts[part * rank.count + line]);
     mine = warp_reduce(mine, Better<K>());
@@ -167,7 +166,7 @@ void combine_best(const OpContext& ctx, RankBest<K> rank, DenseTensor& out) {
 }
 
 /// Long lines are split into parts where there are too few `blocks` to fill the device. Parts begin at multiples of `unit` elements.
-void split(Lines& lines, int64_t blocks, int64_t smallest, int64_t unit) {
+void split_lines(Lines& lines, int64_t blocks, int64_t smallest, int64_t unit) {
   const int64_t wanted = int64_t{multiprocessors()} * 8 / blocks;
   const int64_t parts = std::clamp<int64_t>(wanted, 1, std::max<int64_t>(lines.size / smallest, 1));
   lines.chunk = std::min((lines.size + parts * unit - 1) / (parts * unit) * unit, lines.size);
@@ -178,8 +177,8 @@ template <class D>
 void launch_best(const OpContext& ctx, const D* x, const Lines& lines, bool largest, const BestResult<Key<D>>& out) {
   const int64_t parts = lines.count() * lines.parts;
   if (lines.inner > 1) {
-    const int64_t groups = (lines.count() + kColumns - 1) / kColumns * lines.parts;
-    launch(ctx, best_of_columns<D>, grid_for(groups * kThreads, kThreads), dim3(kColumns, kSlices), x, lines, largest,
+    const int64_t groups = (lines.count() + kLines - 1) / kLines * lines.parts;
+    launch(ctx, best_of_columns<D>, grid_for(groups * kThreads, kThreads), dim3(kLines, kLineSlices), x, lines, largest,
            out);
   } else if (lines.chunk <= kThreads) {
     launch(ctx, best_of_rows<kWarp, D>, grid_for(parts * kWarp, kWarp), kWarp, x, lines, largest, out);
@@ -197,12 +196,12 @@ void index_of_best(const OpContext& ctx, const DenseTensor& x, const Scalar& axi
   if (is_empty && !combines) return;
   const DeviceScope scope(out.device().index);
   if (is_empty) lines.parts = 0;
-  else if (lines.inner > 1) split(lines, (lines.count() + kColumns - 1) / kColumns, 512, 1);
-  else split(lines, lines.count(), 4096, 128);  // elements of any size that fill lines of memory
+  else if (lines.inner > 1) split_lines(lines, (lines.count() + kLines - 1) / kLines, 512, 1);
+  else split_lines(lines, lines.count(), 4096, 128);  // elements of any size that fill lines of memory
   const bool is_long = out.dtype() == DType::int64, has_parts = lines.parts != 1 || combines;
   const Scratch memory(
-      has_parts ? static_cast<size_t>(std::max<int64_t>(lines.count() * lines.parts, 1)) * sizeof(Best<K>) : 1);
-  auto* const parts = static_cast<Best<K>*>(memory.data());
+      has_parts ? static_cast<size_t>(std::max<int64_t>(lines.count() * lines.parts, 1)) * sizeof(BestElement<K>) : 1);
+  auto* const parts = static_cast<BestElement<K>*>(memory.data());
   const BestResult<K> result{is_long ? elements<int64_t>(out) : nullptr, is_long ? nullptr : elements<int32_t>(out),
                              nullptr};
   if (!is_empty)

@@ -12,8 +12,6 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 /// Lists the true elements of a mask in their order, and counts them.
 template <class N>
 struct TrueElements {

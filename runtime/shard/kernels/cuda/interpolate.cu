@@ -14,9 +14,7 @@ using meta::Interpolation;
 using meta::Sampling;
 using meta::Samplings;
 
-#define SHARD_FORMULA_INLINE __device__ inline
 #include "shard/kernels/formulas/interpolation.inc"
-#undef SHARD_FORMULA_INLINE
 
 /// Along one dim, for a range of outputs and a range of elements, counted from their first ones: what each output reads, and for
 /// gradients which outputs read each element.
@@ -204,7 +202,7 @@ int channel_of(const Interpolation& how, const Dims& dims) { return how.channels
 
 /// What InterpolateOps needs of a backend.
 template <class E>
-struct Work {
+struct InterpolateWork {
   using T = device_t<E>;
 
   static void forward(const OpContext& ctx, const Interpolation& how, const Samplings& samplings, const Fetched& read,
@@ -243,7 +241,7 @@ struct Work {
 
 void register_interpolate(int backend) {
   for_types(FloatTypes{},
-            [&]<class T>(TypeTag<T>) { cpu::InterpolateOps<Work<T>>::register_for(backend, dtype_of<T>); });
+            [&]<class T>(TypeTag<T>) { cpu::InterpolateOps<InterpolateWork<T>>::register_for(backend, dtype_of<T>); });
 }
 
 }  // namespace shard::cuda

@@ -34,7 +34,7 @@ void cholesky(const OpContext& ctx, const DenseTensor& x, bool upper, DenseTenso
   if (out.numel() == 0) return;
   const DeviceScope scope(out.device().index);
   copy_all(x, out);
-  const Numbers<int> infos(m.count);
+  const DeviceArray<int> infos(m.count);
   Solver<T>::potrf(!upper, m.rows, elements<T>(out), m.count, infos.get());
   for_each(ctx, out.numel(), ClearTriangle<T>{elements<T>(out), m.rows, upper});
   for_each(ctx, m.count, ReportFailures{infos.get()},
@@ -56,7 +56,7 @@ struct Expand {
 
 /// Copies y, whose last `inner` dims are those of `dims`, to a tensor of these, to which its leading dims broadcast.
 template <class T>
-void expand(const OpContext& ctx, const DenseTensor& y, const Dims& dims, T* to) {
+void broadcast_to(const OpContext& ctx, const DenseTensor& y, const Dims& dims, T* to) {
   const Dims strides = broadcast_strides(y.dims());
   Strided<1> shape;
   for (int d = 0; d < dims.rank(); ++d) shape.append(dims[d], {stride_at(strides, dims.rank(), d)});
@@ -88,7 +88,7 @@ void triangular_solve(const OpContext& ctx, const DenseTensor& x, const DenseTen
   }
   if (out.numel() == 0) return;
   T* const to = elements<T>(out);
-  expand(ctx, y, out.dims(), to);
+  broadcast_to(ctx, y, out.dims(), to);
   const std::vector<int64_t> numbers = broadcast_numbers(leading(x.dims(), 2), leading(out.dims(), 2));
   // To cuBLAS x and out are transposed: out' x' = y'.
   for (int64_t i = 0; i < m.count; ++i) {
@@ -124,9 +124,9 @@ class Decompositions {
 
  private:
   Matrices m_;
-  Numbers<T> factors_;
-  Numbers<int64_t> pivots_;
-  Numbers<int> infos_;
+  DeviceArray<T> factors_;
+  DeviceArray<int64_t> pivots_;
+  DeviceArray<int> infos_;
 };
 
 template <class T>
@@ -140,9 +140,9 @@ void solve(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, Den
   count_of(ctx, k);
   const Dims batch = leading(out.dims(), matrix_dims);
   T* const to = elements<T>(out);
-  expand(ctx, y, out.dims(), to);
+  broadcast_to(ctx, y, out.dims(), to);
   const std::vector<int64_t> numbers = broadcast_numbers(leading(x.dims(), 2), batch);
-  const Numbers<T> columns(k == 1 ? 0 : out.numel());  // right sides, each contiguous
+  const DeviceArray<T> columns(k == 1 ? 0 : out.numel());  // right sides, each contiguous
   T* const sides = k == 1 ? to : columns.get();
   if (k != 1) transpose_matrices<T>(ctx, sides, to, n, k, batch.numel());
   for (int64_t i = 0; i < batch.numel(); ++i)
@@ -204,7 +204,7 @@ struct LogDeterminant {
     for (int64_t row = 0; row < of.n; ++row) {
       const double factor = of.at(i, row);
       sign = factor != factor ? factor : factor == 0 ? 0 : factor < 0 ? -sign : sign;
-      logarithm += log(fabs(factor));
+      logarithm += ::log(::fabs(factor));
     }
     out[i] = static_cast<T>(sign);
     out[count + i] = static_cast<T>(logarithm);
@@ -276,8 +276,8 @@ void lu(const OpContext& ctx, const DenseTensor& x, bool pivot, DenseTensor& out
   if (x.numel() == 0) return fill_zeros(infos);
   T* const to = elements<T>(out);
   if (pivot) {
-    const Numbers<T> columns(x.numel());
-    const Numbers<int64_t> exchanges(m.count * k);
+    const DeviceArray<T> columns(x.numel());
+    const DeviceArray<int64_t> exchanges(m.count * k);
     transpose_matrices<T>(ctx, columns.get(), elements<const T>(x), m.rows, m.columns, m.count);
     Solver<T>::getrf(m.rows, m.columns, columns.get(), exchanges.get(), m.count, elements<int>(infos));
     transpose_matrices<T>(ctx, to, columns.get(), m.columns, m.rows, m.count);
@@ -338,7 +338,7 @@ void lu_unpack(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y,
              y.numel(), IndexCheck(ctx, 1, "y", y, 1, m + 1));
     }
     fill_zeros(pmat);
-    const Numbers<int64_t> order(packed.count * m);
+    const DeviceArray<int64_t> order(packed.count * m);
     for_each(ctx, m == 0 ? 0 : packed.count,
              UnpackExchanges<T>{elements<T>(pmat), order.get(), elements<const int32_t>(y), k, m});
   }

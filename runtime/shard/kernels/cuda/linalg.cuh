@@ -30,9 +30,9 @@ class MatrixCheck : public DataCheck<MatrixProblem> {
 
 /// Numbers of T in memory of the device that belongs to the work of a scope.
 template <class T>
-class Numbers {
+class DeviceArray {
  public:
-  explicit Numbers(int64_t count) : memory_(static_cast<size_t>(count > 0 ? count : 1) * sizeof(T)) {}
+  explicit DeviceArray(int64_t count) : memory_(static_cast<size_t>(count > 0 ? count : 1) * sizeof(T)) {}
   T* get() const { return static_cast<T*>(memory_.data()); }
 
  private:

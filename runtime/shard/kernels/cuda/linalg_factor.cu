@@ -15,8 +15,8 @@ void qr(const OpContext& ctx, const DenseTensor& x, const std::string&, DenseTen
   const int64_t m = count_of(ctx, matrices.rows), n = count_of(ctx, matrices.columns), k = std::min(m, n);
   const DeviceScope scope(r.device().index);
   const int64_t step = m * std::max(n, left.columns);
-  const Numbers<T> columns(matrices.count * step), factors(matrices.count * k);
-  const Numbers<int> infos(matrices.count);
+  const DeviceArray<T> columns(matrices.count * step), factors(matrices.count * k);
+  const DeviceArray<int> infos(matrices.count);
   transpose_matrices<T>(ctx, columns.get(), step, {elements<const T>(x), m, n, m * n}, matrices.count);
   if (k > 0) Solver<T>::geqrf(m, n, columns.get(), step, factors.get(), matrices.count, infos.get());
   for_each(ctx, r.numel(), TakeTriangle<T>{elements<T>(r), columns.get(), m, n, step, right.rows});
@@ -34,8 +34,8 @@ void eigh(const OpContext& ctx, const DenseTensor& x, const std::string& uplo, D
   const DeviceScope scope(v.device().index);
   const MatrixCheck check(ctx, x,
                           "the eigenvalues of a matrix of x do not converge, or it has elements that are not finite");
-  const Numbers<T> vectors(x.numel());
-  const Numbers<int> infos(m.count);
+  const DeviceArray<T> vectors(x.numel());
+  const DeviceArray<int> infos(m.count);
   for_each(ctx, x.numel(), CopyFinite<T>{vectors.get(), elements<const T>(x), m.size()}, check);
   Solver<T>::syevd(uplo == "L", n, vectors.get(), elements<T>(w), m.count, infos.get());
   for_each(ctx, m.count, ReportFailures{infos.get()}, check);
@@ -58,8 +58,8 @@ void svd(const OpContext& ctx, const DenseTensor& x, bool full_matrices, DenseTe
   }
   if (x.numel() == 0) return;
   const MatrixCheck check(ctx, x, kNoSingularValues);
-  const Numbers<T> copy(x.numel());
-  const Numbers<int> infos(matrices.count);
+  const DeviceArray<T> copy(x.numel());
+  const DeviceArray<int> infos(matrices.count);
   for_each(ctx, x.numel(), CopyFinite<T>{copy.get(), elements<const T>(x), matrices.size()}, check);
   decompose<T>(ctx, copy.get(), {matrices.count, m, n}, full_matrices,
                {elements<T>(u), elements<T>(s), elements<T>(vh), infos.get()});

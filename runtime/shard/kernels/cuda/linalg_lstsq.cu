@@ -67,8 +67,8 @@ void solve_by_qr(const OpContext& ctx, const Equations& e, const MatrixCheck& ch
   T* const columns = elements<T>(q);
   if (is_wide) copy_all(e.x, q);
   else transpose_matrices<T>(ctx, columns, elements<const T>(e.x), e.m, e.n, e.count);
-  const Numbers<T> factors(e.count * k), r(e.count * k * k);
-  const Numbers<int> infos(e.count);
+  const DeviceArray<T> factors(e.count * k), r(e.count * k * k);
+  const DeviceArray<int> infos(e.count);
   Solver<T>::geqrf(rows, k, columns, step, factors.get(), e.count, infos.get());
   for_each(ctx, e.count * k * k, TakeTriangle<T>{r.get(), columns, rows, k, step, k});
   for_each(ctx, e.count, RankOfTriangle<T>{rank, r.get(), k}, check);
@@ -126,8 +126,8 @@ void solve_by_values(const OpContext& ctx, const Equations& e, const MatrixCheck
                      int32_t* rank) {
   const int64_t k = e.k();
   const DenseTensor u = matrices_like(e.x, e.count, e.m, k), vh = matrices_like(e.x, e.count, k, e.n);
-  const Numbers<T> copy(e.x.numel());
-  const Numbers<int> infos(e.count);
+  const DeviceArray<T> copy(e.x.numel());
+  const DeviceArray<int> infos(e.count);
   for_each(ctx, e.x.numel(), CopyFinite<T>{copy.get(), elements<const T>(e.x), e.m * e.n}, check);
   decompose<T>(ctx, copy.get(), {e.count, e.m, e.n}, false, {elements<T>(u), values, elements<T>(vh), infos.get()});
   for_each(ctx, e.count, ReportFailures{infos.get()}, check);
@@ -179,7 +179,7 @@ void lstsq(const OpContext& ctx, const DenseTensor& x, const DenseTensor& y, con
       solve_by_qr<T>(ctx, e, MatrixCheck(ctx, x, "a matrix of x does not have full rank; use the driver 'gelsd'"),
                      ranks);
     } else {
-      const Numbers<T> values(decomposes ? 0 : count * k);
+      const DeviceArray<T> values(decomposes ? 0 : count * k);
       solve_by_values<T>(ctx, e, MatrixCheck(ctx, x, kNoSingularValues), rcond.to<T>(),
                          decomposes ? elements<T>(singular_values) : values.get(), ranks);
     }

@@ -6,18 +6,18 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kSide = 16, kStep = kSide + 8;  // of a tile, and of its lines in shared memory
+constexpr int kTileSide = 16, kStep = kTileSide + 8;  // of a tile, and of its lines in shared memory
 
 /// One warp multiplies two tiles in the way of attention: by copies to shared memory, reads of matrices, and products.
 template <class T, bool Wide, bool Portable>
 __global__ void multiply_tile_kernel(float* out, const uint16_t* x, const uint16_t* y) {
-  SHARD_SHARED(tiles, Words[2][kSide * kStep / 8]);
+  SHARD_SHARED(tiles, Words[2][kTileSide * kStep / 8]);
   auto* const left = reinterpret_cast<uint16_t*>(tiles[0]);
   auto* const right = reinterpret_cast<uint16_t*>(tiles[1]);
   const int lane = static_cast<int>(threadIdx.x), line = lane / 2, column = lane % 2 * 8;
   for (const bool is_left : {true, false}) {
     uint16_t* const to = (is_left ? left : right) + line * kStep + column;
-    const uint16_t* const from = (is_left ? x : y) + line * kSide + column;
+    const uint16_t* const from = (is_left ? x : y) + line * kTileSide + column;
     if constexpr (Portable) copy_16_bytes_portable(to, from, true);
     else copy_16_bytes(to, from, true);
   }
@@ -39,7 +39,7 @@ __global__ void multiply_tile_kernel(float* out, const uint16_t* x, const uint16
     } else {
       multiply_add<T, Portable>(sums, a, {b[2 * half], b[2 * half + 1]});
     }
-    for (int i = 0; i < 4; ++i) out[(lane / 4 + i / 2 * 8) * kSide + half * 8 + lane % 4 * 2 + i % 2] = sums[i];
+    for (int i = 0; i < 4; ++i) out[(lane / 4 + i / 2 * 8) * kTileSide + half * 8 + lane % 4 * 2 + i % 2] = sums[i];
   }
 }
 
@@ -60,7 +60,7 @@ void multiply_as(const DenseTensor& x, const DenseTensor& y, bool wide, bool por
 
 DenseTensor multiply_tile(const DenseTensor& x, const DenseTensor& y, bool wide, bool portable) {
   const DeviceScope scope(x.device().index);
-  const DenseTensor out = DenseTensor::allocate(x.device(), {{kSide, kSide}, DType::float32});
+  const DenseTensor out = DenseTensor::allocate(x.device(), {{kTileSide, kTileSide}, DType::float32});
   if (x.dtype() == DType::bfloat16) multiply_as<device_t<bfloat16>>(x, y, wide, portable, out);
   else multiply_as<device_t<float16>>(x, y, wide, portable, out);
   return out;

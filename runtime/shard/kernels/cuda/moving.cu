@@ -12,13 +12,6 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
-/// The place of element `at` of a tensor.
-char* place(const DenseTensor& tensor, int64_t at) {
-  return static_cast<char*>(tensor.raw()) + at * static_cast<int64_t>(size_of(tensor.dtype()));
-}
-
 /// Calls copy(part, its elements in a row, their first in a row of the whole) for each part of `whole`, which has `rows` rows.
 template <class Copy>
 void each_part(std::span<const DenseTensor> parts, int64_t rows, const Copy& copy) {
@@ -39,7 +32,7 @@ void join(const OpContext& ctx, std::span<const DenseTensor> x, int64_t rows, De
     StridedCopy copy(size_of(out.dtype()));
     copy.add(rows, step, width);
     copy.add(width, 1, 1);
-    copy.run(ctx, place(out, first), part.raw());
+    copy.run(ctx, address_of(out, first), part.raw());
   });
 }
 
@@ -52,7 +45,7 @@ void cut(const OpContext& ctx, const DenseTensor& x, int along, std::span<DenseT
     StridedCopy copy(size_of(x.dtype()));
     copy.add(rows, width, step);
     copy.add(width, 1, 1);
-    copy.run(ctx, part.raw(), place(x, first));
+    copy.run(ctx, part.raw(), address_of(x, first));
   });
 }
 
@@ -80,7 +73,7 @@ void copy_to_result(const OpContext& ctx, const Dims& sizes, const Dims& from_st
   const Dims to_steps = steps_of(sizes);
   StridedCopy copy(size_of(x.dtype()));
   for (int d = 0; d < sizes.rank(); ++d) copy.add(sizes[d], to_steps[d], from_steps[d]);
-  copy.run(ctx, out.raw(), place(x, first));
+  copy.run(ctx, out.raw(), address_of(x, first));
 }
 
 /// x with its dims of size 1 repeated to the dims of out.
@@ -150,7 +143,7 @@ void unslice(const OpContext& ctx, const DenseTensor& x, const IntArray&, const 
   const Dims from_steps = steps_of(to.sizes);
   StridedCopy copy(size_of(x.dtype()));
   for (int d = 0; d < to.sizes.rank(); ++d) copy.add(to.sizes[d], to.steps[d], from_steps[d]);
-  copy.run(ctx, place(out, to.first), x.raw());
+  copy.run(ctx, address_of(out, to.first), x.raw());
 }
 
 /// A dim that moves is two parts, which change their places.
@@ -175,7 +168,7 @@ void roll(const OpContext& ctx, const DenseTensor& x, const IntArray& shifts, co
       to += end ? 0 : moved[d] * steps[d];
       copy.add(size, steps[d], steps[d]);
     }
-    if (!is_empty) copy.run(ctx, place(out, to), place(x, from));
+    if (!is_empty) copy.run(ctx, address_of(out, to), address_of(x, from));
   }
 }
 
@@ -202,7 +195,7 @@ void pad(const OpContext& ctx, const DenseTensor& x, const IntArray& paddings, c
     copy.add(x.dims()[d], to_steps[d], from_steps[d]);
     first += paddings[2 * static_cast<size_t>(d)] * to_steps[d];
   }
-  copy.run(ctx, place(out, first), x.raw());
+  copy.run(ctx, address_of(out, first), x.raw());
 }
 
 /// One side of the diagonal is copied and the other set to 0; `shift` is the column of the diagonal in row 0 of this rank's shard.

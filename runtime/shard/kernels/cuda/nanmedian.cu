@@ -10,8 +10,6 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 /// The elements that are reduced together are a line, along any dims.
 struct ReducedLines {
   Strided<1> kept, reduced;
@@ -43,9 +41,7 @@ ReducedLines reduced_lines(const OpContext& ctx, const Dims& dims, const IntArra
   return lines;
 }
 
-#define SHARD_FORMULA_INLINE __device__ inline
 #include "shard/kernels/formulas/median.inc"
-#undef SHARD_FORMULA_INLINE
 
 /// Writes the median of a line of which some elements are numbers, and where it is.
 template <class D>
@@ -86,7 +82,7 @@ struct WriteMedian {
     write(lines, line, low, is_mean(numbers) ? place_at(numbers / 2) : low);
   }
   __device__ void operator()(const ReducedLines& lines, const SortedTile<Key<D>>& tile) const {
-    for (int i = static_cast<int>(threadIdx.x); i < tile.lines && tile.first + i < lines.count(); i += kTileThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < tile.lines && tile.first + i < lines.count(); i += kSortThreads) {
       const uint32_t* const places = tile.places + i * tile.width;
       write_sorted(lines, tile.first + i, [=](int64_t k) { return int64_t{places[k]}; });
     }
@@ -103,16 +99,16 @@ __global__ void write_medians_kernel(ReducedLines lines, Integers places, WriteM
 
 /// A block selects from each line.
 template <class D>
-__global__ void __launch_bounds__(kTileThreads) select_medians_kernel(ReducedLines lines, WriteMedian<D> finish) {
+__global__ void __launch_bounds__(kSortThreads) select_medians_kernel(ReducedLines lines, WriteMedian<D> finish) {
   const auto place_of = [&](int64_t line, int64_t rank) {
     const Ranked<Key<D>> found = find_rank(finish.x, lines, line, 0, lines.size, false, rank);
     return find_equal(finish.x, lines, line, found.key, rank - found.before);
   };
   for (int64_t line = blockIdx.x; line < lines.count(); line += gridDim.x) {
     int64_t mine = 0;
-    for (int64_t k = threadIdx.x; k < lines.size; k += kTileThreads)
+    for (int64_t k = threadIdx.x; k < lines.size; k += kSortThreads)
       mine += is_nan(finish.x[lines.place(line, k)]) ? 0 : 1;
-    const int64_t numbers = block_reduce<kTileThreads>(mine, [](int64_t a, int64_t b) { return a + b; });
+    const int64_t numbers = block_reduce<kSortThreads>(mine, [](int64_t a, int64_t b) { return a + b; });
     int64_t low = -1, high = -1;
     if (numbers != 0) low = high = place_of(line, (numbers - 1) / 2);
     if (finish.is_mean(numbers)) high = place_of(line, numbers / 2);
@@ -128,9 +124,9 @@ void nanmedian(const OpContext& ctx, const DenseTensor& x, const IntArray& axis,
   const ReducedLines lines = reduced_lines(ctx, x.dims(), axis);
   const DeviceScope scope(out.device().index);
   const WriteMedian<D> finish{elements<const D>(x), mode == "avg", elements<D>(out), elements<int64_t>(medians)};
-  if (lines.size <= kTile) return sort_tiles(ctx, finish.x, lines, false, finish);
+  if (lines.size <= kSortTile) return sort_tiles(ctx, finish.x, lines, false, finish);
   if (blocks_select(lines)) {
-    launch(ctx, select_medians_kernel<D>, grid_for(lines.count() * kTileThreads, kTileThreads), kTileThreads, lines,
+    launch(ctx, select_medians_kernel<D>, grid_for(lines.count() * kSortThreads, kSortThreads), kSortThreads, lines,
            finish);
     return;
   }

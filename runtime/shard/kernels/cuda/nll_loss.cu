@@ -9,8 +9,6 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 /// Labels [batch, places] of an input [batch, classes, places], and what each class weighs.
 template <class T>
 struct Labels {

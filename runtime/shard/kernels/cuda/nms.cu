@@ -10,7 +10,6 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int64_t kChunk = 1024;  // boxes whose overlaps with all later ones are in memory at once
 constexpr int64_t kBits = 32;     // boxes of a word
 

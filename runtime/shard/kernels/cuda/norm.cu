@@ -359,7 +359,7 @@ constexpr int kColumnThreads = 256;
 
 /// The sums of columns for rows that are too long for NormaliseGrad to add them up. Part blockIdx.y of the rows is that of its row of sums.
 template <class T, bool centred>
-__global__ void sum_columns(NormaliseGrad<T, centred> op, int64_t rows, int64_t size) {
+__global__ void sum_norm_columns(NormaliseGrad<T, centred> op, int64_t rows, int64_t size) {
   using M = math_t<T>;
   const int64_t column = int64_t{blockIdx.x} * kColumnThreads + threadIdx.x;
   if (column >= size) return;
@@ -425,7 +425,7 @@ void normalise_grad(const OpContext& ctx, NormaliseGrad<T, centred> op, int64_t 
     if (op.out != nullptr || (sums && Plan::kKeeps)) launch_plan<Plan>(ctx, op, blocks, rows, size);
     if (!Plan::kKeeps && sums) {
       const dim3 grid(static_cast<unsigned>((size + kColumnThreads - 1) / kColumnThreads), parts);
-      launch(ctx, sum_columns<T, centred>, grid, kColumnThreads, op, rows, size);
+      launch(ctx, sum_norm_columns<T, centred>, grid, kColumnThreads, op, rows, size);
     }
     write_sums<T>(ctx, op.scale_sums, parts, scale_grad);
     write_sums<T>(ctx, op.bias_sums, parts, bias_grad);

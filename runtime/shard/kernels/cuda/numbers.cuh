@@ -10,6 +10,8 @@
 #include <cstring>
 #include <type_traits>
 
+#define SHARD_FORMULA_INLINE __device__ inline  // what formulas (kernels/formulas) are declared with
+
 namespace shard::cuda {
 
 /// The type of arithmetic: float for 16-bit floats, else T itself.

@@ -5,9 +5,7 @@
 
 namespace shard::cuda {
 
-#define SHARD_FORMULA_INLINE __device__ __forceinline__
 #include "shard/kernels/formulas/order.inc"
-#undef SHARD_FORMULA_INLINE
 
 /// The type in which elements are sorted: bools are bytes that are 0 or 1.
 template <class T>

@@ -12,9 +12,7 @@ namespace {
 using cpu::box_of;
 using cpu::Pooled;
 
-#define SHARD_FORMULA_INLINE __device__ inline
 #include "shard/kernels/formulas/window.inc"
-#undef SHARD_FORMULA_INLINE
 
 /// One dim of windows: those of outputs from out_begin on over elements from in_begin on.
 template <class N>
@@ -139,14 +137,14 @@ __global__ void mean_kernel(T* out, const T* values, Windows<N> windows) {
 
 /// An element and its place; -1 before the first one.
 template <class C, class N>
-struct Best {
+struct BestInWindow {
   C value;
   N place;
 };
 /// The larger one, of equal ones the first; NaN wins.
 template <class C, class N>
-struct Larger {
-  __device__ Best<C, N> operator()(const Best<C, N>& a, const Best<C, N>& b) const {
+struct LargerElement {
+  __device__ BestInWindow<C, N> operator()(const BestInWindow<C, N>& a, const BestInWindow<C, N>& b) const {
     if (a.place < 0 || b.place < 0) return a.place < 0 ? b : a;
     const bool a_is_nan = a.value != a.value, b_is_nan = b.value != b.value;
     if (a_is_nan != b_is_nan) return a_is_nan ? a : b;
@@ -160,7 +158,7 @@ struct Larger {
 template <int kLanes, class T, class N, class P>
 __global__ void max_kernel(T* out, P* places, bool whole, const T* x, const T* values, Windows<N> windows) {
   using C = math_t<T>;
-  using Found = Best<C, N>;
+  using Found = BestInWindow<C, N>;
   for (N i = first_item<kLanes, N>(), count = windows.out.numel(); i < count; i += item_step<kLanes, N>()) {
     const ImageElement<N> output(windows.out, i);
     const N first = output.outer * windows.in.places();
@@ -172,7 +170,7 @@ __global__ void max_kernel(T* out, P* places, bool whole, const T* x, const T* v
       const C value = load(x[(first + place) * windows.in.inner + output.inner]);
       if (best.place < 0 || value > best.value || (value != value && best.value == best.value)) best = {value, place};
     });
-    if constexpr (kLanes > 1) best = warp_reduce(best, Larger<C, N>());
+    if constexpr (kLanes > 1) best = warp_reduce(best, LargerElement<C, N>());
     if (!is_first_lane<kLanes>()) continue;
     if (out != nullptr) out[i] = values[(first + best.place) * windows.in.inner + output.inner];
     if (places == nullptr) continue;
@@ -294,7 +292,7 @@ __global__ void check_places_kernel(const int32_t* mask, Windows<N> windows, Pla
 
 /// What PoolOps needs of a backend.
 template <class E>
-struct Work {
+struct PoolWork {
   using T = device_t<E>;
 
   static void forward(const OpContext& ctx, const Pooled& pooled, bool max, const DenseTensor& compared,
@@ -398,7 +396,7 @@ struct Work {
 }  // namespace
 
 void register_pool(int backend) {
-  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { cpu::PoolOps<Work<T>>::register_for(backend, dtype_of<T>); });
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { cpu::PoolOps<PoolWork<T>>::register_for(backend, dtype_of<T>); });
 }
 
 }  // namespace shard::cuda

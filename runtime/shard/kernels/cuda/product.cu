@@ -8,17 +8,17 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kTile = 64;   // rows and columns of a block's part of the result
-constexpr int kDepth = 16;  // terms that are in shared memory at once
-constexpr int kSide = 16;   // threads along either side of it
-constexpr int kEach = kTile / kSide;
-constexpr int kThreads = kSide * kSide;
+constexpr int kProductTile = 64;  // rows and columns of a block's part of the result
+constexpr int kDepth = 16;        // terms that are in shared memory at once
+constexpr int kThreadSide = 16;   // threads along either side of it
+constexpr int kThreadTile = kProductTile / kThreadSide;
+constexpr int kProductThreads = kThreadSide * kThreadSide;
 constexpr int64_t kLeastTerms = 256;  // of a part of a sum
 
 /// Numbers of one thread, which one or two accesses read.
 template <class C>
 struct alignas(16) Run {
-  C values[kEach];
+  C values[kThreadTile];
 };
 
 template <class C>
@@ -26,14 +26,14 @@ __device__ __forceinline__ Run<C> read_run(const C* from) {
   const Run<C>& there = *reinterpret_cast<const Run<C>*>(from);
   Run<C> run;
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) run.values[i] = there.values[i];
+  for (int i = 0; i < kThreadTile; ++i) run.values[i] = there.values[i];
   return run;
 }
 
 /// A part of a factor in shared memory, [term][row].
 template <class C>
 struct alignas(16) FactorTile {
-  C lines[kDepth][kTile + kEach];
+  C lines[kDepth][kProductTile + kThreadTile];
 };
 
 /// A matrix whose element (i, j) is at i * row + j * column.
@@ -43,15 +43,15 @@ struct Steps {
   int64_t row, column;
 };
 
-/// Copies rows [first, first + kTile) and terms [begin, begin + kDepth) of x, whose terms are its columns. Neighbouring threads
+/// Copies rows [first, first + kProductTile) and terms [begin, begin + kDepth) of x, whose terms are its columns. Neighbouring threads
 /// read neighbouring elements along the dim without gaps.
 template <class C, class T>
 __device__ void load_tile(FactorTile<C>& to, const Steps<T>& x, int64_t first, int64_t rows, int64_t begin,
                           int64_t end) {
   const bool along_terms = x.column == 1;
 #pragma unroll
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * kDepth; i += kThreads) {
-    const int row = along_terms ? i / kDepth : i % kTile, term = along_terms ? i % kDepth : i / kTile;
+  for (int i = static_cast<int>(threadIdx.x); i < kProductTile * kDepth; i += kProductThreads) {
+    const int row = along_terms ? i / kDepth : i % kProductTile, term = along_terms ? i % kDepth : i / kProductTile;
     const bool is_inside = first + row < rows && begin + term < end;
     to.lines[term][row] = is_inside ? static_cast<C>(x.data[(first + row) * x.row + (begin + term) * x.column]) : C(0);
   }
@@ -64,10 +64,12 @@ struct ProductPart {
 
 /// The sums of one tile of the result over the terms [begin, end), in registers.
 template <class C, class T>
-__device__ void multiply_tile(const Steps<T>& x, const Steps<T>& y, const ProductPart& part, C (&sums)[kEach][kEach]) {
+__device__ void multiply_tile(const Steps<T>& x, const Steps<T>& y, const ProductPart& part,
+                              C (&sums)[kThreadTile][kThreadTile]) {
   SHARD_SHARED(rows, FactorTile<C>);
   SHARD_SHARED(columns, FactorTile<C>);
-  const int row = static_cast<int>(threadIdx.x) / kSide * kEach, column = static_cast<int>(threadIdx.x) % kSide * kEach;
+  const int row = static_cast<int>(threadIdx.x) / kThreadSide * kThreadTile,
+            column = static_cast<int>(threadIdx.x) % kThreadSide * kThreadTile;
   for (int64_t begin = part.begin; begin < part.end; begin += kDepth) {
     __syncthreads();  // the last terms have been read
     load_tile(rows, x, part.row, part.m, begin, part.end);
@@ -78,9 +80,9 @@ __device__ void multiply_tile(const Steps<T>& x, const Steps<T>& y, const Produc
       const Run<C> a = read_run(&rows.lines[term][row]);
       const Run<C> b = read_run(&columns.lines[term][column]);
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) {
+      for (int i = 0; i < kThreadTile; ++i) {
 #pragma unroll
-        for (int j = 0; j < kEach; ++j) sums[i][j] += a.values[i] * b.values[j];
+        for (int j = 0; j < kThreadTile; ++j) sums[i][j] += a.values[i] * b.values[j];
       }
     }
   }
@@ -89,9 +91,10 @@ __device__ void multiply_tile(const Steps<T>& x, const Steps<T>& y, const Produc
 /// A block has a tile of the result of one product of a batch, or a part of the terms of its sums: `parts` results follow each
 /// other. C is the unsigned type of sums, R that of results.
 template <class C, class T, class R>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kProductThreads)
     multiply_kernel(Product p, const T* x, const T* y, R* out, int64_t terms, int64_t parts) {
-  const int64_t row_tiles = (p.m + kTile - 1) / kTile, column_tiles = (p.n + kTile - 1) / kTile;
+  const int64_t row_tiles = (p.m + kProductTile - 1) / kProductTile,
+                column_tiles = (p.n + kProductTile - 1) / kProductTile;
   const int64_t blocks = row_tiles * column_tiles * p.batch * parts;
   for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const int64_t column = block % column_tiles, row = block / column_tiles % row_tiles;
@@ -99,13 +102,13 @@ __global__ void __launch_bounds__(kThreads)
     const Steps<T> xs{x + b * p.x_step, p.transpose_x ? 1 : p.k, p.transpose_x ? p.m : 1};
     const Steps<T> ys{y + b * p.y_step, p.transpose_y ? p.k : 1, p.transpose_y ? 1 : p.n};  // rows are columns of y
     const int64_t begin = number * terms, end = begin + terms < p.k ? begin + terms : p.k;
-    C sums[kEach][kEach] = {};
-    const ProductPart part{p.m, p.n, row * kTile, column * kTile, begin, end};
+    C sums[kThreadTile][kThreadTile] = {};
+    const ProductPart part{p.m, p.n, row * kProductTile, column * kProductTile, begin, end};
     multiply_tile(xs, ys, part, sums);
-    const int64_t first_row = part.row + static_cast<int>(threadIdx.x) / kSide * kEach,
-                  first_column = part.column + static_cast<int>(threadIdx.x) % kSide * kEach;
-    for (int i = 0; i < kEach && first_row + i < p.m; ++i) {
-      for (int j = 0; j < kEach && first_column + j < p.n; ++j)
+    const int64_t first_row = part.row + static_cast<int>(threadIdx.x) / kThreadSide * kThreadTile,
+                  first_column = part.column + static_cast<int>(threadIdx.x) % kThreadSide * kThreadTile;
+    for (int i = 0; i < kThreadTile && first_row + i < p.m; ++i) {
+      for (int j = 0; j < kThreadTile && first_column + j < p.n; ++j)
         out[(matrix * p.m + first_row + i) * p.n + first_column + j] = static_cast<R>(sums[i][j]);
     }
   }
@@ -133,14 +136,14 @@ unsigned grid_of(int64_t blocks) { return static_cast<unsigned>(std::min<int64_t
 template <class T>
 void multiply_of(const OpContext& ctx, const Product& p, const T* x, const T* y, T* out) {
   using C = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
-  const int64_t blocks = (p.m + kTile - 1) / kTile * ((p.n + kTile - 1) / kTile) * p.batch;
+  const int64_t blocks = (p.m + kProductTile - 1) / kProductTile * ((p.n + kProductTile - 1) / kProductTile) * p.batch;
   const int64_t wanted = parts_of(blocks, p.k), terms = (p.k + wanted - 1) / wanted, parts = (p.k + terms - 1) / terms;
   if (parts == 1)
-    return launch(ctx, multiply_kernel<C, T, T>, grid_of(blocks), kThreads, p, x, y, out, p.k, int64_t{1});
+    return launch(ctx, multiply_kernel<C, T, T>, grid_of(blocks), kProductThreads, p, x, y, out, p.k, int64_t{1});
   const int64_t count = p.batch * p.m * p.n;
   const Scratch scratch(static_cast<size_t>(parts * count) * sizeof(C));
   C* const sums = static_cast<C*>(scratch.data());
-  launch(ctx, multiply_kernel<C, T, C>, grid_of(blocks * parts), kThreads, p, x, y, sums, terms, parts);
+  launch(ctx, multiply_kernel<C, T, C>, grid_of(blocks * parts), kProductThreads, p, x, y, sums, terms, parts);
   launch(ctx, add_parts_kernel<C, T>, grid_for(count, 256), 256, out, sums, parts, count,
          static_cast<const T*>(nullptr));
 }

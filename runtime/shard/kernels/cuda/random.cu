@@ -5,8 +5,6 @@
 #include "shard/kernels/cuda/map.cuh"
 #include "shard/kernels/cuda/philox.cuh"
 
-#define SHARD_FORMULA_INLINE __device__ inline
-
 namespace shard::cuda {
 namespace {
 

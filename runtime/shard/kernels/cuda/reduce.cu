@@ -227,7 +227,7 @@ Shape shape_of(const OpContext& ctx, const DenseTensor& x, const IntArray& axes)
 }
 
 /// Splits long sums into parts when there are too few `blocks` to fill the device. Parts begin at multiples of `unit` terms.
-void split(Shape& shape, int64_t blocks, int64_t smallest_chunk, int64_t unit) {
+void split_terms(Shape& shape, int64_t blocks, int64_t smallest_chunk, int64_t unit) {
   if (shape.terms == 0) return;  // every output is the identity
   const int64_t wanted = int64_t{multiprocessors()} * 8 / blocks;
   const int64_t most = (shape.terms + smallest_chunk - 1) / smallest_chunk;
@@ -255,8 +255,8 @@ template <class Op, class Acc, class Finish, class In, class Out>
 void run(const OpContext& ctx, Shape shape, Out* out, const In* x, Finish finish) {
   const bool rows = shape.reduced.rank == 0 || shape.reduced.strides[0][shape.reduced.rank - 1] == 1;
   constexpr int64_t kLine = 128;  // elements of any size that fill lines of memory, so that a warp reads whole ones
-  if (rows) split(shape, shape.outputs, 4096, kLine);
-  else split(shape, (shape.outputs + kColumns - 1) / kColumns, 512, 1);
+  if (rows) split_terms(shape, shape.outputs, 4096, kLine);
+  else split_terms(shape, (shape.outputs + kColumns - 1) / kColumns, 512, 1);
   if (shape.splits <= 1) return launch_reduction<Op, Acc>(ctx, shape, rows, out, x, finish);
   const Scratch parts(static_cast<size_t>(shape.outputs * shape.splits) * sizeof(Acc));
   Acc* const partial = static_cast<Acc*>(parts.data());

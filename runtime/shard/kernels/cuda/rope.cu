@@ -8,15 +8,14 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int kAngles = 256;  // pairs whose angles a block has at once
 
 /// A table of sines or cosines of any float dtype.
-struct Table {
+struct AngleTable {
   const void* data;
   DType dtype;
 
-  explicit Table(const DenseTensor& table)
+  explicit AngleTable(const DenseTensor& table)
       : data(table.defined() ? table.raw() : nullptr), dtype(table.defined() ? table.dtype() : DType::float32) {}
   __device__ double operator[](int64_t i) const {
     if (dtype == DType::float64) return static_cast<const double*>(data)[i];
@@ -39,7 +38,7 @@ struct alignas(8) PositionRange {
 
 /// Where angles come from: tables, whose row `begin` is the first on this rank, or powers of the base.
 struct Angles {
-  Table sin, cos;
+  AngleTable sin, cos;
   int64_t begin, positions, width;
   double base;
   bool adjacent;

@@ -11,9 +11,7 @@ __device__ T comparable(const T& value) {
   return value;
 }
 
-#define SHARD_FORMULA_INLINE __device__ inline
 #include "shard/kernels/formulas/running.inc"
-#undef SHARD_FORMULA_INLINE
 
 Lines lines_of(const OpContext& ctx, const DenseTensor& x, int64_t axis, bool flatten = false, bool reverse = false) {
   Lines lines = flatten ? Lines{1, x.numel(), 1} : lines_along(ctx, x.dims(), axis);

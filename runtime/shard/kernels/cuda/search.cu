@@ -9,8 +9,6 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 /// `size` elements of a sequence for each `row` values.
 template <class D, bool right>
 __global__ void search_kernel(const D* sequence, int64_t size, const D* values, int64_t row, int64_t count,

@@ -61,10 +61,10 @@ __device__ Ranked<Key<D>> find_rank(const D* x, const Lines& lines, int64_t line
   return ranked;
 }
 
-/// The number of this thread among those of a block of kTileThreads threads that count, which follow `seen` others; these are
+/// The number of this thread among those of a block of kSortThreads threads that count, which follow `seen` others; these are
 /// counted in then. All threads of the block call it.
 __device__ inline int64_t number_in_block(bool counts, int64_t& seen) {
-  constexpr int kWarps = kTileThreads / kWarp;
+  constexpr int kWarps = kSortThreads / kWarp;
   SHARD_SHARED(of_warps, int[kWarps]);
   if (!__syncthreads_or(counts)) return seen;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -85,7 +85,7 @@ template <class D, class Lines>
 __device__ int64_t find_equal(const D* x, const Lines& lines, int64_t line, Key<D> key, int64_t number) {
   SHARD_SHARED(found, int64_t);
   int64_t seen = 0;
-  for (int64_t begin = 0; begin < lines.size && seen <= number; begin += kTileThreads) {
+  for (int64_t begin = 0; begin < lines.size && seen <= number; begin += kSortThreads) {
     const int64_t i = begin + threadIdx.x;
     const bool is_equal = i < lines.size && key_of(x[lines.place(line, i)], false) == key;
     if (number_in_block(is_equal, seen) == number && is_equal) found = i;
@@ -96,14 +96,14 @@ __device__ int64_t find_equal(const D* x, const Lines& lines, int64_t line, Key<
   return place;
 }
 
-/// The first `kept` elements, at most kTile, of each of `parts` parts of lines, which all have as many or more. Calls finish.write(lines,
+/// The first `kept` elements, at most kSortTile, of each of `parts` parts of lines, which all have as many or more. Calls finish.write(lines,
 /// line, place in the line, part, rank) for each; parts are numbered through all lines.
 template <class D, class Lines, class Finish>
-__global__ void __launch_bounds__(kTileThreads)
+__global__ void __launch_bounds__(kSortThreads)
     select_kernel(const D* x, Lines lines, bool descending, int64_t parts, int kept, int width, Finish finish) {
   using K = Key<D>;
-  SHARD_SHARED(keys, K[kTile]);
-  SHARD_SHARED(places, uint32_t[kTile]);
+  SHARD_SHARED(keys, K[kSortTile]);
+  SHARD_SHARED(places, uint32_t[kSortTile]);
   SHARD_SHARED(taken, unsigned);
   const int thread = static_cast<int>(threadIdx.x);
   for (int64_t part = blockIdx.x; part < lines.count() * parts; part += gridDim.x) {
@@ -111,14 +111,14 @@ __global__ void __launch_bounds__(kTileThreads)
     const int64_t first = lines.size * number / parts, last = lines.size * (number + 1) / parts;
     const Ranked<K> end = find_rank(x, lines, line, first, last, descending, kept - 1);
     const int64_t equals = kept - end.before;  // elements that are kept of those with the last key
-    for (int e = thread; e < kTile; e += kTileThreads) {
+    for (int e = thread; e < kSortTile; e += kSortThreads) {
       keys[e] = ~K{0};
       places[e] = ~0u;
     }
     if (thread == 0) taken = 0;
     __syncthreads();
     int64_t seen = 0;
-    for (int64_t begin = first; begin < last; begin += kTileThreads) {
+    for (int64_t begin = first; begin < last; begin += kSortThreads) {
       const int64_t i = begin + thread;
       const K key = i < last ? key_of(x[lines.place(line, i)], descending) : ~K{0};
       int64_t slot = kept;
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kTileThreads)
     }
     __syncthreads();
     sort_tile(keys, places, width);
-    for (int j = thread; j < kept; j += kTileThreads) finish.write(lines, line, first + places[j], part, j);
+    for (int j = thread; j < kept; j += kSortThreads) finish.write(lines, line, first + places[j], part, j);
     __syncthreads();
   }
 }

@@ -7,7 +7,7 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kSequenceThreads = 128;
 
 /// The arguments of viterbi_decode: potentials [batch, time, tags] and transitions [from, to]. If `ends`, the last two rows and columns
 /// of these are those of the stop and of the start.
@@ -63,17 +63,17 @@ __global__ void viterbi_kernel(Viterbi<D> call, DataCheck<LengthRange> check) {
       call.scores[sequence] = store<D>(C(0));
     }
     if (is_wrong) length = 0;
-    for (int64_t step = length + threadIdx.x; step < call.time; step += kThreads)
+    for (int64_t step = length + threadIdx.x; step < call.time; step += kSequenceThreads)
       call.path[sequence * call.time + step] = 0;
     if (is_wrong) continue;
     const D* const potentials = call.potentials + sequence * call.time * call.tags;
     C *row = call.sums + 2 * sequence * call.tags, *next = row + call.tags;
-    for (int64_t tag = threadIdx.x; tag < call.tags; tag += kThreads)
+    for (int64_t tag = threadIdx.x; tag < call.tags; tag += kSequenceThreads)
       row[tag] = load(potentials[tag]) + (call.ends ? call.transition(call.tags - 1, tag) : C(0));
     __syncthreads();
     for (int64_t step = 1; step < length; ++step) {
       const int64_t at = step * call.tags;
-      for (int64_t tag = threadIdx.x; tag < call.tags; tag += kThreads) {
+      for (int64_t tag = threadIdx.x; tag < call.tags; tag += kSequenceThreads) {
         int64_t best = 0;
         C most = row[0] + call.transition(0, tag);
         for (int64_t from = 1; from < call.tags; ++from) {
@@ -116,7 +116,7 @@ void viterbi_decode(const OpContext& ctx, const DenseTensor& potentials, const D
                         elements<D>(scores),
                         elements<int64_t>(path)};
   const DataCheck<LengthRange> check(LengthRange{ctx.op, "lengths", 1, time, ArgumentPlace(ctx, 2, lengths)});
-  launch(ctx, viterbi_kernel<D>, grid_for(batch * kThreads, kThreads), kThreads, call, check);
+  launch(ctx, viterbi_kernel<D>, grid_for(batch * kSequenceThreads, kSequenceThreads), kSequenceThreads, call, check);
 }
 
 /// Describes a parent that is no beam.
@@ -156,7 +156,7 @@ void gather_tree(const OpContext& ctx, const DenseTensor& ids, const DenseTensor
   const int64_t time = ids.dims()[0], beams = ids.dims()[2], row = ids.dims()[1] * beams;
   const DeviceScope scope(out.device().index);
   const DataCheck<BeamRange> check(BeamRange{ctx.op, beams, ArgumentPlace(ctx, 1, parents)});
-  launch(ctx, gather_tree_kernel<I>, grid_for(row, kThreads), kThreads, elements<const I>(ids),
+  launch(ctx, gather_tree_kernel<I>, grid_for(row, kSequenceThreads), kSequenceThreads, elements<const I>(ids),
          elements<const I>(parents), time, row, beams, check, elements<I>(out));
 }
 

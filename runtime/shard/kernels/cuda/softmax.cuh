@@ -26,7 +26,7 @@ struct MergeExponentials {
   }
 };
 
-struct Larger {
+struct LargerNumber {
   template <class M>
   __device__ M operator()(M a, M b) const {
     return fmax(a, b);
@@ -40,7 +40,7 @@ __device__ Exponentials<typename Line::Math> exponentials(const Line& line) {
   if constexpr (Line::kCached) {
     M maximum = -INFINITY, sum = 0;
     line.each([&](int64_t, const auto& x) { maximum = fmax(maximum, x[0]); });
-    maximum = line.reduce(maximum, Larger{});
+    maximum = line.reduce(maximum, LargerNumber{});
     line.each([&](int64_t, const auto& x) { sum += exp(x[0] - maximum); });
     return {maximum, line.reduce(sum, Plus{})};
   } else {
@@ -75,7 +75,7 @@ struct LineMaxima {
   __device__ void operator()(const Line& line) const {
     math_t<T> maximum = -INFINITY;
     line.each([&](int64_t, const auto& x) { maximum = fmax(maximum, x[0]); });
-    maximum = line.reduce(maximum, Larger{});
+    maximum = line.reduce(maximum, LargerNumber{});
     if (line.leads()) maxima[line.index] = static_cast<double>(maximum);
   }
 };

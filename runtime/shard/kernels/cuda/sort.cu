@@ -10,8 +10,6 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 /// Writes the first elements of lines in order, and their places in these: lines of `kept` elements with `inner` lines beside each
 /// other.
 template <class D>
@@ -31,7 +29,7 @@ struct FirstInOrder {
   }
   __device__ void operator()(const Lines& lines, const SortedTile<Key<D>>& tile) const {
     const int each = static_cast<int>(kept), all = tile.lines * each;
-    for (int e = static_cast<int>(threadIdx.x); e < all; e += kTileThreads) {
+    for (int e = static_cast<int>(threadIdx.x); e < all; e += kSortThreads) {
       const int line = inner == 1 ? e / each : e % tile.lines, rank = inner == 1 ? e % each : e / tile.lines;
       if (tile.first + line >= lines.count()) continue;
       write(lines, tile.first + line, tile.places[line * tile.width + rank], tile.first + line, rank);
@@ -52,22 +50,22 @@ __global__ void write_sorted_kernel(Lines lines, Integers places, FirstInOrder<D
 /// many elements that few are left.
 int64_t parts_of(const Lines& lines, int64_t kept) {
   const int64_t wanted = 2 * int64_t{multiprocessors()} / lines.count();
-  return std::clamp<int64_t>(lines.size / std::max<int64_t>(8 * kept, 8 * kTile), 1, std::max<int64_t>(wanted, 1));
+  return std::clamp<int64_t>(lines.size / std::max<int64_t>(8 * kept, 8 * kSortTile), 1, std::max<int64_t>(wanted, 1));
 }
 
 template <class D>
 void select(const OpContext& ctx, const Lines& lines, int64_t parts, bool descending, const FirstInOrder<D>& finish) {
   const int kept = static_cast<int>(finish.kept);
-  launch(ctx, select_kernel<D, Lines, FirstInOrder<D>>, grid_for(lines.count() * parts * kTileThreads, kTileThreads),
-         kTileThreads, finish.x, lines, descending, parts, kept, tile_width(kept), finish);
+  launch(ctx, select_kernel<D, Lines, FirstInOrder<D>>, grid_for(lines.count() * parts * kSortThreads, kSortThreads),
+         kSortThreads, finish.x, lines, descending, parts, kept, tile_width(kept), finish);
 }
 
 /// The first `finish.kept` elements of each line in order.
 template <class D>
 void first_in_order(const OpContext& ctx, const Lines& lines, bool descending, const FirstInOrder<D>& finish) {
   if (lines.count() == 0 || finish.kept == 0) return;
-  if (lines.size <= kTile) return sort_tiles(ctx, finish.x, lines, descending, finish);
-  if (finish.kept > kTile) {
+  if (lines.size <= kSortTile) return sort_tiles(ctx, finish.x, lines, descending, finish);
+  if (finish.kept > kSortTile) {
     const DeviceSort<D, Lines> sorted(ctx, finish.x, lines, descending);
     launch(ctx, write_sorted_kernel<D>, grid_for(lines.count() * finish.kept, kThreads), kThreads, lines,
            sorted.places(), finish);
@@ -214,14 +212,14 @@ struct WriteRank {
   int64_t rank;
 
   __device__ void operator()(const Lines& lines, const SortedTile<Key<D>>& tile) const {
-    for (int i = static_cast<int>(threadIdx.x); i < tile.lines && tile.first + i < lines.count(); i += kTileThreads)
+    for (int i = static_cast<int>(threadIdx.x); i < tile.lines && tile.first + i < lines.count(); i += kSortThreads)
       one.write(lines, tile.first + i, tile.places[i * tile.width + rank]);
   }
 };
 
 /// Of lines that a block reads, or that were sorted.
 template <class D>
-__global__ void __launch_bounds__(kTileThreads) find_rank_kernel(Lines lines, WriteRank<D> finish) {
+__global__ void __launch_bounds__(kSortThreads) find_rank_kernel(Lines lines, WriteRank<D> finish) {
   for (int64_t line = blockIdx.x; line < lines.count(); line += gridDim.x) {
     const Ranked<Key<D>> found = find_rank(finish.one.x, lines, line, 0, lines.size, false, finish.rank);
     const int64_t k = find_equal(finish.one.x, lines, line, found.key, finish.rank - found.before);
@@ -241,9 +239,9 @@ void kthvalue(const OpContext& ctx, const DenseTensor& x, int k, int axis, Dense
   if (x.numel() == 0) return;
   const DeviceScope scope(out.device().index);
   const WriteRank<D> finish{{elements<const D>(x), elements<D>(out), elements<int64_t>(indices)}, k - 1};
-  if (lines.size <= kTile) return sort_tiles(ctx, finish.one.x, lines, false, finish);
+  if (lines.size <= kSortTile) return sort_tiles(ctx, finish.one.x, lines, false, finish);
   if (blocks_select(lines)) {
-    launch(ctx, find_rank_kernel<D>, grid_for(lines.count() * kTileThreads, kTileThreads), kTileThreads, lines, finish);
+    launch(ctx, find_rank_kernel<D>, grid_for(lines.count() * kSortThreads, kSortThreads), kSortThreads, lines, finish);
     return;
   }
   const DeviceSort<D, Lines> sorted(ctx, finish.one.x, lines, false);
@@ -251,18 +249,18 @@ void kthvalue(const OpContext& ctx, const DenseTensor& x, int k, int axis, Dense
 }
 
 /// A run of equal elements in a sorted line, of which the last is at `end`.
-struct Run {
+struct EqualRun {
   int64_t length = 0, end = 0;
 
   /// The longer one, or else the first.
-  __device__ Run best(const Run& other) const {
+  __device__ EqualRun best(const EqualRun& other) const {
     return other.length > length || (other.length == length && other.end < end) ? other : *this;
   }
 };
 
 /// The run that ends at entry `end` of a sorted line; none where the next entry is equal. key_at(i) is the key of entry i.
 template <class KeyAt>
-__device__ Run run_ending_at(const KeyAt& key_at, int64_t size, int64_t end) {
+__device__ EqualRun run_ending_at(const KeyAt& key_at, int64_t size, int64_t end) {
   const auto key = key_at(end);
   if (end + 1 < size && key_at(end + 1) == key) return {};
   int64_t low = 0, high = end;  // the first entry with this key is in [low, high]
@@ -282,12 +280,12 @@ struct WriteMode {
   __device__ void operator()(const Lines& lines, const SortedTile<Key<D>>& tile) const {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     for (int i = static_cast<int>(threadIdx.x) / kWarp; i < tile.lines && tile.first + i < lines.count();
-         i += kTileThreads / kWarp) {
+         i += kSortThreads / kWarp) {
       const Key<D>* const keys = tile.keys + i * tile.width;
-      Run mine;
+      EqualRun mine;
       for (int64_t end = lane; end < lines.size; end += kWarp)
         mine = mine.best(run_ending_at([=](int64_t k) { return keys[k]; }, lines.size, end));
-      mine = warp_reduce(mine, [](const Run& a, const Run& b) { return a.best(b); });
+      mine = warp_reduce(mine, [](const EqualRun& a, const EqualRun& b) { return a.best(b); });
       if (lane == 0) one.write(lines, tile.first + i, tile.places[i * tile.width + mine.end]);
     }
   }
@@ -299,10 +297,10 @@ __global__ void write_mode_kernel(Lines lines, Integers places, WriteOne<D> one)
   for (int64_t line = blockIdx.x; line < lines.count(); line += gridDim.x) {
     const int64_t begin = line * lines.size;
     const auto key_at = [=](int64_t k) { return key_of(one.x[lines.place(line, places[begin + k] - begin)], false); };
-    Run mine;
+    EqualRun mine;
     for (int64_t end = threadIdx.x; end < lines.size; end += kThreads)
       mine = mine.best(run_ending_at(key_at, lines.size, end));
-    mine = block_reduce<kThreads>(mine, [](const Run& a, const Run& b) { return a.best(b); });
+    mine = block_reduce<kThreads>(mine, [](const EqualRun& a, const EqualRun& b) { return a.best(b); });
     if (threadIdx.x == 0) one.write(lines, line, places[begin + mine.end] - begin);
   }
 }
@@ -314,7 +312,7 @@ void mode(const OpContext& ctx, const DenseTensor& x, int axis, DenseTensor& out
   if (x.numel() == 0) return;
   const DeviceScope scope(out.device().index);
   const WriteOne<D> one{elements<const D>(x), elements<D>(out), elements<int64_t>(indices)};
-  if (lines.size <= kTile) return sort_tiles(ctx, one.x, lines, false, WriteMode<D>{one});
+  if (lines.size <= kSortTile) return sort_tiles(ctx, one.x, lines, false, WriteMode<D>{one});
   const DeviceSort<D, Lines> sorted(ctx, one.x, lines, false);
   launch(ctx, write_mode_kernel<D>, grid_for(lines.count() * kThreads, kThreads), kThreads, lines, sorted.places(),
          one);

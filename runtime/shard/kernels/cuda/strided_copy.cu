@@ -5,8 +5,6 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
 /// A thread copies words whose number in row-major order of the dims it knows; steps are in words.
 template <class W, class N>
 __global__ void copy_words(N words, CopyDims dims, W* to, const W* from) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shard/core/dense_tensor.h"
 #include "shard/core/dims.h"
 #include "shard/core/op_context.h"
 
@@ -34,6 +35,11 @@ class StridedCopy {
   int64_t count_ = 1;
   CopyDims dims_;
 };
+
+/// Where element `at` of a contiguous tensor is.
+inline char* address_of(const DenseTensor& tensor, int64_t at) {
+  return static_cast<char*>(tensor.raw()) + at * static_cast<int64_t>(size_of(tensor.dtype()));
+}
 
 /// The distances of neighbours in a contiguous tensor, in elements.
 inline Dims steps_of(const Dims& dims) {

@@ -8,28 +8,28 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kTile = 32;
+constexpr int kTransposeTile = 32;
 constexpr int kTileRows = 8;
 
 /// Transposes `batch` matrices of rows x cols. Both reads and writes run along rows of memory.
 template <class T>
 __global__ void swap_tiled(T* out, const T* x, int64_t batch, int64_t rows, int64_t cols) {
-  SHARD_SHARED(tile, T[kTile][kTile + 1]);  // the extra column keeps the threads of a warp on different banks
-  const int64_t tiles_across = (cols + kTile - 1) / kTile;
-  const int64_t tiles_down = (rows + kTile - 1) / kTile;
+  SHARD_SHARED(
+      tile, T[kTransposeTile][kTransposeTile + 1]);  // the extra column keeps the threads of a warp on different banks
+  const int64_t tiles_across = (cols + kTransposeTile - 1) / kTransposeTile;
+  const int64_t tiles_down = (rows + kTransposeTile - 1) / kTransposeTile;
   const int64_t tiles = batch * tiles_down * tiles_across;
   for (int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
     const int64_t matrix = t / (tiles_down * tiles_across);
-    const int64_t row = t / tiles_across % tiles_down * kTile;
-    const int64_t col = t % tiles_across * kTile;
+    const int64_t row = t / tiles_across % tiles_down * kTransposeTile;
+    const int64_t col = t % tiles_across * kTransposeTile;
     const int64_t base = matrix * rows * cols;
-    for (int r = threadIdx.y; r < kTile; r += kTileRows) {
+    for (int r = threadIdx.y; r < kTransposeTile; r += kTileRows) {
       const int64_t from_col = col + threadIdx.x;
       if (row + r < rows && from_col < cols) tile[r][threadIdx.x] = x[base + (row + r) * cols + from_col];
     }
     __syncthreads();
-    for (int r = threadIdx.y; r < kTile; r += kTileRows) {
+    for (int r = threadIdx.y; r < kTransposeTile; r += kTileRows) {
       const int64_t to_col = row + threadIdx.x;
       if (col + r < cols && to_col < rows) out[base + (col + r) * rows + to_col] = tile[threadIdx.x][r];
     }
@@ -74,9 +74,10 @@ void run(const OpContext& ctx, const Strided<1>& shape, int64_t count, const Den
     const int64_t cols = shape.sizes[shape.rank - 2];
     const int64_t rows = shape.sizes[shape.rank - 1];
     const int64_t batch = count / (rows * cols);
-    const int64_t tiles = batch * ((rows + kTile - 1) / kTile) * ((cols + kTile - 1) / kTile);
-    const dim3 block(kTile, kTileRows);
-    const unsigned grid = grid_for(tiles * kTile * kTileRows, kTile * kTileRows);
+    const int64_t tiles =
+        batch * ((rows + kTransposeTile - 1) / kTransposeTile) * ((cols + kTransposeTile - 1) / kTransposeTile);
+    const dim3 block(kTransposeTile, kTileRows);
+    const unsigned grid = grid_for(tiles * kTransposeTile * kTileRows, kTransposeTile * kTileRows);
     launch(ctx, swap_tiled<T>, grid, block, elements<T>(out), elements<const T>(x), batch, rows, cols);
   } else if (count < (int64_t{1} << 31)) {
     launch(ctx, permute<T, uint32_t>, grid_for(count, kThreads), kThreads, elements<T>(out), elements<const T>(x),

@@ -10,9 +10,7 @@
 namespace shard::cuda {
 namespace {
 
-#define SHARD_FORMULA_INLINE __device__ inline
 #include "shard/kernels/formulas/box_coder.inc"
-#undef SHARD_FORMULA_INLINE
 
 /// The attributes, and how the boxes of the result are numbered.
 template <class C>

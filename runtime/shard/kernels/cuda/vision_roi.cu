@@ -11,11 +11,7 @@
 namespace shard::cuda {
 namespace {
 
-#define SHARD_FORMULA_INLINE __device__ inline
 #include "shard/kernels/formulas/roi.inc"
-#undef SHARD_FORMULA_INLINE
-
-constexpr int kThreads = 256;
 
 /// Describes numbers of boxes that must add up to `count`. A position is the image times count + 1, plus the number of boxes that
 /// are left there; that of a wrong sum is behind those of the images.
@@ -113,7 +109,7 @@ struct BoxTable {
   BoxWeights<C> rows, columns;
 };
 
-struct Sampling {
+struct RoiSampling {
   double scale;
   int ratio;
   bool aligned;
@@ -122,7 +118,7 @@ struct Sampling {
 /// A thread for the rows or the columns of each box. The weights are 0.
 template <class T>
 __global__ void box_weights_kernel(const __grid_constant__ BoxTable<math_t<T>> table, const T* boxes, const int* images,
-                                   int64_t count, Sampling how) {
+                                   int64_t count, RoiSampling how) {
   using C = math_t<T>;
   for (int64_t i = grid_first<int64_t>(); i < 2 * count; i += grid_step<int64_t>()) {
     const int64_t box = i / 2;
@@ -160,7 +156,7 @@ class FilledTable {
   using C = math_t<T>;
 
  public:
-  FilledTable(const OpContext& ctx, const Boxes<T>& boxes, const Sampling& how, const Dims& images, const Dims& out)
+  FilledTable(const OpContext& ctx, const Boxes<T>& boxes, const RoiSampling& how, const Dims& images, const Dims& out)
       : weights_(weight_bytes(boxes, images, out)),
         bounds_(static_cast<size_t>(2 * boxes.count * (out[2] + out[3] + 2)) * sizeof(int)) {
     check(cudaMemsetAsync(weights_.data(), 0, weight_bytes(boxes, images, out), stream()), "cudaMemsetAsync");
@@ -296,7 +292,7 @@ void roi_align(const OpContext& ctx, const DenseTensor& x, const DenseTensor& bo
   const DeviceScope scope(out.device().index);
   const Boxes<T> found(ctx, boxes, boxes_num, spatial_scale);
   if (out.numel() == 0) return;
-  const Sampling how{found.scale, sampling_ratio, aligned};
+  const RoiSampling how{found.scale, sampling_ratio, aligned};
   const FilledTable<T> filled(ctx, found, how, x.dims(), out.dims());
   visit_numbers(x.numel(), out.numel(), [&]<class N>(N) {
     launch(ctx, roi_align_kernel<T, N>, grid_for(out.numel(), kThreads), kThreads, elements<T>(out),
@@ -314,7 +310,7 @@ void roi_align_grad(const OpContext& ctx, const DenseTensor& boxes, const DenseT
   const Boxes<T> found(ctx, boxes, boxes_num, spatial_scale);
   if (x_grad.numel() == 0) return;
   if (out_grad.numel() == 0) return fill_zeros(x_grad);
-  const Sampling how{found.scale, sampling_ratio, aligned};
+  const RoiSampling how{found.scale, sampling_ratio, aligned};
   const FilledTable<T> filled(ctx, found, how, x_grad.dims(), out_grad.dims());
   visit_numbers(x_grad.numel(), out_grad.numel(), [&]<class N>(N) {
     launch(ctx, roi_align_grad_kernel<T, N>, grid_for(x_grad.numel(), kThreads), kThreads, elements<T>(x_grad),

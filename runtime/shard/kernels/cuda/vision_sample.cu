@@ -16,11 +16,7 @@ namespace {
 using meta::GridPadding;
 using meta::GridSampling;
 
-#define SHARD_FORMULA_INLINE __device__ inline
 #include "shard/kernels/formulas/grid_sample.inc"
-#undef SHARD_FORMULA_INLINE
-
-constexpr int kThreads = 256;
 
 /// Images and the places in them; coordinates count dims from the last one.
 struct Images {

@@ -14,12 +14,6 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
-char* place(const DenseTensor& tensor, int64_t at) {
-  return static_cast<char*>(tensor.raw()) + at * static_cast<int64_t>(size_of(tensor.dtype()));
-}
-
 /// Copies the elements of pairs. A dim that is written backwards is read backwards instead.
 void write_pairs(const OpContext& ctx, const DenseTensor& from, cpu::PlacePairs pairs, const DenseTensor& to) {
   if (pairs.is_empty) return;
@@ -33,7 +27,7 @@ void write_pairs(const OpContext& ctx, const DenseTensor& from, cpu::PlacePairs 
     }
     copy.add(pairs.sizes[d], sign * pairs.to_steps[d], sign * pairs.from_steps[d]);
   }
-  copy.run(ctx, place(to, pairs.to), place(from, pairs.from));
+  copy.run(ctx, address_of(to, pairs.to), address_of(from, pairs.from));
 }
 
 /// x with values written into the slice; `box` is that of values.
