@@ -199,9 +199,9 @@ nb::tuple tuple_of(const std::vector<int>& values) {
 }
 
 nb::tuple tuple_of(const Dims& dims) {
-  nb::list list;
-  for (const int64_t value : dims) list.append(value);
-  return nb::tuple(list);
+  PyObject* const tuple = PyTuple_New(dims.rank());
+  for (int i = 0; i < dims.rank(); ++i) PyTuple_SetItem(tuple, i, PyLong_FromLongLong(dims[i]));
+  return nb::steal<nb::tuple>(tuple);
 }
 
 Dims dims_of(const std::vector<int64_t>& values) { return Dims(std::span<const int64_t>(values)); }

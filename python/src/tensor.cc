@@ -3,15 +3,10 @@
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
+#include "layouts.h"
 
 namespace shard::python {
 namespace {
-
-nb::tuple tuple_of(const Dims& dims) {
-  PyObject* const tuple = PyTuple_New(dims.rank());
-  for (int i = 0; i < dims.rank(); ++i) PyTuple_SetItem(tuple, i, PyLong_FromLongLong(dims[i]));
-  return nb::steal<nb::tuple>(tuple);
-}
 
 /// An operand of an operator: a tensor, or a number that the dtype of the tensor beside it holds. Nothing for other objects.
 std::optional<Operand> operand_of(PyObject* object, const Tensor* other, CallSite site) {

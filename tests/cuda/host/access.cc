@@ -182,11 +182,9 @@ Region* shared_region(const void* at) {
   return nullptr;
 }
 
-/// access(), or one side of a copy, which may be of a struct.
-void check_access(const void* at, size_t bytes, Kind kind, const void* place, bool is_copy) {
-  if (!running) return;
+/// access() to memory that is not the stack of a thread, or one side of a copy, which may be of a struct.
+void check_access_of_grid(const void* at, size_t bytes, Kind kind, const void* place, bool is_copy) {
   const char* const address = static_cast<const char*>(at);
-  if (address >= state.stack && address < state.stack + state.stack_bytes) return;
   const char* const indices = reinterpret_cast<const char*>(&position);  // threadIdx and what is like it
   if (kind == Kind::read && address >= indices && address < indices + sizeof(position)) return;
   Region* region = state.last;
@@ -211,6 +209,13 @@ void check_access(const void* at, size_t bytes, Kind kind, const void* place, bo
     refuse(kind, at, bytes, "the address is not aligned");
   track(*region, kind, at, bytes, is_copy);
   if (state.logging && region->name == nullptr) log_access(kind, at, bytes, place);
+}
+
+/// The same where host code may run, too. Most accesses are to the stack of a thread, so that callers look at that themselves.
+inline void check_access(const void* at, size_t bytes, Kind kind, const void* place, bool is_copy) {
+  if (!running || reinterpret_cast<uintptr_t>(at) - reinterpret_cast<uintptr_t>(state.stack) < state.stack_bytes)
+    return;
+  check_access_of_grid(at, bytes, kind, place, is_copy);
 }
 
 }  // namespace
@@ -273,18 +278,17 @@ std::vector<GridLog> end_log() {
 }  // namespace cuda_host
 
 // What -fsanitize=thread calls.
-using cuda_host::access;
 using cuda_host::check_access;
 using cuda_host::Kind;
 
 #define CUDA_HOST_PLACE __builtin_return_address(0)
-#define CUDA_HOST_ACCESS(size)                                                                    \
-  void __tsan_read##size(void* at) { access(at, size, Kind::read, CUDA_HOST_PLACE); }             \
-  void __tsan_write##size(void* at) { access(at, size, Kind::write, CUDA_HOST_PLACE); }           \
-  void __tsan_unaligned_read##size(void* at) { access(at, size, Kind::read, CUDA_HOST_PLACE); }   \
-  void __tsan_unaligned_write##size(void* at) { access(at, size, Kind::write, CUDA_HOST_PLACE); } \
-  void __tsan_volatile_read##size(void* at) { access(at, size, Kind::read, CUDA_HOST_PLACE); }    \
-  void __tsan_volatile_write##size(void* at) { access(at, size, Kind::write, CUDA_HOST_PLACE); }
+#define CUDA_HOST_ACCESS(size)                                                                                 \
+  void __tsan_read##size(void* at) { check_access(at, size, Kind::read, CUDA_HOST_PLACE, false); }             \
+  void __tsan_write##size(void* at) { check_access(at, size, Kind::write, CUDA_HOST_PLACE, false); }           \
+  void __tsan_unaligned_read##size(void* at) { check_access(at, size, Kind::read, CUDA_HOST_PLACE, false); }   \
+  void __tsan_unaligned_write##size(void* at) { check_access(at, size, Kind::write, CUDA_HOST_PLACE, false); } \
+  void __tsan_volatile_read##size(void* at) { check_access(at, size, Kind::read, CUDA_HOST_PLACE, false); }    \
+  void __tsan_volatile_write##size(void* at) { check_access(at, size, Kind::write, CUDA_HOST_PLACE, false); }
 
 extern "C" {
 CUDA_HOST_ACCESS(1)
@@ -292,8 +296,8 @@ CUDA_HOST_ACCESS(2)
 CUDA_HOST_ACCESS(4)
 CUDA_HOST_ACCESS(8)
 CUDA_HOST_ACCESS(16)
-void __tsan_read_range(void* at, size_t bytes) { access(at, bytes, Kind::read, CUDA_HOST_PLACE); }
-void __tsan_write_range(void* at, size_t bytes) { access(at, bytes, Kind::write, CUDA_HOST_PLACE); }
+void __tsan_read_range(void* at, size_t bytes) { check_access(at, bytes, Kind::read, CUDA_HOST_PLACE, false); }
+void __tsan_write_range(void* at, size_t bytes) { check_access(at, bytes, Kind::write, CUDA_HOST_PLACE, false); }
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
