@@ -227,8 +227,6 @@ struct TileJob {
   }
 };
 
-inline int64_t divided_up(int64_t size, int64_t by) { return (size + by - 1) / by; }
-
 /// A block for each job.
 inline unsigned grid_of(const TileJobs& jobs) {
   return static_cast<unsigned>(std::min<int64_t>(jobs.count(), INT32_MAX));

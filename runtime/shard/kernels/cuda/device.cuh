@@ -34,6 +34,8 @@ namespace shard::cuda {
 
 inline constexpr int kThreads = 256;  // of a block, where a kernel has no reason for another number
 
+inline int64_t divided_up(int64_t size, int64_t by) { return (size + by - 1) / by; }
+
 /// Whether an argument of a kernel is a DataCheck, or has one (data_check.cuh).
 template <class P>
 concept checks_data = requires {

@@ -1,49 +1,46 @@
-// transpose on CUDA. A swap of the last two dims uses tiles in shared memory, every other
-// permutation copies element by element.
-#include "shard/kernels/cuda/cuda_kernels.cuh"
+// transpose on CUDA. A swap of the last two dims uses tiles in shared memory, every other permutation is a copy between strides.
 #include "shard/kernels/cuda/cuda_types.cuh"
 #include "shard/kernels/cuda/device.cuh"
+#include "shard/kernels/cuda/strided_copy.cuh"
+#include "shard/kernels/cuda/words.cuh"
 #include "shard/kernels/registry.h"
 
 namespace shard::cuda {
 namespace {
 
-constexpr int kTransposeTile = 32;
-constexpr int kTileRows = 8;
+constexpr int kTileThreads = 32;  // along either side of a tile, each with the elements of a pack
+constexpr int kTileRows = 8;      // that a block reads and writes at once
 
-/// Transposes `batch` matrices of rows x cols. Both reads and writes run along rows of memory.
-template <class T>
+/// Transposes `batch` matrices of rows x cols, both multiples of Pack. Reads and writes run along rows of memory, Pack elements at once, so
+/// that a warp moves 128 bytes also where elements are smaller than 4.
+template <int Pack, class T>
 __global__ void swap_tiled(T* out, const T* x, int64_t batch, int64_t rows, int64_t cols) {
-  SHARD_SHARED(
-      tile, T[kTransposeTile][kTransposeTile + 1]);  // the extra column keeps the threads of a warp on different banks
-  const int64_t tiles_across = (cols + kTransposeTile - 1) / kTransposeTile;
-  const int64_t tiles_down = (rows + kTransposeTile - 1) / kTransposeTile;
+  constexpr int kSide = kTileThreads * Pack;
+  // The extra column keeps the threads of a warp on different banks.
+  SHARD_SHARED(tile, T[kSide][kSide + 1]);
+  const int64_t tiles_across = (cols + kSide - 1) / kSide, tiles_down = (rows + kSide - 1) / kSide;
   const int64_t tiles = batch * tiles_down * tiles_across;
+  const int first = static_cast<int>(threadIdx.x) * Pack;
+  T values[Pack];
   for (int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
     const int64_t matrix = t / (tiles_down * tiles_across);
-    const int64_t row = t / tiles_across % tiles_down * kTransposeTile;
-    const int64_t col = t % tiles_across * kTransposeTile;
+    const int64_t row = t / tiles_across % tiles_down * kSide;
+    const int64_t col = t % tiles_across * kSide;
     const int64_t base = matrix * rows * cols;
-    for (int r = threadIdx.y; r < kTransposeTile; r += kTileRows) {
-      const int64_t from_col = col + threadIdx.x;
-      if (row + r < rows && from_col < cols) tile[r][threadIdx.x] = x[base + (row + r) * cols + from_col];
+    for (int r = threadIdx.y; r < kSide; r += kTileRows) {
+      const int64_t from_col = col + first;
+      if (row + r >= rows || from_col >= cols) continue;
+      load_elements<Pack>(x, (base + (row + r) * cols + from_col) / Pack, values);
+      for (int k = 0; k < Pack; ++k) tile[r][first + k] = values[k];
     }
     __syncthreads();
-    for (int r = threadIdx.y; r < kTransposeTile; r += kTileRows) {
-      const int64_t to_col = row + threadIdx.x;
-      if (col + r < cols && to_col < rows) out[base + (col + r) * rows + to_col] = tile[threadIdx.x][r];
+    for (int r = threadIdx.y; r < kSide; r += kTileRows) {
+      const int64_t to_col = row + first;
+      if (col + r >= cols || to_col >= rows) continue;
+      for (int k = 0; k < Pack; ++k) values[k] = tile[first + k][r];
+      store_elements<Pack>(out, (base + (col + r) * rows + to_col) / Pack, values);
     }
     __syncthreads();
-  }
-}
-
-template <class T, class Index>
-__global__ void permute(T* out, const T* x, Index count, Strided<1> shape) {
-  const Index step = static_cast<Index>(gridDim.x) * blockDim.x;
-  for (Index i = static_cast<Index>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-    int64_t at[1];
-    shape.locate(i, at);
-    out[i] = x[at[0]];
   }
 }
 
@@ -68,24 +65,25 @@ bool swaps_last_two(const Strided<1>& shape) {
          (n == 2 || shape.strides[0][0] == rows * cols);
 }
 
+template <int Pack, class T>
+void swap_in_packs(const OpContext& ctx, int64_t rows, int64_t cols, const DenseTensor& x, const DenseTensor& out) {
+  constexpr int kSide = kTileThreads * Pack;
+  const int64_t batch = x.numel() / (rows * cols);
+  const int64_t tiles = batch * divided_up(rows, kSide) * divided_up(cols, kSide);
+  constexpr int kBlock = kTileThreads * kTileRows;
+  launch(ctx, swap_tiled<Pack, T>, grid_for(tiles * kBlock, kBlock), dim3(kTileThreads, kTileRows), elements<T>(out),
+         elements<const T>(x), batch, rows, cols);
+}
+
+/// Copying elements needs only their size.
 template <class T>
-void run(const OpContext& ctx, const Strided<1>& shape, int64_t count, const DenseTensor& x, const DenseTensor& out) {
-  if (swaps_last_two(shape)) {
-    const int64_t cols = shape.sizes[shape.rank - 2];
-    const int64_t rows = shape.sizes[shape.rank - 1];
-    const int64_t batch = count / (rows * cols);
-    const int64_t tiles =
-        batch * ((rows + kTransposeTile - 1) / kTransposeTile) * ((cols + kTransposeTile - 1) / kTransposeTile);
-    const dim3 block(kTransposeTile, kTileRows);
-    const unsigned grid = grid_for(tiles * kTransposeTile * kTileRows, kTransposeTile * kTileRows);
-    launch(ctx, swap_tiled<T>, grid, block, elements<T>(out), elements<const T>(x), batch, rows, cols);
-  } else if (count < (int64_t{1} << 31)) {
-    launch(ctx, permute<T, uint32_t>, grid_for(count, kThreads), kThreads, elements<T>(out), elements<const T>(x),
-           static_cast<uint32_t>(count), shape);
-  } else {
-    launch(ctx, permute<T, int64_t>, grid_for(count, kThreads), kThreads, elements<T>(out), elements<const T>(x), count,
-           shape);
-  }
+void swap_last_two(const OpContext& ctx, int64_t rows, int64_t cols, const DenseTensor& x, const DenseTensor& out) {
+  constexpr int kPack = sizeof(T) < 4 ? static_cast<int>(4 / sizeof(T)) : 1;
+  const auto multiple = [](uint64_t number) { return number % kPack == 0; };
+  if (kPack > 1 && multiple(static_cast<uint64_t>(rows | cols)) &&
+      multiple((address(x.raw()) | address(out.raw())) / sizeof(T)))
+    swap_in_packs<kPack, T>(ctx, rows, cols, x, out);
+  else swap_in_packs<1, T>(ctx, rows, cols, x, out);
 }
 
 void transpose(const OpContext& ctx, const DenseTensor& x, const IntArray& perm, DenseTensor& out) {
@@ -93,17 +91,22 @@ void transpose(const OpContext& ctx, const DenseTensor& x, const IntArray& perm,
   if (count == 0) return;
   const DeviceScope scope(out.device().index);
   const Strided<1> shape = permuted(ctx, x, perm);
-  // the order of elements does not change
-  if (shape.rank == 0 || (shape.rank == 1 && shape.strides[0][0] == 1)) {
-    return check(cudaMemcpyAsync(out.raw(), x.raw(), x.meta().bytes(), cudaMemcpyDeviceToDevice, stream()),
-                 "cudaMemcpyAsync (device to device)");
+  if (swaps_last_two(shape)) {
+    const int64_t cols = shape.sizes[shape.rank - 2], rows = shape.sizes[shape.rank - 1];
+    switch (size_of(x.dtype())) {
+      case 1: return swap_last_two<uint8_t>(ctx, rows, cols, x, out);
+      case 2: return swap_last_two<uint16_t>(ctx, rows, cols, x, out);
+      case 4: return swap_last_two<uint32_t>(ctx, rows, cols, x, out);
+      default: return swap_last_two<uint64_t>(ctx, rows, cols, x, out);
+    }
   }
-  switch (size_of(x.dtype())) {  // copying elements needs only their size
-    case 1: run<uint8_t>(ctx, shape, count, x, out); break;
-    case 2: run<uint16_t>(ctx, shape, count, x, out); break;
-    case 4: run<uint32_t>(ctx, shape, count, x, out); break;
-    default: run<uint64_t>(ctx, shape, count, x, out); break;
+  StridedCopy copy(size_of(x.dtype()));
+  int64_t step = count;
+  for (int d = 0; d < shape.rank; ++d) {
+    step /= shape.sizes[d];
+    copy.add(shape.sizes[d], step, shape.strides[0][d]);
   }
+  copy.run(ctx, out.raw(), x.raw());
 }
 
 }  // namespace
