@@ -8,14 +8,14 @@
 namespace shard::cuda {
 namespace {
 
-constexpr int kTileThreads = 32;  // along either side of a tile, each with the elements of a pack
-constexpr int kTileRows = 8;      // that a block reads and writes at once
+constexpr int kSwapThreads = 32;  // along either side of a tile, each with the elements of a pack
+constexpr int kSwapRows = 8;      // that a block reads and writes at once
 
 /// Transposes `batch` matrices of rows x cols, both multiples of Pack. Reads and writes run along rows of memory, Pack elements at once, so
 /// that a warp moves 128 bytes also where elements are smaller than 4.
 template <int Pack, class T>
 __global__ void swap_tiled(T* out, const T* x, int64_t batch, int64_t rows, int64_t cols) {
-  constexpr int kSide = kTileThreads * Pack;
+  constexpr int kSide = kSwapThreads * Pack;
   // The extra column keeps the threads of a warp on different banks.
   SHARD_SHARED(tile, T[kSide][kSide + 1]);
   const int64_t tiles_across = (cols + kSide - 1) / kSide, tiles_down = (rows + kSide - 1) / kSide;
@@ -27,14 +27,14 @@ __global__ void swap_tiled(T* out, const T* x, int64_t batch, int64_t rows, int6
     const int64_t row = t / tiles_across % tiles_down * kSide;
     const int64_t col = t % tiles_across * kSide;
     const int64_t base = matrix * rows * cols;
-    for (int r = threadIdx.y; r < kSide; r += kTileRows) {
+    for (int r = threadIdx.y; r < kSide; r += kSwapRows) {
       const int64_t from_col = col + first;
       if (row + r >= rows || from_col >= cols) continue;
       load_elements<Pack>(x, (base + (row + r) * cols + from_col) / Pack, values);
       for (int k = 0; k < Pack; ++k) tile[r][first + k] = values[k];
     }
     __syncthreads();
-    for (int r = threadIdx.y; r < kSide; r += kTileRows) {
+    for (int r = threadIdx.y; r < kSide; r += kSwapRows) {
       const int64_t to_col = row + first;
       if (col + r >= cols || to_col >= rows) continue;
       for (int k = 0; k < Pack; ++k) values[k] = tile[first + k][r];
@@ -67,11 +67,11 @@ bool swaps_last_two(const Strided<1>& shape) {
 
 template <int Pack, class T>
 void swap_in_packs(const OpContext& ctx, int64_t rows, int64_t cols, const DenseTensor& x, const DenseTensor& out) {
-  constexpr int kSide = kTileThreads * Pack;
+  constexpr int kSide = kSwapThreads * Pack;
   const int64_t batch = x.numel() / (rows * cols);
   const int64_t tiles = batch * divided_up(rows, kSide) * divided_up(cols, kSide);
-  constexpr int kBlock = kTileThreads * kTileRows;
-  launch(ctx, swap_tiled<Pack, T>, grid_for(tiles * kBlock, kBlock), dim3(kTileThreads, kTileRows), elements<T>(out),
+  constexpr int kBlock = kSwapThreads * kSwapRows;
+  launch(ctx, swap_tiled<Pack, T>, grid_for(tiles * kBlock, kBlock), dim3(kSwapThreads, kSwapRows), elements<T>(out),
          elements<const T>(x), batch, rows, cols);
 }
 
