@@ -116,18 +116,18 @@ void throw_data_error() {
 }
 
 void wait_for_stream() {
-  const cudaError_t status = device_watch() == nullptr
-                                 ? cudaStreamSynchronize(stream())
-                                 : wait_watching([own = stream()] { return cudaStreamQuery(own); }, true);
+  const bool watches = device_watch() != nullptr;
+  const cudaError_t status = watches ? wait_watching([own = stream()] { return cudaStreamQuery(own); }, true)
+                                     : cudaStreamSynchronize(stream());
   // In a recording nobody has waited, and what throws here would be taken for what cannot be recorded.
   if (!is_of_recording(status)) throw_data_error();
-  check(status, "cudaStreamSynchronize");
+  check(status, watches ? "cudaStreamQuery" : "cudaStreamSynchronize");
 }
 
 void wait_for_event(cudaEvent_t event) {
-  check(device_watch() == nullptr ? cudaEventSynchronize(event)
-                                  : wait_watching([event] { return cudaEventQuery(event); }, false),
-        "cudaEventSynchronize");
+  const bool watches = device_watch() != nullptr;
+  check(watches ? wait_watching([event] { return cudaEventQuery(event); }, false) : cudaEventSynchronize(event),
+        watches ? "cudaEventQuery" : "cudaEventSynchronize");
 }
 
 void checked_launch() {

@@ -1,6 +1,7 @@
 // Calls of cuSOLVER and cuBLAS for batches of matrices.
 #include "shard/kernels/cuda/cusolver.cuh"
 
+#include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cusolverDn.h>
 
@@ -8,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -17,13 +19,24 @@
 namespace shard::cuda {
 namespace {
 
+/// cuSOLVER has no function for this. The other statuses are those of iterative refinement, which nothing here calls.
+std::string text_of(cusolverStatus_t status) {
+  switch (status) {
+    case CUSOLVER_STATUS_NOT_INITIALIZED: return "the library could not be initialised";
+    case CUSOLVER_STATUS_ALLOC_FAILED: return "the device has too little memory left for the library";
+    case CUSOLVER_STATUS_INVALID_VALUE: return "an argument is invalid";
+    case CUSOLVER_STATUS_ARCH_MISMATCH: return "this device does not support the call";
+    case CUSOLVER_STATUS_EXECUTION_FAILED: return "a kernel failed";
+    case CUSOLVER_STATUS_INTERNAL_ERROR: return "an internal error";
+    case CUSOLVER_STATUS_NOT_SUPPORTED: return "the arguments are not supported";
+    default: return fmt::format("status {}", static_cast<int>(status));
+  }
+}
 void check_solver(cusolverStatus_t status, const char* call) {
-  if (status != CUSOLVER_STATUS_SUCCESS)
-    fail(ErrorCode::device, "{} failed with status {}", call, static_cast<int>(status));
+  if (status != CUSOLVER_STATUS_SUCCESS) fail(ErrorCode::device, "{} failed: {}", call, text_of(status));
 }
 void check_blas(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS)
-    fail(ErrorCode::device, "{} failed with status {}", call, static_cast<int>(status));
+  if (status != CUBLAS_STATUS_SUCCESS) fail(ErrorCode::device, "{} failed: {}", call, cublasLtGetStatusString(status));
 }
 
 /// The handles of this thread for one device.
