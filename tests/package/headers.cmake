@@ -1,4 +1,5 @@
 # Compiles every installed header alone; of the generated ones those of one family of ops, which include what those of the others do.
+cmake_minimum_required(VERSION 3.25)
 file(GLOB_RECURSE headers RELATIVE ${PREFIX}/include ${PREFIX}/include/*.h)
 list(FILTER headers EXCLUDE REGEX "^shard/ops/")
 list(APPEND headers shard/ops/api.h shard/ops/math.h)
@@ -10,7 +11,7 @@ file(REMOVE_RECURSE ${SCRATCH})
 
 # Most of the time would go to the same few headers. A header that includes one of these, itself or through others, compiles alone when it
 # compiles after it: what stands before the #include there are other headers, which are compiled here themselves.
-set(precompiled shard/core/tensor.h shard/core/error.h)  # what includes the first includes the second
+set(precompiled shard/call/dense_call.h shard/core/tensor.h shard/core/dense_tensor.h shard/core/error.h)  # each includes the next
 # Sets included_HEADER to all headers of the package that HEADER includes.
 function(find_included header)
   if(DEFINED included_${header})
