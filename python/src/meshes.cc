@@ -200,7 +200,15 @@ nb::tuple tuple_of(const std::vector<int>& values) {
 
 nb::tuple tuple_of(const Dims& dims) {
   PyObject* const tuple = PyTuple_New(dims.rank());
-  for (int i = 0; i < dims.rank(); ++i) PyTuple_SetItem(tuple, i, PyLong_FromLongLong(dims[i]));
+  if (tuple == nullptr) nb::raise_python_error();
+  for (int i = 0; i < dims.rank(); ++i) {
+    PyObject* const size = PyLong_FromLongLong(dims[i]);
+    if (size == nullptr) {
+      Py_DECREF(tuple);
+      nb::raise_python_error();
+    }
+    PyTuple_SetItem(tuple, i, size);
+  }
   return nb::steal<nb::tuple>(tuple);
 }
 

@@ -25,11 +25,11 @@ TEST_CASE("transposes of batches with more tiles than blocks are those of the CP
   const auto device = cuda_device();
   if (!device) return;
   const Kernel<const IntArray&> transpose{"transpose"};
-  // Sizes that one, two and four elements divide, in which elements of 2 and of 1 bytes are moved together.
   for (const DType dtype : {DType::float32, DType::uint8, DType::bfloat16, DType::float64}) {
     transpose.compare(*device, {random_tensor({3, 100, 130}, dtype, 1)}, {{3, 130, 100}, dtype}, IntArray{0, 2, 1});
-    transpose.compare(*device, {random_tensor({260, 132}, dtype, 2)}, {{132, 260}, dtype}, IntArray{1, 0});
+    transpose.compare(*device, {random_tensor({64, 66}, dtype, 2)}, {{66, 64}, dtype}, IntArray{1, 0});
     transpose.compare(*device, {random_tensor({2, 67, 45}, dtype, 3)}, {{2, 45, 67}, dtype}, IntArray{0, 2, 1});
+    transpose.compare(*device, {random_tensor({70, 1, 65}, dtype, 4)}, {{1, 65, 70}, dtype}, IntArray{1, 2, 0});
   }
 }
 
@@ -37,19 +37,22 @@ TEST_CASE("transposes of views that start at odd addresses are those of the CPU"
   const auto device = cuda_device();
   if (!device) return;
   const Kernel<const IntArray&> transpose{"transpose"};
-  const DenseTensor buffer = random_tensor({400}, DType::bfloat16, 4);
-  const DenseTensor moved = copy_to(*device, buffer);
-  for (const size_t offset : {0u, 2u, 4u}) {
-    const auto compare = [&](const Dims& dims, const Dims& out, const IntArray& perm) {
-      const Meta meta{dims, DType::bfloat16}, result{out, DType::bfloat16};
-      const DenseTensor there(moved.storage(), meta, offset), here(buffer.storage(), meta, offset);
-      require_close(transpose.run(*device, {there}, result, perm), transpose.run(kCpu, {here}, result, perm));
-    };
-    compare({12, 16}, {16, 12}, {1, 0});
-    compare({2, 3, 4, 8}, {2, 4, 3, 8}, {0, 2, 1, 3});  // rows that are copied in words
-    compare({2, 3, 4, 8}, {4, 3, 2, 8}, {2, 1, 0, 3});
-    compare({2, 3, 4, 8}, {8, 4, 3, 2}, {3, 2, 1, 0});
-    compare({3, 4, 7}, {4, 3, 7}, {1, 0, 2});
+  for (const DType dtype : {DType::uint8, DType::bfloat16, DType::float64}) {
+    const DenseTensor buffer = random_tensor({4400}, dtype, 4);
+    const DenseTensor moved = copy_to(*device, buffer);
+    for (const size_t start : {0u, 1u, 2u}) {
+      const size_t offset = start * size_of(dtype);
+      const auto compare = [&](const Dims& dims, const Dims& out, const IntArray& perm) {
+        const Meta meta{dims, dtype}, result{out, dtype};
+        const DenseTensor there(moved.storage(), meta, offset), here(buffer.storage(), meta, offset);
+        require_close(transpose.run(*device, {there}, result, perm), transpose.run(kCpu, {here}, result, perm));
+      };
+      compare({64, 68}, {68, 64}, {1, 0});
+      compare({2, 3, 4, 8}, {2, 4, 3, 8}, {0, 2, 1, 3});  // rows that are copied in words
+      compare({2, 3, 4, 8}, {4, 3, 2, 8}, {2, 1, 0, 3});
+      compare({2, 3, 4, 8}, {8, 4, 3, 2}, {3, 2, 1, 0});
+      compare({3, 4, 7}, {4, 3, 7}, {1, 0, 2});
+    }
   }
 }
 

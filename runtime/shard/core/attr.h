@@ -13,6 +13,7 @@
 
 namespace shard {
 
+/// The types that an attribute can have.
 using AttrVariant =
     std::variant<bool, int, int64_t, float, double, DType, Scalar, IntArray, std::string, std::vector<float>,
                  std::vector<double>, Device, std::optional<DType>, std::optional<Device>, std::vector<bool>,

@@ -21,7 +21,7 @@ class Mutation:
 MUTATIONS = [
     Mutation(
         "transpose: the column that is read is off by one", "index", "transpose.cu", "transpose.cu",
-        "(base + (row + r) * cols + from_col) / Pack", "(base + (row + r) * cols + from_col) / Pack + 1",
+        "x + base + (row + r) * cols + from_col)", "x + base + (row + r) * cols + from_col + Count)",
         "transposes of batches with more tiles than blocks*", in_ctest=True),
     Mutation(
         "transpose: no barrier before the tile is read", "barrier", "transpose.cu", "transpose.cu",

@@ -73,7 +73,7 @@ class OffsetCheck : public DataCheck<OffsetRange> {
 };
 
 /// Describes the lengths of sequences of keys. A value has the number of keys that there are in its upper half.
-struct alignas(8) StartRange {
+struct alignas(8) KeyLengthRange {
   const char* op;
   ArgumentPlace place;
 
@@ -83,7 +83,7 @@ struct alignas(8) StartRange {
   }
 };
 
-class LengthCheck : public DataCheck<StartRange> {
+class LengthCheck : public DataCheck<KeyLengthRange> {
  public:
   using DataCheck::DataCheck;
 

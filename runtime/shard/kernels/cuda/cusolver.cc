@@ -19,7 +19,7 @@
 namespace shard::cuda {
 namespace {
 
-/// cuSOLVER has no function for this. The other statuses are those of iterative refinement, which nothing here calls.
+/// cuSOLVER has no function for this. The statuses that are left are of calls that nothing here makes.
 std::string text_of(cusolverStatus_t status) {
   switch (status) {
     case CUSOLVER_STATUS_NOT_INITIALIZED: return "the library could not be initialised";

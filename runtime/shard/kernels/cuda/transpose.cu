@@ -1,4 +1,6 @@
 // transpose on CUDA. A swap of the last two dims uses tiles in shared memory, every other permutation is a copy between strides.
+#include <algorithm>
+
 #include "shard/kernels/cuda/cuda_types.cuh"
 #include "shard/kernels/cuda/device.cuh"
 #include "shard/kernels/cuda/strided_copy.cuh"
@@ -11,17 +13,22 @@ namespace {
 constexpr int kSwapThreads = 32;  // along either side of a tile, each with the elements of a pack
 constexpr int kSwapRows = 8;      // that a block reads and writes at once
 
-/// Transposes `batch` matrices of rows x cols, both multiples of Pack. Reads and writes run along rows of memory, Pack elements at once, so
-/// that a warp moves 128 bytes also where elements are smaller than 4.
-template <int Pack, class T>
+/// Elements that are read and written at once.
+template <class T, int Count>
+struct alignas(sizeof(T) * Count) Pack {
+  T values[Count];
+};
+
+/// Transposes `batch` matrices of rows x cols, both multiples of Count. Reads and writes run along rows of memory, a pack for each thread.
+template <int Count, class T>
 __global__ void swap_tiled(T* out, const T* x, int64_t batch, int64_t rows, int64_t cols) {
-  constexpr int kSide = kSwapThreads * Pack;
+  using Run = Pack<T, Count>;
+  constexpr int kSide = kSwapThreads * Count;
   // The extra column keeps the threads of a warp on different banks.
   SHARD_SHARED(tile, T[kSide][kSide + 1]);
   const int64_t tiles_across = (cols + kSide - 1) / kSide, tiles_down = (rows + kSide - 1) / kSide;
   const int64_t tiles = batch * tiles_down * tiles_across;
-  const int first = static_cast<int>(threadIdx.x) * Pack;
-  T values[Pack];
+  const int first = static_cast<int>(threadIdx.x) * Count;
   for (int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
     const int64_t matrix = t / (tiles_down * tiles_across);
     const int64_t row = t / tiles_across % tiles_down * kSide;
@@ -30,15 +37,16 @@ __global__ void swap_tiled(T* out, const T* x, int64_t batch, int64_t rows, int6
     for (int r = threadIdx.y; r < kSide; r += kSwapRows) {
       const int64_t from_col = col + first;
       if (row + r >= rows || from_col >= cols) continue;
-      load_elements<Pack>(x, (base + (row + r) * cols + from_col) / Pack, values);
-      for (int k = 0; k < Pack; ++k) tile[r][first + k] = values[k];
+      const Run run = *reinterpret_cast<const Run*>(x + base + (row + r) * cols + from_col);
+      for (int k = 0; k < Count; ++k) tile[r][first + k] = run.values[k];
     }
     __syncthreads();
     for (int r = threadIdx.y; r < kSide; r += kSwapRows) {
       const int64_t to_col = row + first;
       if (col + r >= cols || to_col >= rows) continue;
-      for (int k = 0; k < Pack; ++k) values[k] = tile[first + k][r];
-      store_elements<Pack>(out, (base + (col + r) * rows + to_col) / Pack, values);
+      Run run;
+      for (int k = 0; k < Count; ++k) run.values[k] = tile[first + k][r];
+      *reinterpret_cast<Run*>(out + base + (col + r) * rows + to_col) = run;
     }
     __syncthreads();
   }
@@ -65,25 +73,24 @@ bool swaps_last_two(const Strided<1>& shape) {
          (n == 2 || shape.strides[0][0] == rows * cols);
 }
 
-template <int Pack, class T>
+template <int Count, class T>
 void swap_in_packs(const OpContext& ctx, int64_t rows, int64_t cols, const DenseTensor& x, const DenseTensor& out) {
-  constexpr int kSide = kSwapThreads * Pack;
+  constexpr int kSide = kSwapThreads * Count, kBlock = kSwapThreads * kSwapRows;
   const int64_t batch = x.numel() / (rows * cols);
   const int64_t tiles = batch * divided_up(rows, kSide) * divided_up(cols, kSide);
-  constexpr int kBlock = kSwapThreads * kSwapRows;
-  launch(ctx, swap_tiled<Pack, T>, grid_for(tiles * kBlock, kBlock), dim3(kSwapThreads, kSwapRows), elements<T>(out),
+  launch(ctx, swap_tiled<Count, T>, grid_for(tiles * kBlock, kBlock), dim3(kSwapThreads, kSwapRows), elements<T>(out),
          elements<const T>(x), batch, rows, cols);
 }
 
-/// Copying elements needs only their size.
+/// Pairs of small elements, with which a warp moves 128 bytes of 16-bit ones, where they fill the larger tiles.
 template <class T>
 void swap_last_two(const OpContext& ctx, int64_t rows, int64_t cols, const DenseTensor& x, const DenseTensor& out) {
-  constexpr int kPack = sizeof(T) < 4 ? static_cast<int>(4 / sizeof(T)) : 1;
-  const auto multiple = [](uint64_t number) { return number % kPack == 0; };
-  if (kPack > 1 && multiple(static_cast<uint64_t>(rows | cols)) &&
-      multiple((address(x.raw()) | address(out.raw())) / sizeof(T)))
-    swap_in_packs<kPack, T>(ctx, rows, cols, x, out);
-  else swap_in_packs<1, T>(ctx, rows, cols, x, out);
+  if constexpr (sizeof(T) < 4) {
+    const bool are_aligned = (address(x.raw()) | address(out.raw())) % (2 * sizeof(T)) == 0;
+    if ((rows | cols) % 2 == 0 && std::min(rows, cols) >= 2 * kSwapThreads && are_aligned)
+      return swap_in_packs<2, T>(ctx, rows, cols, x, out);
+  }
+  swap_in_packs<1, T>(ctx, rows, cols, x, out);
 }
 
 void transpose(const OpContext& ctx, const DenseTensor& x, const IntArray& perm, DenseTensor& out) {
