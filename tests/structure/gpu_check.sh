@@ -157,7 +157,8 @@ ends_with "absent: device tests skipped: it takes two devices" "absent: the rest
 for file in build.log device_tests.log sanitizers.log kernels.md forward.md backward.md models.md table.md list; do
   [[ -s build-gpu/gpu_check/$file ]] || fail "there is no $file"
 done
-for option in -DSHARD_TOOLS=OFF -DSHARD_MPI=OFF "-DCMAKE_CUDA_ARCHITECTURES=80-real;90"; do
+# Some also where --compile has set others in the same folder before.
+for option in -DSHARD_TOOLS=OFF -DSHARD_MPI=OFF "-DCMAKE_CUDA_ARCHITECTURES=80-real;90" -DSHARD_UNITY=OFF -UCMAKE_CUDA_COMPILE_OBJECT; do
   grep -Fqx -- "$option" configured || fail "$option is not set"
 done
 
