@@ -128,7 +128,7 @@ list(TRANSFORM exact PREPEND ${SHARD_CUDA_KERNELS_DIR}/)
 list(TRANSFORM exact APPEND .cu)
 set(contracting ${SHARD_CUDA_SOURCES})
 list(REMOVE_ITEM contracting ${exact})
-if(SHARD_UNITY)  # six at a time, which CMake does for this language from 3.31 on
+if(SHARD_CUDA_UNITY)  # six at a time, which CMake does for this language from 3.31 on: not for builds that are used, whose kernels take long and share cores
   foreach(kind exact contracting)
     # These have formulas in an anonymous namespace that another source has there too.
     set(units ${${kind}})

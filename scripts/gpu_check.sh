@@ -29,7 +29,7 @@ prefix= build= out= time=
 bench=OFF tests=ON compile=false built=false
 cuda=${CUDA_PATH:-/usr/local/cuda}
 architectures='80-real;90'
-flavour=(-DCMAKE_BUILD_TYPE=Release -DSHARD_WERROR=OFF -DSHARD_UNITY=OFF -UCMAKE_CUDA_COMPILE_OBJECT)  # also after --compile
+flavour=(-DCMAKE_BUILD_TYPE=Release -DSHARD_WERROR=OFF -DSHARD_CUDA_UNITY=OFF -UCMAKE_CUDA_COMPILE_OBJECT)  # also after --compile
 while (($# > 0)); do
   case $1 in
     --prefix) prefix=$(cd "${2:?--prefix needs a folder}" && pwd); shift 2 ;;
@@ -48,7 +48,7 @@ while (($# > 0)); do
       if [[ -n $nvcc && $("$nvcc" --help) == *Ofast-compile* ]]; then fast="-O0 --Ofast-compile=max"; fi  # nvcc 12.9 and newer
       architectures=90
       flavour=(-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1" -DSHARD_WERROR=ON
-               -DSHARD_UNITY=ON "-DCMAKE_CUDA_FLAGS_RELWITHDEBINFO=$fast"
+               -DSHARD_CUDA_UNITY=ON "-DCMAKE_CUDA_FLAGS_RELWITHDEBINFO=$fast"
                "-DCMAKE_CUDA_COMPILE_OBJECT=<CMAKE_CUDA_COMPILER> -forward-unknown-to-host-compiler${CUDAHOSTCXX:+ -ccbin=$CUDAHOSTCXX} <DEFINES> <INCLUDES> <FLAGS> -x cu -cuda <SOURCE> -o <OBJECT>")
       shift
       ;;

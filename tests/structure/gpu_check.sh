@@ -158,7 +158,7 @@ for file in build.log device_tests.log sanitizers.log kernels.md forward.md back
   [[ -s build-gpu/gpu_check/$file ]] || fail "there is no $file"
 done
 # Some also where --compile has set others in the same folder before.
-for option in -DSHARD_TOOLS=OFF -DSHARD_MPI=OFF "-DCMAKE_CUDA_ARCHITECTURES=80-real;90" -DSHARD_UNITY=OFF -UCMAKE_CUDA_COMPILE_OBJECT; do
+for option in -DSHARD_TOOLS=OFF -DSHARD_MPI=OFF "-DCMAKE_CUDA_ARCHITECTURES=80-real;90" -DSHARD_CUDA_UNITY=OFF -UCMAKE_CUDA_COMPILE_OBJECT; do
   grep -Fqx -- "$option" configured || fail "$option is not set"
 done
 

@@ -5,11 +5,10 @@
 
 #include "hwy/detect_compiler_arch.h"
 
-#ifdef SHARD_WITHOUT_AVX3  // under sanitizers (runtime/CMakeLists.txt)
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3 | HWY_AVX3_DL)
-#else
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#ifndef SHARD_LEFT_OUT  // in some builds (SHARD_INSTRUCTION_SETS in runtime/CMakeLists.txt)
+#define SHARD_LEFT_OUT 0
 #endif
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | SHARD_LEFT_OUT)
 
 #ifndef SHARD_FORMULA_INLINE  // begins the functions of kernels/formulas, which devices compile too
 #define SHARD_FORMULA_INLINE HWY_INLINE
