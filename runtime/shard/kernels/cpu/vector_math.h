@@ -74,16 +74,28 @@ namespace functions = avx3;
 #elif HWY_ARCH_X86 && HWY_TARGET == HWY_AVX2
 namespace functions = avx2;
 #else  // the baseline and other processors: lane by lane
+namespace scalar {
+using namespace std;
+// std::lgamma writes the sign of gamma into a variable of all threads.
+inline float lgamma(float x) {
+  int sign = 0;
+  return ::lgammaf_r(x, &sign);
+}
+inline double lgamma(double x) {
+  int sign = 0;
+  return ::lgamma_r(x, &sign);
+}
+}  // namespace scalar
 namespace functions {
-#define SHARD_DEFINE(name, ulps)                                              \
-  template <class C>                                                          \
-  void name(const C* x, C* out) {                                             \
-    for (int64_t i = 0; i < Vector<C>::kLanes; ++i) out[i] = std::name(x[i]); \
+#define SHARD_DEFINE(name, ulps)                                                 \
+  template <class C>                                                             \
+  void name(const C* x, C* out) {                                                \
+    for (int64_t i = 0; i < Vector<C>::kLanes; ++i) out[i] = scalar::name(x[i]); \
   }
-#define SHARD_DEFINE_OF_TWO(name, ulps)                                             \
-  template <class C>                                                                \
-  void name(const C* x, const C* y, C* out) {                                       \
-    for (int64_t i = 0; i < Vector<C>::kLanes; ++i) out[i] = std::name(x[i], y[i]); \
+#define SHARD_DEFINE_OF_TWO(name, ulps)                                                \
+  template <class C>                                                                   \
+  void name(const C* x, const C* y, C* out) {                                          \
+    for (int64_t i = 0; i < Vector<C>::kLanes; ++i) out[i] = scalar::name(x[i], y[i]); \
   }
 SHARD_VECTOR_FUNCTIONS(SHARD_DEFINE)
 SHARD_VECTOR_FUNCTIONS_OF_TWO(SHARD_DEFINE_OF_TWO)
