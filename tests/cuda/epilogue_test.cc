@@ -26,7 +26,7 @@ Tensors inputs_of(const Factors& factors, DType dtype) {
 }  // namespace
 
 // One test case: each has to find out whether there is a compiler, which takes the model a second.
-TEST_CASE("epilogues on the device: products with a bias and an activation are those of the CPU") {
+TEST_CASE("epilogues on the device: products with a bias and an activation are those of the CPU", "[slow_in_asan]") {
   const auto device = cuda_device();
   const RuntimeCompiler compiler;
   if (!device || !compiler.is_there(*device)) return;

@@ -14,7 +14,8 @@ Tensor on_device(Device device, const Dims& dims, DType dtype, unsigned seed) {
 
 }  // namespace
 
-TEST_CASE("loops on the device: a chain of ops is one loop in every float dtype, for sizes that packs do not divide") {
+TEST_CASE("loops on the device: a chain of ops is one loop in every float dtype, for sizes that packs do not divide",
+          "[slow_in_asan]") {
   const auto device = cuda_device();
   const RuntimeCompiler compiler;
   if (!device || !compiler.is_there(*device)) return;
@@ -44,7 +45,8 @@ TEST_CASE("loops on the device: a product and the sum of the next op are rounded
   CHECK(fused_equally(function, in) == 2);
 }
 
-TEST_CASE("loops on the device: operands are broadcast along first, last and middle dims, and others end a loop") {
+TEST_CASE("loops on the device: operands are broadcast along first, last and middle dims, and others end a loop",
+          "[slow_in_asan]") {
   const auto device = cuda_device();
   const RuntimeCompiler compiler;
   if (!device || !compiler.is_there(*device)) return;
