@@ -120,8 +120,11 @@ std::vector<DenseTensor> run_flash(Device device, const Arguments& a, const Loca
 }
 
 void compare_flash(Device device, const Arguments& a, const LocalCall* local = nullptr) {
-  for (const bool weights : {false, true})
+  for (const bool weights : {false, true}) {
+    // 32 and 64 bits have one kernel for both, of which the model takes its time.
+    if (size_of(a.q.dtype()) > 2 && weights != a.causal) continue;
     require_near(run_flash(device, a, local, weights), run_flash(kCpu, a, local, weights));
+  }
 }
 
 constexpr DType kFloats[] = {DType::float32, DType::bfloat16, DType::float16, DType::float64};
