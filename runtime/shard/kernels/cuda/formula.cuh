@@ -35,8 +35,9 @@ struct Number {
 
 __device__ inline bool both(bool a, bool b) { return a && b; }
 
-// The functions of CUDA, whose errors are at most a few units of the last place.
+// The functions of CUDA, whose errors are at most a few units of the last place. They themselves are found in this namespace as before.
 #define SHARD_NUMBER_FUNCTION(name)               \
+  using ::name;                                   \
   template <class C>                              \
   __device__ inline Number<C> name(Number<C> x) { \
     return ::name(x.value);                       \

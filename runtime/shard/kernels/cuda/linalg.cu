@@ -204,7 +204,7 @@ struct LogDeterminant {
     for (int64_t row = 0; row < of.n; ++row) {
       const double factor = of.at(i, row);
       sign = factor != factor ? factor : factor == 0 ? 0 : factor < 0 ? -sign : sign;
-      logarithm += ::log(::fabs(factor));
+      logarithm += log(fabs(factor));
     }
     out[i] = static_cast<T>(sign);
     out[count + i] = static_cast<T>(logarithm);

@@ -19,7 +19,7 @@ struct Softmax {
   __device__ void operator()(const Line& line) const {
     const auto all = totals.of(line);
     const math_t<T> scale = 1 / all.sum;
-    line.write(out, [&](int64_t, const auto& x) { return ::exp(x[0] - all.maximum) * scale; });
+    line.write(out, [&](int64_t, const auto& x) { return exp(x[0] - all.maximum) * scale; });
   }
 };
 
@@ -34,7 +34,7 @@ struct LogSoftmax {
   template <class Line>
   __device__ void operator()(const Line& line) const {
     const auto all = totals.of(line);
-    const math_t<T> logarithm = ::log(all.sum);
+    const math_t<T> logarithm = log(all.sum);
     line.write(out, [&](int64_t, const auto& x) { return x[0] - all.maximum - logarithm; });
   }
 };
@@ -97,7 +97,7 @@ struct LogSoftmaxGrad {
   }
   template <class M>
   static __device__ M apply(M y, M grad, M total) {
-    return grad - ::exp(y) * total;
+    return grad - exp(y) * total;
   }
 };
 
