@@ -19,8 +19,8 @@ using AttrVariant =
                  std::vector<double>, Device, std::optional<DType>, std::optional<Device>, std::vector<bool>,
                  std::vector<std::string>, std::vector<Scalar>>;
 
-/// An attribute in the C++ type that the functions of its op take (docs/generated_code.md). A class, whose members every source that
-/// includes this header would else compile for all types of the variant: a second of each.
+/// An attribute in the C++ type that the functions of its op take (docs/generated_code.md). Its members are
+/// compiled once: those of the variant cost each source that includes this header a second.
 class SHARD_API Attr : public AttrVariant {
  public:
   using AttrVariant::AttrVariant;
