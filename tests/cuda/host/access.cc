@@ -94,22 +94,26 @@ std::string describe(const Region& region, const void* at) {
   return fmt::format("byte {} of an allocation of {}", offset, region.bytes);
 }
 
-/// How an earlier access conflicts with one of the running thread; null where it does not.
+/// How an earlier access of this grid conflicts with one of the running thread; null where it does not.
 const char* conflict(const Access& earlier, bool is_atomic, bool is_shared) {
-  if (earlier.interval < state.grid_first || (earlier.atomic && is_atomic)) return nullptr;
+  if (earlier.atomic && is_atomic) return nullptr;
   if (earlier.interval < state.block_first) return is_shared ? nullptr : "another block";
   if (earlier.interval != state.interval || earlier.thread == state.thread) return nullptr;
   if (earlier.thread / kWarpSize == state.thread / kWarpSize && earlier.order != state.order) return nullptr;
   return "another thread of the block, with no barrier in between";
 }
 
-void check_race(Region& region, size_t cell_index, Kind kind, const void* at, size_t bytes) {
-  Cell& cell = region.cells[cell_index];
+[[noreturn, gnu::cold, gnu::noinline]] void refuse_race(const Region& region, Kind kind, const void* at, size_t bytes,
+                                                        const Access& earlier, const char* did, const char* who) {
+  refuse(kind, at, bytes, fmt::format("{} {} by {} (thread {})", describe(region, at), did, who, earlier.thread));
+}
+
+inline void check_race(const Region& region, Cell& cell, Kind kind, const void* at, size_t bytes) {
   const bool is_atomic = kind == Kind::atomic, is_shared = region.name != nullptr;
   const auto against = [&](const Access& earlier, const char* did) {
-    if (const char* const who = conflict(earlier, is_atomic, is_shared)) {
-      refuse(kind, at, bytes, fmt::format("{} {} by {} (thread {})", describe(region, at), did, who, earlier.thread));
-    }
+    if (earlier.interval < state.grid_first) return;  // most cells: nobody, or another grid
+    if (const char* const who = conflict(earlier, is_atomic, is_shared))
+      refuse_race(region, kind, at, bytes, earlier, did, who);
   };
   against(cell.write, "was written");
   const Access self{state.interval, static_cast<uint16_t>(state.thread), static_cast<uint16_t>(state.order), is_atomic};
@@ -124,31 +128,37 @@ void check_race(Region& region, size_t cell_index, Kind kind, const void* at, si
   cell.write = self;
 }
 
+/// Whether all bytes were written; most accesses are of 4 or 8.
+bool all_written(const uint8_t* written, size_t bytes) {
+  uint64_t word = 0;
+  if (bytes != 4 && bytes != 8) return std::memchr(written, 0, bytes) == nullptr;
+  std::memcpy(&word, written, bytes == 4 ? 4 : 8);
+  return word == (bytes == 4 ? 0x01010101u : 0x0101010101010101u);
+}
+
 void track(Region& region, Kind kind, const void* at, size_t bytes, bool is_copy) {
   if (!region.is_tracked()) return;
   const size_t offset = static_cast<size_t>(static_cast<const char*>(at) - region.data);
   if (region.is_written.empty()) region.is_written.resize(region.bytes);
   uint8_t* const written = region.is_written.data() + offset;
   // A struct that is copied as a whole may have padding that nobody wrote.
-  const bool is_unwritten =
-      is_copy ? std::memchr(written, 1, bytes) == nullptr : std::memchr(written, 0, bytes) != nullptr;
+  const bool is_unwritten = is_copy ? std::memchr(written, 1, bytes) == nullptr : !all_written(written, bytes);
   if (kind == Kind::read && is_unwritten) {
     refuse(kind, at, bytes, fmt::format("{} was never written", describe(region, at)));
   }
-  if (kind != Kind::read) std::memset(written, 1, bytes);
-  const size_t unit = (offset | bytes) % 4 == 0 ? 4 : (offset | bytes) % 2 == 0 ? 2 : 1;
+  if (kind != Kind::read && (is_copy || is_unwritten)) std::memset(written, 1, bytes);
+  const int shift = std::countr_zero(offset | bytes | 4);
   if (region.cells.empty()) {
-    region.granule = unit;
-    region.cells.resize((region.bytes + unit - 1) / unit);
-  } else if (unit < region.granule) {
-    const size_t parts = region.granule / unit;
-    std::vector<Cell> finer((region.bytes + unit - 1) / unit);
-    for (size_t i = 0; i < finer.size(); ++i) finer[i] = region.cells[i / parts];
+    region.granule_shift = shift;
+    region.cells.resize(((region.bytes - 1) >> shift) + 1);
+  } else if (shift < region.granule_shift) {
+    std::vector<Cell> finer(((region.bytes - 1) >> shift) + 1);
+    for (size_t i = 0; i < finer.size(); ++i) finer[i] = region.cells[i >> (region.granule_shift - shift)];
     region.cells = std::move(finer);
-    region.granule = unit;
+    region.granule_shift = shift;
   }
-  for (size_t i = offset / region.granule; i * region.granule < offset + bytes; ++i)
-    check_race(region, i, kind, at, bytes);
+  const size_t last = (offset + bytes - 1) >> region.granule_shift;
+  for (size_t i = offset >> region.granule_shift; i <= last; ++i) check_race(region, region.cells[i], kind, at, bytes);
 }
 
 void log_access(Kind kind, const void* at, size_t bytes, const void* place) {

@@ -3,12 +3,12 @@
 #include "grid.h"
 
 #include <fmt/format.h>
-#include <setjmp.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <map>
 #include <memory>
@@ -33,9 +33,10 @@ constexpr unsigned char kUninitialised = 0xff;      // NaN as a float, and an in
 
 enum class Wait { none, block, warp };
 
-/// Where a stack was left. Stacks are switched by _longjmp, which makes no system call; only the first entry is by a ucontext.
+/// Where a stack was left. Stacks are switched by the compiler's own setjmp, which keeps three addresses; only the first entry is by a
+/// ucontext.
 struct Place {
-  jmp_buf buffer;
+  void* buffer[5];
 };
 
 struct Fiber {
@@ -61,14 +62,20 @@ struct Fiber {
   Fiber& operator=(const Fiber&) = delete;
 };
 
+// __builtin_longjmp may not stand in a function with __builtin_setjmp.
+[[noreturn, gnu::noinline]] void go_on(Place& place) { __builtin_longjmp(place.buffer, 1); }
+
 /// Leaves the running stack at `from`, and goes on where `to` was left; a null fiber is the scheduler, which was left at `scheduler`.
 [[gnu::noinline]] void transfer(Place& from, Fiber* to, Place& scheduler) {
-  if (_setjmp(from.buffer) != 0) return;
-  if (to == nullptr) _longjmp(scheduler.buffer, 1);
-  if (!to->is_fresh) _longjmp(to->place.buffer, 1);
+  if (__builtin_setjmp(from.buffer) != 0) return;
+  if (to == nullptr) go_on(scheduler);
+  if (!to->is_fresh) go_on(to->place);
   to->is_fresh = false;
   setcontext(&to->entry);
 }
+
+/// Most texts are the same literal.
+bool is_same(const char* a, const char* b) { return a == b || std::string_view(a) == b; }
 
 struct Thread {
   uint3 index;
@@ -163,7 +170,7 @@ class Block {
  private:
   static void enter();
   void fiber_loop();
-  void resume(Thread& thread);
+  void resume(Thread& thread, Place& from, void** from_fake);
   void suspend();
   void leave(Thread& thread);
   void make_current(Thread& thread);
@@ -171,8 +178,10 @@ class Block {
   void complete(Warp& warp, Meeting& meeting);
   [[noreturn]] void fail_stuck() const;
   Thread* next_unstarted();
+  Thread* next_ready();
   Fiber* idle_fiber();
   void switch_to(Place& from, void** from_fake, Fiber* to);
+  void finish_switch(void* fake_stack);
 
   const Grid* grid_ = nullptr;
   std::vector<Thread> threads_;
@@ -181,6 +190,7 @@ class Block {
   std::vector<Thread*> ready_;
   std::vector<Warp> warps_;
   int waiting_ = 0, exited_ = 0, votes_ = 0, vote_result_ = 0;
+  const Thread* first_waiting_ = nullptr;  // at the barrier
   Thread* current_ = nullptr;
   Place scheduler_{};
   void* scheduler_fake_ = nullptr;
@@ -188,7 +198,8 @@ class Block {
   size_t scheduler_stack_bytes_ = 0;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
-  Fiber* fiber_ = nullptr;  // that runs
+  Fiber* fiber_ = nullptr;       // that runs; null is the scheduler
+  bool left_scheduler_ = false;  // by the last switch
   std::exception_ptr error_;
   SharedMemory shared_;
   std::mt19937_64 random_{seed()};
@@ -223,16 +234,21 @@ void Block::switch_to(Place& from, void** from_fake, Fiber* to) {
   sanitizer::start_switch(from_fake, stack, bytes);
   Fiber* const self = fiber_;
   fiber_ = to;
+  left_scheduler_ = self == nullptr;
   transfer(from, to, scheduler_);
   fiber_ = self;
-  // The stack that was left, where it is the scheduler's: another thread of the process may run the next grid.
-  if (self == nullptr) sanitizer::finish_switch(scheduler_fake_, nullptr, nullptr);
-  else sanitizer::finish_switch(self->fake_stack, &scheduler_stack_, &scheduler_stack_bytes_);
+  finish_switch(self == nullptr ? scheduler_fake_ : self->fake_stack);
+}
+
+void Block::finish_switch(void* fake_stack) {
+  // The stack of the scheduler is told when it is left: another thread of the process may run the next grid.
+  sanitizer::finish_switch(fake_stack, left_scheduler_ ? &scheduler_stack_ : nullptr,
+                           left_scheduler_ ? &scheduler_stack_bytes_ : nullptr);
 }
 
 void Block::enter() {
   Block& self = block();
-  sanitizer::finish_switch(nullptr, &self.scheduler_stack_, &self.scheduler_stack_bytes_);
+  self.finish_switch(nullptr);
   self.fiber_loop();
 }
 
@@ -252,7 +268,7 @@ void Block::fiber_loop() {
       current_ = error_ == nullptr ? next_unstarted() : nullptr;
     }
     idle_.push_back(fiber_);
-    switch_to(fiber_->place, &fiber_->fake_stack, nullptr);
+    suspend();
   }
 }
 
@@ -277,16 +293,25 @@ Fiber* Block::idle_fiber() {
   return fibers_.back().get();
 }
 
-void Block::resume(Thread& thread) {
-  Fiber* const fiber = thread.started ? thread.fiber : idle_fiber();
-  current_ = &thread;
-  if (thread.started) make_current(thread);
-  switch_to(scheduler_, &scheduler_fake_, fiber);
+Thread* Block::next_ready() {
+  if (ready_.empty()) return next_unstarted();
+  Thread* const next = ready_.back();
+  ready_.pop_back();
+  return next;
 }
 
+void Block::resume(Thread& thread, Place& from, void** from_fake) {
+  current_ = &thread;
+  if (thread.started) make_current(thread);
+  Fiber* const fiber = thread.started ? thread.fiber : idle_fiber();
+  if (fiber != fiber_) switch_to(from, from_fake, fiber);
+}
+
+/// Leaves the fiber that runs for the next thread that can run, or else for the scheduler.
 void Block::suspend() {
-  Fiber* const self = current_->fiber;
-  switch_to(self->place, &self->fake_stack, nullptr);
+  Thread* const next = error_ == nullptr ? next_ready() : nullptr;
+  if (next != nullptr) resume(*next, fiber_->place, &fiber_->fake_stack);
+  else switch_to(fiber_->place, &fiber_->fake_stack, nullptr);
 }
 
 void Block::leave(Thread& thread) {
@@ -314,13 +339,11 @@ void Block::release_barrier() {
 
 void Block::wait_at_barrier(const char* file, int line) {
   Thread& self = *current_;
-  for (const Thread& other : threads_) {
-    if (other.wait == Wait::block && (other.line != line || std::string_view(other.file) != file)) {
-      throw Finding(
-          fmt::format("{}: waits at the barrier in line {}, while thread {} of the block waits at that in line {}",
-                      place(), line, other.number, other.line));
-    }
-    if (other.wait == Wait::block) break;
+  if (waiting_ == 0) first_waiting_ = &self;
+  if (first_waiting_ != &self && (first_waiting_->line != line || !is_same(first_waiting_->file, file))) {
+    throw Finding(
+        fmt::format("{}: waits at the barrier in line {}, while thread {} of the block waits at that in line {}",
+                    place(), line, first_waiting_->number, first_waiting_->line));
   }
   self.wait = Wait::block;
   self.file = file;
@@ -367,7 +390,7 @@ const Lanes& Block::meet(unsigned mask, uint64_t value, const char* what) {
     mine = warp.meetings.emplace_back(std::make_unique<Meeting>()).get();
     mine->mask = mask;
   }
-  if (mine->arrived != 0 && std::string_view(mine->what) != what) {
+  if (mine->arrived != 0 && !is_same(mine->what, what)) {
     throw Finding(fmt::format("{}: {}, while other lanes of the warp wait in {}", place(), what, mine->what));
   }
   mine->what = what;
@@ -440,19 +463,12 @@ void Block::run(const Grid& grid, uint3 index) {
   shared_.begin(grid.dynamic_shared);
   accessing_block(index);
   while (exited_ < static_cast<int>(count) && error_ == nullptr) {
-    Thread* next = nullptr;
-    if (!ready_.empty()) {
-      next = ready_.back();
-      ready_.pop_back();
+    if (Thread* const next = next_ready()) {
+      resume(*next, scheduler_, &scheduler_fake_);
     } else {
-      next = next_unstarted();
-    }
-    if (next == nullptr) {
       if (waiting_ != static_cast<int>(count)) fail_stuck();
       release_barrier();
-      continue;
     }
-    resume(*next);
   }
   current_ = nullptr;
   if (error_ != nullptr) {
@@ -494,6 +510,9 @@ void meet_and_order(unsigned mask) {
   block().order_warp();
 }
 int lane() { return block().lane(); }
+void copy_of_lane(const Lanes& lanes, int source, void* to, size_t bytes) {
+  std::memcpy(to, reinterpret_cast<const void*>(lanes.values[source]), bytes);
+}
 void fail_lane(const char* what, int source) {
   throw Finding(fmt::format("{}: {} reads lane {}, which takes no part in it", block().place(), what, source));
 }

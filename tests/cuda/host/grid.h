@@ -68,6 +68,8 @@ const Lanes& meet(unsigned mask, uint64_t value, const char* what);
 /// __syncwarp: like `meet`, and what the lanes wrote before is visible to them afterwards.
 void meet_and_order(unsigned mask);
 int lane();
+/// Copies what is at the address that lane `source` gave.
+void copy_of_lane(const Lanes& lanes, int source, void* to, size_t bytes);
 /// Throws: lane `source` takes no part in a shuffle.
 [[noreturn]] void fail_lane(const char* what, int source);
 

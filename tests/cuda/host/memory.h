@@ -16,7 +16,7 @@ struct Access {
   uint16_t atomic : 1 = 0;
 };
 
-/// What is known of `granule` bytes: who wrote them last, and two threads that read them since.
+/// What is known of a granule: who wrote them last, and two threads that read them since.
 struct Cell {
   Access write, read, other_read;
 };
@@ -27,8 +27,8 @@ constexpr size_t kMostTracked = size_t{32} << 20;  // larger regions are checked
 struct Region {
   char* data = nullptr;
   size_t bytes = 0;
-  const char* name = nullptr;  // of a variable
-  size_t granule = 4;
+  const char* name = nullptr;       // of a variable
+  int granule_shift = 2;            // a granule has 1, 2 or 4 bytes: 1 << granule_shift
   std::vector<Cell> cells;          // made by the first access
   std::vector<uint8_t> is_written;  // of each byte that a tracked region has; made by the first write
 

@@ -96,6 +96,25 @@ __device__ T shuffle_xor(T value, int bits) {
   }
 }
 
+/// Calls use(values), where values(i) is what lane i gave as `mine`, of whole words. All lanes call it, and `values` equally often.
+template <class T, class Use>
+__device__ __forceinline__ void with_lanes(const T& mine, const Use& use) {
+  static_assert(sizeof(T) % sizeof(unsigned) == 0);
+#ifdef __CUDACC__
+  use([&](int lane) {
+    unsigned words[sizeof(T) / sizeof(unsigned)];
+    memcpy(words, &mine, sizeof(T));
+#pragma unroll
+    for (unsigned& word : words) word = __shfl_sync(kAllLanes, word, lane);
+    T value;
+    memcpy(&value, words, sizeof(T));
+    return value;
+  });
+#else
+  ::cuda_host::with_lanes(kAllLanes, mine, use);  // the lanes meet twice, and not for each word
+#endif
+}
+
 /// Combines the values of all lanes of a warp; every lane gets the result. `combine` is commutative, so that all get equal bits.
 template <class T, class F>
 __device__ T warp_reduce(T value, F combine) {

@@ -37,30 +37,37 @@ __device__ inline float multiply_pairs(unsigned x, unsigned y) {
   return a[0] * b[0] + a[1] * b[1];
 }
 
-__device__ inline uint64_t two_words(unsigned low, unsigned high) { return uint64_t{low} | uint64_t{high} << 32; }
+/// What a lane has of the factors of a product.
+template <class Word>
+struct Factors {
+  Word a[4], b[2];
+
+  Factors() = default;
+  __device__ Factors(const Word (&its_a)[4], const Word (&its_b)[2])
+      : a{its_a[0], its_a[1], its_a[2], its_a[3]}, b{its_b[0], its_b[1]} {}
+};
 
 /// As multiply_add below.
 template <class T>
 __device__ __forceinline__ void multiply_add_portable(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, row = lane / 4 * 4, column = lane % 4 * 8;
-  uint64_t of_row[4][2], of_columns[4][2];  // pairs of rows g and g + 8, and of columns 2t and 2t + 1
-  for (int t = 0; t < 4; ++t) {
-    for (int half = 0; half < 2; ++half)
-      of_row[t][half] = __shfl_sync(kAllLanes, two_words(a[2 * half], a[2 * half + 1]), row + t);
-    for (int next = 0; next < 2; ++next)
-      of_columns[t][next] = __shfl_sync(kAllLanes, two_words(b[0], b[1]), column + 4 * next + t);
-  }
-  for (int half = 0; half < 2; ++half) {
+  with_lanes(Factors<unsigned>(a, b), [&](const auto& of_lane) {
+    Factors<unsigned> rows[4], left[4], right[4];  // rows g and g + 8, and columns 2t and 2t + 1
     for (int t = 0; t < 4; ++t) {
-      const auto x = static_cast<unsigned>(of_row[t][half]), y = static_cast<unsigned>(of_row[t][half] >> 32);
-      const auto left = static_cast<unsigned>(of_columns[t][0] >> 32 * half),
-                 right = static_cast<unsigned>(of_columns[t][1] >> 32 * half);
-      d[0] += multiply_pairs<T>(x, left);
-      d[1] += multiply_pairs<T>(x, right);
-      d[2] += multiply_pairs<T>(y, left);
-      d[3] += multiply_pairs<T>(y, right);
+      rows[t] = of_lane(row + t);
+      left[t] = of_lane(column + t);
+      right[t] = of_lane(column + 4 + t);
     }
-  }
+    for (int half = 0; half < 2; ++half) {
+      for (int t = 0; t < 4; ++t) {
+        const unsigned x = rows[t].a[2 * half], y = rows[t].a[2 * half + 1];
+        d[0] += multiply_pairs<T>(x, left[t].b[half]);
+        d[1] += multiply_pairs<T>(x, right[t].b[half]);
+        d[2] += multiply_pairs<T>(y, left[t].b[half]);
+        d[3] += multiply_pairs<T>(y, right[t].b[half]);
+      }
+    }
+  });
 }
 
 /// d [16, 8] += a [16, 16] * b [16, 8], which a warp shares. With g = lane / 4 and t = lane % 4, a lane has of a the columns 2t and
@@ -108,17 +115,15 @@ __device__ __forceinline__ float take_tf32(float& value) {
 /// As multiply_add of tf32 below.
 __device__ __forceinline__ void multiply_add_portable(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, row = lane / 4 * 4, column = lane % 4 * 8;
-  for (int t = 0; t < 4; ++t) {
-    float of_row[4], of_columns[2][2];
-    for (int i = 0; i < 4; ++i) of_row[i] = __shfl_sync(kAllLanes, a[i], row + t);
-    for (int next = 0; next < 2; ++next) {
-      for (int i = 0; i < 2; ++i) of_columns[next][i] = __shfl_sync(kAllLanes, b[i], column + 4 * next + t);
+  with_lanes(Factors<float>(a, b), [&](const auto& of_lane) {
+    for (int t = 0; t < 4; ++t) {
+      const Factors<float> rows = of_lane(row + t), columns[2] = {of_lane(column + t), of_lane(column + 4 + t)};
+      for (int half = 0; half < 2; ++half) {
+        for (int next = 0; next < 2; ++next)
+          d[2 * half + next] += rows.a[2 * half] * columns[next].b[0] + rows.a[2 * half + 1] * columns[next].b[1];
+      }
     }
-    for (int half = 0; half < 2; ++half) {
-      for (int next = 0; next < 2; ++next)
-        d[2 * half + next] += of_row[2 * half] * of_columns[next][0] + of_row[2 * half + 1] * of_columns[next][1];
-    }
-  }
+  });
 }
 
 /// d [16, 8] += a [16, 8] * b [8, 8], which a warp shares, of numbers that tf32 has. A lane has of a the columns 2t and 2t + 1 of row g,

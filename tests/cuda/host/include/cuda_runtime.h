@@ -69,6 +69,19 @@ CUDA_HOST_UNCHECKED T shuffle(const char* what, unsigned mask, T value, int sour
   return result;
 }
 
+/// Calls use(values), where values(i) is what lane i gave as `mine`.
+template <class T, class Use>
+CUDA_HOST_UNCHECKED void with_lanes(unsigned mask, const T& mine, const Use& use) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const Lanes& lanes = meet(mask, reinterpret_cast<uint64_t>(&mine), "with_lanes");
+  use([&](int lane) {
+    T value;
+    copy_of_lane(lanes, lane, &value, sizeof(T));
+    return value;
+  });
+  meet(mask, 0, "the end of with_lanes");
+}
+
 template <class T>
 CUDA_HOST_UNCHECKED T load(const T* at) {
   access(at, sizeof(T), Kind::read, __builtin_return_address(0));
