@@ -19,7 +19,8 @@ using Tensors = std::vector<Tensor>;
 /// While it lives, the model has a compiler for kernels at run time, as devices have where NVRTC is found.
 class RuntimeCompiler {
  public:
-  RuntimeCompiler() { setenv("CUDA_HOST_NVRTC", "1", 1); }
+  /// On the model, `sources` is "all", or "probe" where it compiles the probe alone.
+  explicit RuntimeCompiler(const char* sources = "all") { setenv("CUDA_HOST_NVRTC", sources, 1); }
   ~RuntimeCompiler() { unsetenv("CUDA_HOST_NVRTC"); }
   RuntimeCompiler(const RuntimeCompiler&) = delete;
   RuntimeCompiler& operator=(const RuntimeCompiler&) = delete;

@@ -3,6 +3,10 @@
 
 #include <nvrtc.h>
 
+#include <atomic>
+
+#include "shard/core/log.h"
+
 #include "../loop_cases.h"
 #include "access.h"
 
@@ -81,6 +85,34 @@ TEST_CASE("loops: NVRTC compiles every pointwise op of the library, and says wha
   cuda_host::CompiledSource wrong = compiled.back();
   wrong.text += "\n__device__ int end = unknown;";
   CHECK(errors_of(nvrtc, wrong).find("unknown") != std::string::npos);
+}
+
+TEST_CASE("loops: ops are computed one by one where NVRTC refuses their loop", "[slow_in_asan]") {
+  const auto device = cuda_device();
+  const RuntimeCompiler compiler("probe");
+  if (!device || !compiler.is_there(*device)) return;
+  std::atomic<int> messages = 0;
+  set_log_sink([&](std::string_view message) {
+    messages += message.find("ops of a fused loop are computed one by one") != std::string_view::npos;
+  });
+  const PointwiseCalls calls(*device);
+  const size_t fused = fused_equally([&](const Tensors& in) { return calls(in); }, calls.inputs());
+  CHECK(fused >= calls.ops().size());
+  CHECK(messages > 5);
+  // What is kept behind a product, and what is written in place before it is read again.
+  const auto layer = [](const Tensors& in) -> Tensors {
+    Tensor sum = add(matmul(in[0], in[1]), in[2]);
+    Tensor scaled = scale(sum, 0.5);
+    scale_(sum, 3.0);
+    return {tanh(scaled), add(sum, scaled)};
+  };
+  Tensors in;
+  for (const Dims& dims : {Dims{33, 16}, Dims{16, 40}, Dims{40}})
+    in.emplace_back(copy_to(*device, random_tensor(dims, DType::float32, static_cast<unsigned>(in.size()))));
+  const int before = messages;
+  CHECK(fused_equally(layer, in) >= 5);
+  CHECK(messages > before);
+  set_log_sink({});
 }
 
 TEST_CASE("loops read each operand once, and write what something else reads alone") {

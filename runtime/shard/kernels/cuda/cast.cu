@@ -30,7 +30,11 @@ template <class T>
 void cast(const OpContext& ctx, const DenseTensor& x, DType, DenseTensor& out) {
   if (out.numel() == 0) return;
   const DenseTensor* const input = &x;
-  if (loop_is_open() && join_loop({.name = "convert_element", .inputs = {&input, 1}, .out = &out})) return;
+  constexpr auto alone = [](const OpContext& its_ctx, const LoopCall&, std::span<const DenseTensor> in,
+                            DenseTensor& result) { cast<T>(its_ctx, in[0], result.dtype(), result); };
+  if (loop_is_open() &&
+      join_loop({.op = ctx.op, .name = "convert_element", .inputs = {&input, 1}, .out = &out, .launch_alone = alone}))
+    return;
   const DeviceScope scope(out.device().index);
   visit_dtype(out.dtype(), [&]<class To>(TypeTag<To>) {
     using D = device_t<To>;

@@ -192,12 +192,18 @@ struct FormulaBody {
   }
 };
 
+template <class Formula, class V, class T, class Out, int Inputs>
+void run_elementwise(const OpContext& ctx, const DenseTensor* const (&inputs)[Inputs], DenseTensor& out,
+                     Numbers<V> numbers);
+
 /// Whether the open loop of the thread takes the call of a formula.
-template <class Formula, class V, int Inputs>
-bool join_loop(const DenseTensor* const (&inputs)[Inputs], const DenseTensor& out, const Numbers<V>& numbers) {
+template <class Formula, class V, class T, class Out, int Inputs>
+bool join_loop(const OpContext& ctx, const DenseTensor* const (&inputs)[Inputs], const DenseTensor& out,
+               const Numbers<V>& numbers) {
   using C = decltype(NumberValue<V>::of(numbers.first));
   const auto [space, name] = formula_name(__PRETTY_FUNCTION__);
-  LoopCall call{.formulas = space, .name = name, .number = dtype_of<C>, .is_vector = !std::is_same_v<V, C>};
+  LoopCall call{
+      .op = ctx.op, .formulas = space, .name = name, .number = dtype_of<C>, .is_vector = !std::is_same_v<V, C>};
   call.takes_numbers = []<int... n>(std::integer_sequence<int, n...>) {
     return TakesNumbers<Formula, V, std::conditional_t<n >= 0, V, V>...>;
   }
@@ -206,6 +212,15 @@ bool join_loop(const DenseTensor* const (&inputs)[Inputs], const DenseTensor& ou
   for (size_t i = 0; i < 2; ++i) memcpy(&call.numbers[i], &values[i], sizeof(C));
   call.inputs = inputs;
   call.out = &out;
+  call.launch_alone = [](const OpContext& its_ctx, const LoopCall& its_call, std::span<const DenseTensor> in,
+                         DenseTensor& result) {
+    C its_values[2];
+    for (size_t i = 0; i < 2; ++i) memcpy(&its_values[i], &its_call.numbers[i], sizeof(C));
+    const DenseTensor* pointers[Inputs];
+    for (size_t n = 0; n < Inputs; ++n) pointers[n] = &in[n];
+    run_elementwise<Formula, V, T, Out, Inputs>(its_ctx, pointers, result,
+                                                Numbers<V>{V(its_values[0]), V(its_values[1])});
+  };
   return join_loop(call);
 }
 
@@ -214,7 +229,7 @@ template <class Formula, class V, class T, class Out, int Inputs>
 void run_elementwise(const OpContext& ctx, const DenseTensor* const (&inputs)[Inputs], DenseTensor& out,
                      Numbers<V> numbers) {
   if (out.numel() == 0) return;
-  if (loop_is_open() && join_loop<Formula>(inputs, out, numbers)) return;
+  if (loop_is_open() && join_loop<Formula, V, T, Out>(ctx, inputs, out, numbers)) return;
   const DeviceScope scope(out.device().index);
   FormulaBody<Formula, V, T, Out, Inputs> body{{}, elements<Out>(out), numbers};
   for (int n = 0; n < Inputs; ++n) body.in[n] = elements<const T>(*inputs[n]);

@@ -14,6 +14,7 @@
 #include "shard/core/cuda/cuda_call.cuh"
 #include "shard/core/error.h"
 #include "shard/core/loop_functions.h"
+#include "shard/core/op_context.h"
 #include "shard/kernels/cuda/loop_collector.h"
 #include "shard/kernels/cuda/runtime_compiler.h"
 
@@ -161,8 +162,9 @@ class LoopSource {
   }
 
   void compute(size_t c) {
-    const auto& [what, places, inputs] = loop_.calls[c];
-    const DType dtype = places.out.dtype;
+    const LoopCall& what = loop_.calls[c].what;
+    const std::vector<Value>& inputs = loop_.calls[c].inputs;
+    const DType dtype = loop_.calls[c].places.out.dtype;
     std::string expression = fmt::format("{}<{}>(", what.name, type_name(dtype));
     if (!what.formulas.empty()) {
       const std::string in = fmt::format(fmt::runtime(what.is_vector ? "Number<{}>" : "{}"), type_name(what.number));
@@ -199,29 +201,40 @@ class LoopSource {
   bool aligned_ = false;
 };
 
-/// Issues what was kept: the product if there is one, and the calls as one kernel.
-void issue(LoopCollector& loop) {
-  if (loop.product) loop.issue_product();
-  if (loop.calls.empty()) return;
+/// Issues the calls as kernels of their own.
+void issue_one_by_one(LoopCollector& loop) {
+  for (Call& call : loop.calls)
+    call.what.launch_alone(OpContext{call.what.op}, call.what, call.places.inputs, call.places.result);
+}
+
+/// Issues the calls as one kernel, where the compiler takes it.
+void issue_together(LoopCollector& loop) {
   std::vector<const Write*> stored;
   for (const Write& write : loop.writes) {
     if (!loop.is_dropped(write.memory)) stored.push_back(&write);
   }
-  if (!stored.empty()) {
-    const DeviceScope scope(loop.device);
-    const LoopSource source(loop, std::move(stored));
-    const void* const kernel = compile_kernel(source.text(), "shard_loop");
-    int64_t packs = source.packs(), count = loop.count;
-    LoopWords words = source.words();
-    void* arguments[] = {&packs, &count, &words};
-    const unsigned grid = grid_for(packs > 0 ? packs + 1 : count, kThreads);
-    const cudaError_t status = cudaLaunchKernel(kernel, dim3(grid), dim3(kThreads), arguments, 0, stream());
-    if (status != cudaSuccess) {
-      std::string names;
-      for (const Call& call : loop.calls) names += fmt::format("{}{}", names.empty() ? "" : ", ", call.what.name);
-      check(status, fmt::format("cudaLaunchKernel (loop of {})", names).c_str());
-    }
+  if (stored.empty()) return;
+  const DeviceScope scope(loop.device);
+  const LoopSource source(loop, std::move(stored));
+  const void* const kernel = compile_kernel(source.text(), "shard_loop");
+  if (kernel == nullptr) return issue_one_by_one(loop);
+  int64_t packs = source.packs(), count = loop.count;
+  LoopWords words = source.words();
+  void* arguments[] = {&packs, &count, &words};
+  const unsigned grid = grid_for(packs > 0 ? packs + 1 : count, kThreads);
+  const cudaError_t status = cudaLaunchKernel(kernel, dim3(grid), dim3(kThreads), arguments, 0, stream());
+  if (status != cudaSuccess) {
+    std::string names;
+    for (const Call& call : loop.calls) names += fmt::format("{}{}", names.empty() ? "" : ", ", call.what.name);
+    check(status, fmt::format("cudaLaunchKernel (loop of {})", names).c_str());
   }
+}
+
+/// Issues what was kept: the product if there is one, and the calls.
+void issue(LoopCollector& loop) {
+  if (loop.product) loop.issue_product();
+  if (loop.calls.empty()) return;
+  issue_together(loop);
   loop.reads.clear();
   loop.calls.clear();
   loop.writes.clear();

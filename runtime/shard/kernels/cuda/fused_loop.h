@@ -11,10 +11,20 @@
 
 #include "shard/core/dense_tensor.h"
 
+namespace shard {
+struct OpContext;
+}
+
 namespace shard::cuda {
+
+struct LoopCall;
+/// Launches the kernel of a call by itself.
+using LaunchAlone = void(const OpContext& ctx, const LoopCall& call, std::span<const DenseTensor> inputs,
+                         DenseTensor& out);
 
 /// The call of an elementwise kernel.
 struct LoopCall {
+  const char* op = nullptr;
   /// A formula (formula.cuh), and its namespace, with which its files are found (kFormulas in fused_loop.cc). Without a namespace, a
   /// function of elements whose template argument is the type of the result.
   std::string_view formulas = {};
@@ -28,6 +38,8 @@ struct LoopCall {
   /// They are broadcast to the shape of the output.
   std::span<const DenseTensor* const> inputs = {};
   const DenseTensor* out = nullptr;
+  /// For a loop that the compiler refuses.
+  LaunchAlone* launch_alone = nullptr;
 };
 
 namespace detail {

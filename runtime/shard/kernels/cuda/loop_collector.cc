@@ -27,12 +27,13 @@ std::optional<Access> access_of(const Dims& x, const Dims& out) {
 thread_local LoopCollector* open_loop = nullptr;
 
 std::optional<Places> places_of(const LoopCall& call) {
-  Places places{{}, Memory(*call.out)};
+  Places places{{}, Memory(*call.out), {}, *call.out};
   for (const DenseTensor* const input : call.inputs) {
     std::optional<Access> access = Access();
     if (input->numel() != call.out->numel()) access = access_of(input->dims(), call.out->dims());
     if (!access) return std::nullopt;
     places.reads.push_back({Memory(*input), *access});
+    places.inputs.push_back(*input);
   }
   return places;
 }

@@ -43,10 +43,12 @@ struct Value {
   size_t index;
 };
 
-/// The places in memory of a call's operands and of its result.
+/// A call's operands and its result, and their places in memory.
 struct Places {
   std::vector<Read> reads;
   Memory out;
+  std::vector<DenseTensor> inputs;
+  DenseTensor result;
 };
 
 struct Call {

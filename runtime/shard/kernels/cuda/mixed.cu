@@ -40,7 +40,11 @@ void where_bits(const OpContext& ctx, const DenseTensor& condition, const DenseT
 void where(const OpContext& ctx, const DenseTensor& condition, const DenseTensor& x, const DenseTensor& y,
            DenseTensor& out) {
   const DenseTensor* const inputs[] = {&condition, &x, &y};
-  if (out.numel() != 0 && loop_is_open() && join_loop({.name = "choose", .inputs = inputs, .out = &out})) return;
+  constexpr auto alone = [](const OpContext& its_ctx, const LoopCall&, std::span<const DenseTensor> in,
+                            DenseTensor& result) { where(its_ctx, in[0], in[1], in[2], result); };
+  if (out.numel() != 0 && loop_is_open() &&
+      join_loop({.op = ctx.op, .name = "choose", .inputs = inputs, .out = &out, .launch_alone = alone}))
+    return;
   switch (size_of(x.dtype())) {
     case 1: return where_bits<uint8_t>(ctx, condition, x, y, out);
     case 2: return where_bits<uint16_t>(ctx, condition, x, y, out);

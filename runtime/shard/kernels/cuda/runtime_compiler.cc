@@ -11,6 +11,7 @@
 
 #include "shard/core/cuda/cuda_call.cuh"
 #include "shard/core/error.h"
+#include "shard/core/log.h"
 #include "shard/kernels/cuda/fused_loop.h"
 #include "shard/kernels/cuda/nvrtc_library.cuh"
 
@@ -158,10 +159,11 @@ bool compiles_for(int architecture, const std::string& source) {
   } catch (const Error&) { return false; }
 }
 
-/// A kernel, once it is compiled.
+/// A kernel, once it is compiled, or refused.
 struct Kernel {
   std::mutex mutex;
   std::atomic<const void*> function = nullptr;
+  std::atomic<bool> is_refused = false;
 };
 
 /// That of a source, for all threads and until the process ends.
@@ -194,12 +196,20 @@ const void* compile_kernel(const std::string& source, const char* name) {
   cuda::check(cudaGetDevice(&device), "cudaGetDevice");
   const int architecture = architecture_of(device);
   Kernel& kernel = kernel_of(architecture, source);
+  if (kernel.is_refused) return nullptr;
   if (const void* const function = kernel.function) return function;  // without waiting for who records
   // Code may be loaded in a way that disturbs the recordings of other threads. Who records has the first lock already.
   const std::lock_guard recording(recording_mutex());
   const std::lock_guard lock(kernel.mutex);
-  if (kernel.function != nullptr) return kernel.function;
-  const std::vector<char> code = Program(source, kSourceFiles).compile(architecture);
+  if (kernel.is_refused || kernel.function != nullptr) return kernel.function;
+  std::vector<char> code;
+  try {
+    code = Program(source, kSourceFiles).compile(architecture);
+  } catch (const Error& error) {
+    log_message(fmt::format("ops of a fused loop are computed one by one, because {}", error.what()));
+    kernel.is_refused = true;
+    return nullptr;
+  }
 #if CUDART_VERSION >= 12080
   cudaLibrary_t library = nullptr;
   cuda::check(cudaLibraryLoadData(&library, code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),

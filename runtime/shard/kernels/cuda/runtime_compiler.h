@@ -9,7 +9,7 @@ namespace shard::cuda {
 bool compiles_at_runtime(int device, const std::string& probe);
 
 /// The kernel `name` of this source, for the current device: a source is compiled once for each architecture, and its kernel stays
-/// loaded. The source may include kSourceFiles (fused_loop.h). Throws Error(device) with what the compiler says.
+/// loaded. The source may include kSourceFiles (fused_loop.h). Null, with a message in the log, where the compiler refuses the source.
 const void* compile_kernel(const std::string& source, const char* name);
 
 }  // namespace shard::cuda
