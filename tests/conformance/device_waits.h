@@ -22,8 +22,9 @@ class DeviceWaits {
     of_op_[op] += so_far() - before;
     return result;
   }
-  /// A line for each op that waits and should not, and for each that should and does not.
-  std::string wrong() const;
+  /// A line for each op that waits and should not, and for each that should and does not, also, where calls were `of_all` ops, because
+  /// it was not called.
+  std::string wrong(bool of_all) const;
 
  private:
   static uint64_t so_far();

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <bit>
-#include <cstdlib>
 #include <set>
 #include <string_view>
 
 #include "cuda_case.h"
+#include "runtime_compiler.h"
 #include "shard/program/capture/function.h"
 #include "shard/program/ir/op_table.h"
 #include "shard/shard.h"
@@ -15,25 +15,6 @@
 namespace shard::test {
 
 using Tensors = std::vector<Tensor>;
-
-/// While it lives, the model has a compiler for kernels at run time, as devices have where NVRTC is found.
-class RuntimeCompiler {
- public:
-  /// On the model, `sources` is "all", or "probe" where it compiles the probe alone.
-  explicit RuntimeCompiler(const char* sources = "all") { setenv("CUDA_HOST_NVRTC", sources, 1); }
-  ~RuntimeCompiler() { unsetenv("CUDA_HOST_NVRTC"); }
-  RuntimeCompiler(const RuntimeCompiler&) = delete;
-  RuntimeCompiler& operator=(const RuntimeCompiler&) = delete;
-
-  /// Says why there is none.
-  bool is_there(Device device) const {
-    kernel_table("add");  // kernels are registered when one is first looked up, and loops with them
-    const LoopFunctions& loops = backend_of(device).loops;
-    const bool there = loops.possible != nullptr && loops.possible(device.index);
-    if (!there) WARN("skipped: NVRTC was not found, so that there are no fused loops");
-    return there;
-  }
-};
 
 /// Numbers of each tensor; all NaNs are alike.
 inline std::vector<std::vector<uint64_t>> numbers_of(const Tensors& tensors) {

@@ -18,6 +18,7 @@
 #include <sstream>
 
 #include "autograd/random_program.h"
+#include "cuda/runtime_compiler.h"
 #include "shard/autograd/autograd.h"
 #include "shard/program/capture/function.h"
 #include "shard/program/io/json.h"
@@ -424,6 +425,16 @@ TEST_CASE("random programs: five runs on a device, eager and captured, are those
       "shard_tests_program", "random programs: five runs on a device*",
       [&](uint64_t seed) { return attempt(seed, device); }, 60);
   CHECK(static_cast<uint64_t>(left_out) <= from_environment("SHARD_PROPERTY_CASES", 60) / 2 + 2);
+}
+
+TEST_CASE("random programs: runs with fused loops on a device are those of eager calls on the CPU", "[slow_in_asan]") {
+  const auto device = cuda_device();
+  const RuntimeCompiler compiler;
+  if (!device || !compiler.is_there(*device)) return;
+  left_out = 0;
+  try_seeds(
+      "shard_tests_program", "random programs: runs with fused loops*",
+      [&](uint64_t seed) { return attempt(seed, device); }, 3);
 }
 
 }  // namespace random_program_test

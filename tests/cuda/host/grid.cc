@@ -3,6 +3,7 @@
 #include "grid.h"
 
 #include <fmt/format.h>
+#include <setjmp.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -33,10 +34,9 @@ constexpr unsigned char kUninitialised = 0xff;      // NaN as a float, and an in
 
 enum class Wait { none, block, warp };
 
-/// Where a stack was left. Stacks are switched by the compiler's own setjmp, which keeps three addresses; only the first entry is by a
-/// ucontext.
+/// Where a stack was left. Stacks are switched by _longjmp, which makes no system call; only the first entry is by a ucontext.
 struct Place {
-  void* buffer[5];
+  jmp_buf buffer;
 };
 
 struct Fiber {
@@ -62,14 +62,11 @@ struct Fiber {
   Fiber& operator=(const Fiber&) = delete;
 };
 
-// __builtin_longjmp may not stand in a function with __builtin_setjmp.
-[[noreturn, gnu::noinline]] void go_on(Place& place) { __builtin_longjmp(place.buffer, 1); }
-
 /// Leaves the running stack at `from`, and goes on where `to` was left; a null fiber is the scheduler, which was left at `scheduler`.
 [[gnu::noinline]] void transfer(Place& from, Fiber* to, Place& scheduler) {
-  if (__builtin_setjmp(from.buffer) != 0) return;
-  if (to == nullptr) go_on(scheduler);
-  if (!to->is_fresh) go_on(to->place);
+  if (_setjmp(from.buffer) != 0) return;
+  if (to == nullptr) _longjmp(scheduler.buffer, 1);
+  if (!to->is_fresh) _longjmp(to->place.buffer, 1);
   to->is_fresh = false;
   setcontext(&to->entry);
 }
