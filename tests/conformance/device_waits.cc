@@ -6,6 +6,7 @@
 #include "shard/testing/tensors.h"
 #ifdef CUDA_HOST_INSTRUMENTED
 #include "cuda_runtime_api.h"
+#include "cudnn.h"
 #endif
 
 namespace shard::testing {
@@ -45,6 +46,14 @@ DeviceWaits::DeviceWaits(Device device) {
 uint64_t DeviceWaits::so_far() {
 #ifdef CUDA_HOST_INSTRUMENTED
   return cuda_host::synchronisations();
+#else
+  return 0;
+#endif
+}
+
+uint64_t calls_of_cudnn() {
+#ifdef CUDA_HOST_INSTRUMENTED
+  return cuda_host::convolutions() + cuda_host::poolings() + cuda_host::recurrent_passes();
 #else
   return 0;
 #endif

@@ -22,8 +22,8 @@ class DeviceWaits {
     of_op_[op] += so_far() - before;
     return result;
   }
-  /// A line for each op that waits and should not, and for each that should and does not, also, where calls were `of_all` ops, because
-  /// it was not called.
+  /// A line for each op that was called, waits and should not, or should and does not. Where calls were `of_all` ops, also one for each
+  /// that should wait and was not called.
   std::string wrong(bool of_all) const;
 
  private:
@@ -31,5 +31,8 @@ class DeviceWaits {
 
   std::map<std::string, uint64_t> of_op_;
 };
+
+/// Convolutions, poolings and passes of recurrent networks that cuDNN of the model has computed.
+uint64_t calls_of_cudnn();
 
 }  // namespace shard::testing

@@ -61,8 +61,8 @@ inline size_t fused_equally(const program::Function& function, const Tensors& in
 /// A call of every pointwise op, in one of its dtypes, on values that other ops of a loop have made before it.
 class PointwiseCalls {
  public:
-  explicit PointwiseCalls(Device device) {
-    size_t number = 0;
+  /// The first op is called in the dtype of its cases that `number` counts.
+  explicit PointwiseCalls(Device device, size_t number = 0) {
     for (const testing::OpCase& each : testing::op_cases()) {
       const OpEntry* const entry = OpTable::instance().find(each.op);
       if (entry == nullptr || !entry->op->pointwise || !ops_.insert(entry->op->name).second) continue;

@@ -508,7 +508,16 @@ void meet_and_order(unsigned mask) {
 }
 int lane() { return block().lane(); }
 void copy_of_lane(const Lanes& lanes, int source, void* to, size_t bytes) {
+  if (source < 0 || source >= kWarpSize || (lanes.present >> source & 1u) == 0) fail_lane("with_lanes", source);
   std::memcpy(to, reinterpret_cast<const void*>(lanes.values[source]), bytes);
+}
+void end_reads_of_lanes(unsigned mask, uint64_t reads) {
+  const Lanes& all = meet(mask, reads, "the end of with_lanes");
+  for (int i = 0; i < kWarpSize; ++i) {
+    if ((all.present >> i & 1u) != 0 && all.values[i] != reads)
+      throw Finding(fmt::format("{}: with_lanes reads {} values here and {} in lane {}", block().place(), reads,
+                                all.values[i], i));
+  }
 }
 void fail_lane(const char* what, int source) {
   throw Finding(fmt::format("{}: {} reads lane {}, which takes no part in it", block().place(), what, source));

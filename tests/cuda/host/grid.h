@@ -68,8 +68,10 @@ const Lanes& meet(unsigned mask, uint64_t value, const char* what);
 /// __syncwarp: like `meet`, and what the lanes wrote before is visible to them afterwards.
 void meet_and_order(unsigned mask);
 int lane();
-/// Copies what is at the address that lane `source` gave.
+/// Copies what is at the address that lane `source` gave in with_lanes.
 void copy_of_lane(const Lanes& lanes, int source, void* to, size_t bytes);
+/// The lanes meet when each has read so many values of others: as many as the others, because a device shuffles them.
+void end_reads_of_lanes(unsigned mask, uint64_t reads);
 /// Throws: lane `source` takes no part in a shuffle.
 [[noreturn]] void fail_lane(const char* what, int source);
 

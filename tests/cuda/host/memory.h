@@ -16,7 +16,7 @@ struct Access {
   uint16_t atomic : 1 = 0;
 };
 
-/// What is known of a granule: who wrote them last, and two threads that read them since.
+/// What is known of a granule: who wrote it last, and two threads that read it since.
 struct Cell {
   Access write, read, other_read;
 };

@@ -289,7 +289,7 @@ std::pair<std::string_view, std::string_view> formula_name(std::string_view func
 
 bool join_loop(const LoopCall& call) {
   if (!call.formulas.empty() && find_formulas(call.formulas) == nullptr) return false;
-  const std::optional<Places> places = places_of(call);
+  std::optional<Places> places = places_of(call);
   LoopCollector& loop = *open_loop;
   const int64_t count = call.out->numel();
   if (!places || call.out->device().index != loop.device) return false;
@@ -298,7 +298,7 @@ bool join_loop(const LoopCall& call) {
     if (!loop.fits(*places, count)) return false;
   }
   loop.count = count;
-  loop.append(call, *places);
+  loop.append(call, *std::move(places));
   return true;
 }
 

@@ -18,7 +18,7 @@ struct OpContext;
 namespace shard::cuda {
 
 struct LoopCall;
-/// Launches the kernel of a call by itself.
+/// Launches the kernel of a call by itself. The tensors that the call points to may not be there any more: it gets them.
 using LaunchAlone = void(const OpContext& ctx, const LoopCall& call, std::span<const DenseTensor> inputs,
                          DenseTensor& out);
 

@@ -98,6 +98,12 @@ void check(nvrtcResult status, const char* call) {
     fail(ErrorCode::device, "{} failed: {}", call, nvrtc_library()->get_error_string(status));
 }
 
+/// The compiler does not take a source.
+class Refusal : public Error {
+ public:
+  using Error::Error;
+};
+
 class Program {
  public:
   Program(const std::string& source, std::span<const SourceFile> files) {
@@ -128,7 +134,10 @@ class Program {
       check(library_.get_program_log_size(program_, &size), "nvrtcGetProgramLogSize");
       std::string log(size, '\0');
       check(library_.get_program_log(program_, log.data()), "nvrtcGetProgramLog");
-      fail(ErrorCode::device, "nvrtcCompileProgram failed: {}\n{}", library_.get_error_string(status), log.c_str());
+      const std::string text =
+          fmt::format("nvrtcCompileProgram failed: {}\n{}", library_.get_error_string(status), log.c_str());
+      if (status == NVRTC_ERROR_OUT_OF_MEMORY) throw Error(ErrorCode::device, text);
+      throw Refusal(ErrorCode::device, text);
     }
     size_t size = 0;
     check(library_.get_cubin_size(program_, &size), "nvrtcGetCUBINSize");
@@ -191,10 +200,10 @@ bool compiles_at_runtime(int device, const std::string& probe) {
 #endif
 }
 
-const void* compile_kernel(const std::string& source, const char* name) {
-  int device = 0;
-  cuda::check(cudaGetDevice(&device), "cudaGetDevice");
-  const int architecture = architecture_of(device);
+namespace {
+
+/// As compile_kernel, for an architecture.
+const void* compile_kernel_for(int architecture, const std::string& source, const char* name) {
   Kernel& kernel = kernel_of(architecture, source);
   if (kernel.is_refused) return nullptr;
   if (const void* const function = kernel.function) return function;  // without waiting for who records
@@ -205,10 +214,9 @@ const void* compile_kernel(const std::string& source, const char* name) {
   std::vector<char> code;
   try {
     code = Program(source, kSourceFiles).compile(architecture);
-  } catch (const Error& error) {
-    log_message(fmt::format("ops of a fused loop are computed one by one, because {}", error.what()));
+  } catch (const Refusal&) {
     kernel.is_refused = true;
-    return nullptr;
+    throw;
   }
 #if CUDART_VERSION >= 12080
   cudaLibrary_t library = nullptr;
@@ -219,6 +227,20 @@ const void* compile_kernel(const std::string& source, const char* name) {
   kernel.function = reinterpret_cast<const void*>(function);
 #endif
   return kernel.function;
+}
+
+}  // namespace
+
+const void* compile_kernel(const std::string& source, const char* name) {
+  int device = 0;
+  cuda::check(cudaGetDevice(&device), "cudaGetDevice");
+  try {
+    return compile_kernel_for(architecture_of(device), source, name);
+  } catch (const Refusal& refusal) {
+    // Without the locks: what receives the message may call functions of this library.
+    log_message(fmt::format("ops of a fused loop are computed one by one, because {}", refusal.what()));
+    return nullptr;
+  }
 }
 
 }  // namespace shard::cuda

@@ -9,7 +9,8 @@ namespace shard::cuda {
 bool compiles_at_runtime(int device, const std::string& probe);
 
 /// The kernel `name` of this source, for the current device: a source is compiled once for each architecture, and its kernel stays
-/// loaded. The source may include kSourceFiles (fused_loop.h). Null, with a message in the log, where the compiler refuses the source.
+/// loaded. The source may include kSourceFiles (fused_loop.h). Null where the compiler refuses the
+/// source, with a message in the log the first time. Throws Error(device) where NVRTC has no memory, or CUDA does not load the code.
 const void* compile_kernel(const std::string& source, const char* name);
 
 }  // namespace shard::cuda

@@ -74,12 +74,14 @@ template <class T, class Use>
 CUDA_HOST_UNCHECKED void with_lanes(unsigned mask, const T& mine, const Use& use) {
   static_assert(std::is_trivially_copyable_v<T>);
   const Lanes& lanes = meet(mask, reinterpret_cast<uint64_t>(&mine), "with_lanes");
+  uint64_t reads = 0;
   use([&](int lane) {
     T value;
     copy_of_lane(lanes, lane, &value, sizeof(T));
+    ++reads;
     return value;
   });
-  meet(mask, 0, "the end of with_lanes");
+  end_reads_of_lanes(mask, reads);
 }
 
 template <class T>

@@ -1,12 +1,13 @@
 // The functions of NVRTC that shard calls, of the host model: the host compiler makes a library of a source, which is loaded.
 // It is found only where the environment variable CUDA_HOST_NVRTC is set: the compiler takes a second for each kernel.
+// With the value "probe" it takes the source of the probe alone.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
-enum nvrtcResult { NVRTC_SUCCESS = 0, NVRTC_ERROR_COMPILATION = 6 };
+enum nvrtcResult { NVRTC_SUCCESS = 0, NVRTC_ERROR_OUT_OF_MEMORY = 1, NVRTC_ERROR_COMPILATION = 6 };
 using nvrtcProgram = struct _nvrtcProgram*;
 
 const char* nvrtcGetErrorString(nvrtcResult result);
