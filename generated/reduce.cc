@@ -124,8 +124,11 @@ Tensor logcumsumexp(const Tensor& x, int axis, bool flatten, bool exclusive, boo
       dense::logcumsumexp, x, axis, flatten, exclusive, reverse);
 }
 
-Tensor logsumexp(const Tensor& x, const IntArray& axis, bool keepdim, bool reduce_all) {
-  return external::logsumexp(x, axis, keepdim, reduce_all);
+Tensor logsumexp(const Tensor& x, const IntArray& axis, bool keepdim, bool reduce_all,
+    CallSite site) {
+  if (autograd::records(x)) return autograd::logsumexp(x, axis, keepdim, reduce_all, site);
+  return call::dispatch(ops::logsumexp, dist::logsumexp, infer::logsumexp, dense::logsumexp, x,
+      axis, keepdim, reduce_all);
 }
 
 std::tuple<Tensor, Tensor> nanmedian(const Tensor& x, const IntArray& axis, bool keepdim,
@@ -135,23 +138,37 @@ std::tuple<Tensor, Tensor> nanmedian(const Tensor& x, const IntArray& axis, bool
       axis, keepdim, mode);
 }
 
-Tensor p_norm(const Tensor& x, float porder, int axis, float epsilon, bool keepdim, bool asvector) {
-  return external::p_norm(x, porder, axis, epsilon, keepdim, asvector);
+Tensor p_norm(const Tensor& x, float porder, int axis, float epsilon, bool keepdim, bool asvector,
+    CallSite site) {
+  if (autograd::records(x)) {
+    return autograd::p_norm(x, porder, axis, epsilon, keepdim, asvector, site);
+  }
+  return call::dispatch(ops::p_norm, dist::p_norm, infer::p_norm, dense::p_norm, x, porder, axis,
+      epsilon, keepdim, asvector);
 }
 
-std::tuple<Tensor, Tensor> norm(const Tensor& x, int axis, float epsilon, bool is_test) {
-  return external::norm(x, axis, epsilon, is_test);
+std::tuple<Tensor, Tensor> norm(const Tensor& x, int axis, float epsilon, bool is_test,
+    CallSite site) {
+  if (autograd::records(x)) return autograd::norm(x, axis, epsilon, is_test, site);
+  return call::dispatch(ops::norm, dist::norm, infer::norm, dense::norm, x, axis, epsilon, is_test);
 }
 
-Tensor l1_norm(const Tensor& x) { return external::l1_norm(x); }
+Tensor l1_norm(const Tensor& x, CallSite site) {
+  if (autograd::records(x)) return autograd::l1_norm(x, site);
+  return call::dispatch(ops::l1_norm, dist::l1_norm, infer::l1_norm, dense::l1_norm, x);
+}
+
 Tensor mean_all(const Tensor& x) { return external::mean_all(x); }
 
-Tensor var(const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim) {
-  return external::var(x, axis, unbiased, keepdim);
+Tensor var(const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim, CallSite site) {
+  if (autograd::records(x)) return autograd::var(x, axis, unbiased, keepdim, site);
+  return call::dispatch(ops::var, dist::var, infer::var, dense::var, x, axis, unbiased, keepdim);
 }
 
-Tensor std_op(const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim) {
-  return external::std(x, axis, unbiased, keepdim);
+Tensor std_op(const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim, CallSite site) {
+  if (autograd::records(x)) return autograd::std_op(x, axis, unbiased, keepdim, site);
+  return call::dispatch(ops::std_op, dist::std_op, infer::std_op, dense::std_op, x, axis, unbiased,
+      keepdim);
 }
 
 Tensor median(const Tensor& x, const IntArray& axis, bool keepdim, const std::string& mode) {
@@ -225,6 +242,35 @@ Tensor cummin_grad(const Tensor& x, const Tensor& indices, const Tensor& out_gra
 Tensor logcumsumexp_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, int axis,
     bool flatten, bool exclusive, bool reverse) {
   return external::logcumsumexp_grad(x, out, out_grad, axis, flatten, exclusive, reverse);
+}
+
+Tensor logsumexp_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+    const IntArray& axis, bool keepdim, bool reduce_all) {
+  return external::logsumexp_grad(x, out, out_grad, axis, keepdim, reduce_all);
+}
+
+Tensor p_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, float porder,
+    int axis, float epsilon, bool keepdim, bool asvector) {
+  return external::p_norm_grad(x, out, out_grad, porder, axis, epsilon, keepdim, asvector);
+}
+
+Tensor norm_grad(const Tensor& x, const Tensor& norm, const Tensor& out_grad,
+    const Tensor& norm_grad, int axis, float epsilon, bool is_test) {
+  return external::norm_grad(x, norm, out_grad, norm_grad, axis, epsilon, is_test);
+}
+
+Tensor var_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis, bool unbiased,
+    bool keepdim) {
+  return external::var_grad(x, out_grad, axis, unbiased, keepdim);
+}
+
+Tensor std_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad, const IntArray& axis,
+    bool unbiased, bool keepdim) {
+  return external::std_grad(x, out, out_grad, axis, unbiased, keepdim);
+}
+
+Tensor l1_norm_grad(const Tensor& x, const Tensor& out_grad) {
+  return external::l1_norm_grad(x, out_grad);
 }
 
 }  // namespace shard

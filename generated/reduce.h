@@ -82,8 +82,10 @@ SHARD_API Tensor logcumsumexp(const Tensor& x, int axis = -1, bool flatten = fal
     bool exclusive = false, bool reverse = false, CallSite site = CallSite::here());
 /// The logarithm of the sum of exp(x) over the axes (all when empty or with reduce_all), which are
 /// dropped or, with keepdim, kept as 1. It is computed without overflow. Float dtypes; over no
-/// elements it is an invalid_argument error.
-SHARD_API Tensor logsumexp(const Tensor& x, const IntArray& axis, bool keepdim, bool reduce_all);
+/// elements it is an invalid_argument error. Shards of reduced dims add up their sums, so no
+/// reduction is left pending.
+SHARD_API Tensor logsumexp(const Tensor& x, const IntArray& axis, bool keepdim, bool reduce_all,
+    CallSite site = CallSite::here());
 /// The median over axis (empty: over all dims) of the elements that are not NaN, NaN where all are.
 /// Of an even number of elements mode avg takes the mean of the two in the middle (of integers
 /// rounded towards zero), min the smaller one. medians (int64) are the places of these elements
@@ -96,27 +98,30 @@ SHARD_API std::tuple<Tensor, Tensor> nanmedian(const Tensor& x, const IntArray& 
 /// (the sum of |x|^porder)^(1 / porder) along axis (asvector: over all elements), which is dropped
 /// or, with keepdim, kept as 1. A porder of 0 counts the elements that are not 0, and an infinite
 /// one is the largest, or smallest, |x|. The gradient where the norm is 0 is 0, so `epsilon` has no
-/// effect. Float dtypes.
+/// effect. Float dtypes; over no elements it is 0, and an invalid_argument error where porder is
+/// infinite. Shards of reduced dims combine what they have, so no reduction is left pending.
 SHARD_API Tensor p_norm(const Tensor& x, float porder = 2, int axis = -1, float epsilon = 1e-12f,
-    bool keepdim = false, bool asvector = false);
+    bool keepdim = false, bool asvector = false, CallSite site = CallSite::here());
 /// x divided by norm, the square root of epsilon plus the sum of squares along axis, which is kept
-/// as 1. is_test is accepted for compatibility and has no effect. Float dtypes.
+/// as 1. is_test is accepted for compatibility and has no effect. Float dtypes. Shards of the axis
+/// add up their squares, so no reduction is left pending.
 SHARD_API std::tuple<Tensor, Tensor> norm(const Tensor& x, int axis, float epsilon = 1e-10f,
-    bool is_test = false);
+    bool is_test = false, CallSite site = CallSite::here());
 /// The sum of the absolute values of all elements, without dims; float dtypes.
-SHARD_API Tensor l1_norm(const Tensor& x);
+SHARD_API Tensor l1_norm(const Tensor& x, CallSite site = CallSite::here());
 /// The mean of all elements, without dims; float dtypes, and NaN over no elements.
 SHARD_API Tensor mean_all(const Tensor& x);
 /// The mean of the squares of the distances from the mean over the axes (all when empty), which are
 /// dropped or, with keepdim, kept as 1. With `unbiased` the sum of the squares is divided by the
 /// number of elements less one, but by no less than 1, so that the variance of one element is 0.
 /// Float dtypes (else dtype_mismatch), 16-bit ones through float32; over no elements it is NaN.
+/// Shards of reduced dims add up their sums, so no reduction is left pending.
 SHARD_API Tensor var(const Tensor& x, const IntArray& axis = {}, bool unbiased = true,
-    bool keepdim = false);
+    bool keepdim = false, CallSite site = CallSite::here());
 /// The square root of var; its gradient where the variance is 0 is 0. In C++ it is called std_op,
 /// because std is a namespace.
 SHARD_API Tensor std_op(const Tensor& x, const IntArray& axis = {}, bool unbiased = true,
-    bool keepdim = false);
+    bool keepdim = false, CallSite site = CallSite::here());
 /// The median over the axes (all when empty), which are dropped or, with keepdim, kept as 1; NaN
 /// where an element is NaN, unlike nanmedian. Of an even number of elements mode avg takes the mean
 /// of the two in the middle, and of integers any mean is float32; mode min takes the smaller one.
@@ -167,4 +172,26 @@ SHARD_API Tensor cummin_grad(const Tensor& x, const Tensor& indices, const Tenso
     int axis, DType dtype);
 SHARD_API Tensor logcumsumexp_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
     int axis, bool flatten, bool exclusive, bool reverse);
+/// The gradient of logsumexp: exp(x - out) * out_grad, and 0 where out is -infinity. In 16 bits out
+/// is computed again.
+SHARD_API Tensor logsumexp_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+    const IntArray& axis, bool keepdim, bool reduce_all);
+/// The gradient of p_norm: sign(x) * (|x| / out)^(porder - 1) * out_grad, and 0 where x or out is
+/// 0. Of an infinite porder the elements of the size out get sign(x) * out_grad, and of a porder of
+/// 0 all get 0. In 16 bits out is computed again.
+SHARD_API Tensor p_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+    float porder, int axis, float epsilon, bool keepdim, bool asvector);
+/// The gradient of norm: with u = x / norm, (out_grad - u * the sum of out_grad * u along axis) /
+/// norm + u * norm_grad. In 16 bits norm is computed again.
+SHARD_API Tensor norm_grad(const Tensor& x, const Tensor& norm, const Tensor& out_grad,
+    const Tensor& norm_grad, int axis, float epsilon, bool is_test);
+/// The gradient of var: 2 * (x - mean) * out_grad, divided by what var divides the squares by.
+SHARD_API Tensor var_grad(const Tensor& x, const Tensor& out_grad, const IntArray& axis,
+    bool unbiased, bool keepdim);
+/// The gradient of std: (x - mean) * out_grad / out, divided by what var divides the squares by,
+/// and 0 where out is 0. In 16 bits out is computed again.
+SHARD_API Tensor std_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
+    const IntArray& axis, bool unbiased, bool keepdim);
+/// The gradient of l1_norm: sign(x) * out_grad.
+SHARD_API Tensor l1_norm_grad(const Tensor& x, const Tensor& out_grad);
 }  // namespace shard

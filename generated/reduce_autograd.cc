@@ -166,6 +166,21 @@ Tensor logcumsumexp(const Tensor& x, int axis, bool flatten, bool exclusive, boo
           dense::logcumsumexp, x, axis, flatten, exclusive, reverse));
 }
 
+Tensor logsumexp(const Tensor& x, const IntArray& axis, bool keepdim, bool reduce_all,
+    CallSite site) {
+  autograd::Recording record(site, ops::logsumexp, x);
+  record.keep(0);
+  auto backward =
+      [x = record.save(x), axis, keepdim, reduce_all](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::logsumexp_grad(x.input(context, 0), context.output(0), context.grad(0), axis,
+        keepdim, reduce_all));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::logsumexp, dist::logsumexp, infer::logsumexp, dense::logsumexp, x, axis,
+          keepdim, reduce_all));
+}
+
 std::tuple<Tensor, Tensor> nanmedian(const Tensor& x, const IntArray& axis, bool keepdim,
     const std::string& mode, CallSite site) {
   autograd::Recording record(site, ops::nanmedian, x);
@@ -179,6 +194,68 @@ std::tuple<Tensor, Tensor> nanmedian(const Tensor& x, const IntArray& axis, bool
   return record.link<0>(std::move(backward),
       call::dispatch(ops::nanmedian, dist::nanmedian, infer::nanmedian, dense::nanmedian, x, axis,
           keepdim, mode));
+}
+
+Tensor p_norm(const Tensor& x, float porder, int axis, float epsilon, bool keepdim, bool asvector,
+    CallSite site) {
+  autograd::Recording record(site, ops::p_norm, x);
+  record.keep(0);
+  auto backward = [x = record.save(x), porder, axis, epsilon, keepdim, asvector](
+      autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::p_norm_grad(x.input(context, 0), context.output(0), context.grad(0), porder, axis,
+        epsilon, keepdim, asvector));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::p_norm, dist::p_norm, infer::p_norm, dense::p_norm, x, porder, axis,
+          epsilon, keepdim, asvector));
+}
+
+std::tuple<Tensor, Tensor> norm(const Tensor& x, int axis, float epsilon, bool is_test,
+    CallSite site) {
+  autograd::Recording record(site, ops::norm, x);
+  record.keep(1);
+  auto backward = [x = record.save(x), axis, epsilon, is_test](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::norm_grad(x.input(context, 0), context.output(1), context.grad(0), context.grad(1),
+        axis, epsilon, is_test));
+  };
+  return record.link<0, 1>(std::move(backward),
+      call::dispatch(ops::norm, dist::norm, infer::norm, dense::norm, x, axis, epsilon, is_test));
+}
+
+Tensor l1_norm(const Tensor& x, CallSite site) {
+  autograd::Recording record(site, ops::l1_norm, x);
+  auto backward = [x = record.save(x)](autograd::BackwardContext& context) {
+    context.set_grads<0>(shard::l1_norm_grad(x.input(context, 0), context.grad(0)));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::l1_norm, dist::l1_norm, infer::l1_norm, dense::l1_norm, x));
+}
+
+Tensor var(const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim, CallSite site) {
+  autograd::Recording record(site, ops::var, x);
+  auto backward =
+      [x = record.save(x), axis, unbiased, keepdim](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::var_grad(x.input(context, 0), context.grad(0), axis, unbiased, keepdim));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::var, dist::var, infer::var, dense::var, x, axis, unbiased, keepdim));
+}
+
+Tensor std_op(const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim, CallSite site) {
+  autograd::Recording record(site, ops::std_op, x);
+  record.keep(0);
+  auto backward =
+      [x = record.save(x), axis, unbiased, keepdim](autograd::BackwardContext& context) {
+    context.set_grads<0>(
+        shard::std_grad(x.input(context, 0), context.output(0), context.grad(0), axis, unbiased,
+        keepdim));
+  };
+  return record.link<0>(std::move(backward),
+      call::dispatch(ops::std_op, dist::std_op, infer::std_op, dense::std_op, x, axis, unbiased,
+          keepdim));
 }
 
 }  // namespace shard::autograd

@@ -19,5 +19,11 @@ decltype(shard::cumprod_) cumprod_;
 decltype(shard::cummax) cummax;
 decltype(shard::cummin) cummin;
 decltype(shard::logcumsumexp) logcumsumexp;
+decltype(shard::logsumexp) logsumexp;
 decltype(shard::nanmedian) nanmedian;
+decltype(shard::p_norm) p_norm;
+decltype(shard::norm) norm;
+decltype(shard::l1_norm) l1_norm;
+decltype(shard::var) var;
+decltype(shard::std_op) std_op;
 }  // namespace shard::autograd

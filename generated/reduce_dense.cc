@@ -119,11 +119,51 @@ Meta logcumsumexp(const OpContext& ctx, const Meta& x, int axis, bool flatten, b
   return out_meta;
 }
 
+Meta logsumexp(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim,
+    bool reduce_all) {
+  Meta out_meta;
+  meta::LogsumexpInferMeta(ctx, x, axis, keepdim, reduce_all, out_meta);
+  return out_meta;
+}
+
 std::tuple<Meta, Meta> nanmedian(const OpContext& ctx, const Meta& x, const IntArray& axis,
     bool keepdim, const std::string& mode) {
   Meta out_meta, medians_meta;
   meta::NanmedianInferMeta(ctx, x, axis, keepdim, mode, out_meta, medians_meta);
   return {out_meta, medians_meta};
+}
+
+Meta p_norm(const OpContext& ctx, const Meta& x, float porder, int axis, float epsilon,
+    bool keepdim, bool asvector) {
+  Meta out_meta;
+  meta::PNormInferMeta(ctx, x, porder, axis, epsilon, keepdim, asvector, out_meta);
+  return out_meta;
+}
+
+std::tuple<Meta, Meta> norm(const OpContext& ctx, const Meta& x, int axis, float epsilon,
+    bool is_test) {
+  Meta out_meta, norm_meta;
+  meta::NormInferMeta(ctx, x, axis, epsilon, is_test, out_meta, norm_meta);
+  return {out_meta, norm_meta};
+}
+
+Meta l1_norm(const OpContext& ctx, const Meta& x) {
+  Meta out_meta;
+  meta::L1NormInferMeta(ctx, x, out_meta);
+  return out_meta;
+}
+
+Meta var(const OpContext& ctx, const Meta& x, const IntArray& axis, bool unbiased, bool keepdim) {
+  Meta out_meta;
+  meta::VarianceInferMeta(ctx, x, axis, unbiased, keepdim, out_meta);
+  return out_meta;
+}
+
+Meta std_op(const OpContext& ctx, const Meta& x, const IntArray& axis, bool unbiased,
+    bool keepdim) {
+  Meta out_meta;
+  meta::VarianceInferMeta(ctx, x, axis, unbiased, keepdim, out_meta);
+  return out_meta;
 }
 
 Meta cumprod_grad(const OpContext& ctx, const Meta& x, const Meta& out, const Meta& out_grad,
@@ -232,11 +272,43 @@ DenseTensor logcumsumexp(const OpContext& ctx, const Meta& out_meta, const Dense
       exclusive, reverse);
 }
 
+DenseTensor logsumexp(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim, bool reduce_all) {
+  return call::compute(ctx, kernels<"logsumexp">(), x.dtype(), out_meta, x, axis, keepdim,
+      reduce_all);
+}
+
 std::tuple<DenseTensor, DenseTensor> nanmedian(const OpContext& ctx, const Meta& out_meta,
     const Meta& medians_meta, const DenseTensor& x, const IntArray& axis, bool /*keepdim*/,
     const std::string& mode) {
   return call::compute(ctx, kernels<"nanmedian">(), x.dtype(), std::tie(out_meta, medians_meta), x,
       axis, mode);
+}
+
+DenseTensor p_norm(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, float porder,
+    int axis, float epsilon, bool keepdim, bool asvector) {
+  return call::compute(ctx, kernels<"p_norm">(), x.dtype(), out_meta, x, porder, axis, epsilon,
+      keepdim, asvector);
+}
+
+std::tuple<DenseTensor, DenseTensor> norm(const OpContext& ctx, const Meta& out_meta,
+    const Meta& norm_meta, const DenseTensor& x, int axis, float epsilon, bool is_test) {
+  return call::compute(ctx, kernels<"norm">(), x.dtype(), std::tie(out_meta, norm_meta), x, axis,
+      epsilon, is_test);
+}
+
+DenseTensor l1_norm(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x) {
+  return call::compute(ctx, kernels<"l1_norm">(), x.dtype(), out_meta, x);
+}
+
+DenseTensor var(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool unbiased, bool keepdim) {
+  return call::compute(ctx, kernels<"var">(), x.dtype(), out_meta, x, axis, unbiased, keepdim);
+}
+
+DenseTensor std_op(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool unbiased, bool keepdim) {
+  return call::compute(ctx, kernels<"std">(), x.dtype(), out_meta, x, axis, unbiased, keepdim);
 }
 
 DenseTensor cumprod_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,

@@ -26,8 +26,17 @@ std::tuple<Meta, Meta> cummax(const OpContext& ctx, const Meta& x, int axis, DTy
 std::tuple<Meta, Meta> cummin(const OpContext& ctx, const Meta& x, int axis, DType dtype);
 Meta logcumsumexp(const OpContext& ctx, const Meta& x, int axis, bool flatten, bool exclusive,
     bool reverse);
+Meta logsumexp(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim,
+    bool reduce_all);
 std::tuple<Meta, Meta> nanmedian(const OpContext& ctx, const Meta& x, const IntArray& axis,
     bool keepdim, const std::string& mode);
+Meta p_norm(const OpContext& ctx, const Meta& x, float porder, int axis, float epsilon,
+    bool keepdim, bool asvector);
+std::tuple<Meta, Meta> norm(const OpContext& ctx, const Meta& x, int axis, float epsilon,
+    bool is_test);
+Meta l1_norm(const OpContext& ctx, const Meta& x);
+Meta var(const OpContext& ctx, const Meta& x, const IntArray& axis, bool unbiased, bool keepdim);
+Meta std_op(const OpContext& ctx, const Meta& x, const IntArray& axis, bool unbiased, bool keepdim);
 Meta cumprod_grad(const OpContext& ctx, const Meta& x, const Meta& out, const Meta& out_grad,
     int dim);
 }  // namespace shard::infer
@@ -67,9 +76,20 @@ std::tuple<DenseTensor, DenseTensor> cummin(const OpContext& ctx, const Meta& ou
     const Meta& indices_meta, const DenseTensor& x, int axis, DType dtype);
 DenseTensor logcumsumexp(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, int axis,
     bool flatten, bool exclusive, bool reverse);
+DenseTensor logsumexp(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool keepdim, bool reduce_all);
 std::tuple<DenseTensor, DenseTensor> nanmedian(const OpContext& ctx, const Meta& out_meta,
     const Meta& medians_meta, const DenseTensor& x, const IntArray& axis, bool keepdim,
     const std::string& mode);
+DenseTensor p_norm(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x, float porder,
+    int axis, float epsilon, bool keepdim, bool asvector);
+std::tuple<DenseTensor, DenseTensor> norm(const OpContext& ctx, const Meta& out_meta,
+    const Meta& norm_meta, const DenseTensor& x, int axis, float epsilon, bool is_test);
+DenseTensor l1_norm(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x);
+DenseTensor var(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool unbiased, bool keepdim);
+DenseTensor std_op(const OpContext& ctx, const Meta& out_meta, const DenseTensor& x,
+    const IntArray& axis, bool unbiased, bool keepdim);
 DenseTensor cumprod_grad(const OpContext& ctx, const Meta& x_grad_meta, const DenseTensor& x,
     const DenseTensor& out, const DenseTensor& out_grad, int dim);
 }  // namespace shard::dense

@@ -141,11 +141,51 @@ Tensor logcumsumexp(const Tensor& x, int axis, bool flatten, bool exclusive, boo
   });
 }
 
+Tensor logsumexp(const Tensor& x, const IntArray& axis, bool keepdim, bool reduce_all) {
+  call::DistCall call(ops::logsumexp, x, axis, keepdim, reduce_all);
+  return call.run(infer::logsumexp, [&] {
+    return dense::logsumexp(call, call.meta(0), call[0], axis, keepdim, reduce_all);
+  });
+}
+
 std::tuple<Tensor, Tensor> nanmedian(const Tensor& x, const IntArray& axis, bool keepdim,
     const std::string& mode) {
   call::DistCall call(ops::nanmedian, x, axis, keepdim, mode);
   return call.run(infer::nanmedian, [&] {
     return dense::nanmedian(call, call.meta(0), call.meta(1), call[0], axis, keepdim, mode);
+  });
+}
+
+Tensor p_norm(const Tensor& x, float porder, int axis, float epsilon, bool keepdim, bool asvector) {
+  call::DistCall call(ops::p_norm, x, porder, axis, epsilon, keepdim, asvector);
+  return call.run(infer::p_norm, [&] {
+    return dense::p_norm(call, call.meta(0), call[0], porder, axis, epsilon, keepdim, asvector);
+  });
+}
+
+std::tuple<Tensor, Tensor> norm(const Tensor& x, int axis, float epsilon, bool is_test) {
+  call::DistCall call(ops::norm, x, axis, epsilon, is_test);
+  return call.run(infer::norm, [&] {
+    return dense::norm(call, call.meta(0), call.meta(1), call[0], axis, epsilon, is_test);
+  });
+}
+
+Tensor l1_norm(const Tensor& x) {
+  call::DistCall call(ops::l1_norm, x);
+  return call.run(infer::l1_norm, [&] { return dense::l1_norm(call, call.meta(0), call[0]); });
+}
+
+Tensor var(const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim) {
+  call::DistCall call(ops::var, x, axis, unbiased, keepdim);
+  return call.run(infer::var, [&] {
+    return dense::var(call, call.meta(0), call[0], axis, unbiased, keepdim);
+  });
+}
+
+Tensor std_op(const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim) {
+  call::DistCall call(ops::std_op, x, axis, unbiased, keepdim);
+  return call.run(infer::std_op, [&] {
+    return dense::std_op(call, call.meta(0), call[0], axis, unbiased, keepdim);
   });
 }
 

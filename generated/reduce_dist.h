@@ -24,7 +24,13 @@ Tensor& cumprod_(Tensor& x, int dim);
 std::tuple<Tensor, Tensor> cummax(const Tensor& x, int axis, DType dtype);
 std::tuple<Tensor, Tensor> cummin(const Tensor& x, int axis, DType dtype);
 Tensor logcumsumexp(const Tensor& x, int axis, bool flatten, bool exclusive, bool reverse);
+Tensor logsumexp(const Tensor& x, const IntArray& axis, bool keepdim, bool reduce_all);
 std::tuple<Tensor, Tensor> nanmedian(const Tensor& x, const IntArray& axis, bool keepdim,
     const std::string& mode);
+Tensor p_norm(const Tensor& x, float porder, int axis, float epsilon, bool keepdim, bool asvector);
+std::tuple<Tensor, Tensor> norm(const Tensor& x, int axis, float epsilon, bool is_test);
+Tensor l1_norm(const Tensor& x);
+Tensor var(const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim);
+Tensor std_op(const Tensor& x, const IntArray& axis, bool unbiased, bool keepdim);
 decltype(shard::cumprod_grad) cumprod_grad;
 }  // namespace shard::dist

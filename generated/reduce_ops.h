@@ -8,13 +8,7 @@ static_assert(shard::kCodegenAbi == 8, "not this runtime; run cmake --build BUIL
 
 // Not in the runtime: define these; `shardgen scaffold --missing` writes definitions that throw.
 namespace shard::external {
-Tensor logsumexp(const Tensor&, const IntArray&, bool, bool);
-Tensor p_norm(const Tensor&, float, int, float, bool, bool);
-std::tuple<Tensor, Tensor> norm(const Tensor&, int, float, bool);
-Tensor l1_norm(const Tensor&);
 Tensor mean_all(const Tensor&);
-Tensor var(const Tensor&, const IntArray&, bool, bool);
-Tensor std(const Tensor&, const IntArray&, bool, bool);
 Tensor median(const Tensor&, const IntArray&, bool, const std::string&);
 Tensor reduce_as(const Tensor&, const Tensor&);
 Tensor sum_grad(const Tensor&, const Tensor&, const IntArray&, bool);
@@ -33,6 +27,12 @@ Tensor cumprod_grad(const Tensor&, const Tensor&, const Tensor&, int);
 Tensor cummax_grad(const Tensor&, const Tensor&, const Tensor&, int, DType);
 Tensor cummin_grad(const Tensor&, const Tensor&, const Tensor&, int, DType);
 Tensor logcumsumexp_grad(const Tensor&, const Tensor&, const Tensor&, int, bool, bool, bool);
+Tensor logsumexp_grad(const Tensor&, const Tensor&, const Tensor&, const IntArray&, bool, bool);
+Tensor p_norm_grad(const Tensor&, const Tensor&, const Tensor&, float, int, float, bool, bool);
+Tensor norm_grad(const Tensor&, const Tensor&, const Tensor&, const Tensor&, int, float, bool);
+Tensor var_grad(const Tensor&, const Tensor&, const IntArray&, bool, bool);
+Tensor std_grad(const Tensor&, const Tensor&, const Tensor&, const IntArray&, bool, bool);
+Tensor l1_norm_grad(const Tensor&, const Tensor&);
 }  // namespace shard::external
 
 namespace shard::ops {
@@ -107,9 +107,32 @@ inline constexpr OpDef logcumsumexp = {.name = "logcumsumexp", .location = "redu
     .inputs = slots<"x">, .attrs = names<"axis", "flatten", "exclusive", "reverse">,
     .outputs = slots<"out">, .rule = "CombinedCumsumInferSpmd", .kernel = "logcumsumexp",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef logsumexp = {.name = "logsumexp", .location = "reduce.yaml",
+    .inputs = slots<"x">, .attrs = names<"axis", "keepdim", "reduce_all">, .outputs = slots<"out">,
+    .rule = "CombinedLogsumexpInferSpmd", .kernel = "logsumexp",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef nanmedian = {.name = "nanmedian", .location = "reduce.yaml",
     .inputs = slots<"x">, .attrs = names<"axis", "keepdim", "mode">,
     .outputs = slots<"out", "medians">, .rule = "NanmedianInferSpmd", .kernel = "nanmedian",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef p_norm = {.name = "p_norm", .location = "reduce.yaml", .inputs = slots<"x">,
+    .attrs = names<"porder", "axis", "epsilon", "keepdim", "asvector">, .outputs = slots<"out">,
+    .rule = "CombinedPNormInferSpmd", .kernel = "p_norm",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef norm = {.name = "norm", .location = "reduce.yaml", .inputs = slots<"x">,
+    .attrs = names<"axis", "epsilon", "is_test">, .outputs = slots<"out", "norm">,
+    .rule = "CombinedNormInferSpmd", .kernel = "norm",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef l1_norm = {.name = "l1_norm", .location = "reduce.yaml",
+    .inputs = slots<"x">, .outputs = slots<"out">, .rule = "... -> 1:sum", .kernel = "l1_norm",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef var = {.name = "var", .location = "reduce.yaml", .inputs = slots<"x">,
+    .attrs = names<"axis", "unbiased", "keepdim">, .outputs = slots<"out">,
+    .rule = "...{*axis} -> ...{-axis?keepdim}", .kernel = "var",
+    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef std_op = {.name = "std", .location = "reduce.yaml", .inputs = slots<"x">,
+    .attrs = names<"axis", "unbiased", "keepdim">, .outputs = slots<"out">,
+    .rule = "...{*axis} -> ...{-axis?keepdim}", .kernel = "std",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef cumprod_grad = {.name = "cumprod_grad", .location = "reduce.yaml",
     .inputs = slots<"x", "out", "out_grad">, .attrs = names<"dim">, .outputs = slots<"x_grad">,

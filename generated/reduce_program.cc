@@ -24,7 +24,13 @@ void register_api_reduce([[maybe_unused]] OpTable& table) {
   table.add(op_entry(ops::cummax, infer::cummax, dense::cummax));
   table.add(op_entry(ops::cummin, infer::cummin, dense::cummin));
   table.add(op_entry(ops::logcumsumexp, infer::logcumsumexp, dense::logcumsumexp));
+  table.add(op_entry(ops::logsumexp, infer::logsumexp, dense::logsumexp));
   table.add(op_entry(ops::nanmedian, infer::nanmedian, dense::nanmedian));
+  table.add(op_entry(ops::p_norm, infer::p_norm, dense::p_norm));
+  table.add(op_entry(ops::norm, infer::norm, dense::norm));
+  table.add(op_entry(ops::l1_norm, infer::l1_norm, dense::l1_norm));
+  table.add(op_entry(ops::var, infer::var, dense::var));
+  table.add(op_entry(ops::std_op, infer::std_op, dense::std_op));
   table.add(op_entry(ops::cumprod_grad, infer::cumprod_grad, dense::cumprod_grad));
 }
 

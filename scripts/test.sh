@@ -36,6 +36,8 @@ run_tests() {
   ctest --preset "$1" -j"$(nproc)" 2>&1 | sed -uE '/^ +Start +[0-9]+: /d; /^ *[0-9]+\/[0-9]+ Test +#[0-9]+: .* Passed +[0-9.]+ sec *$/d'
 }
 build_and_test() { build "$1" && run_tests "$1"; }
+# With the libraries that a machine without network gets, which come before those that are installed.
+compile_cuda() { scripts/pack_deps.sh build-gpu/deps && scripts/gpu_check.sh --compile --prefix build-gpu/deps; }
 
 scripts/setup.sh
 echo "== dev build"
@@ -45,7 +47,7 @@ if ! $quick; then
   stage asan build_and_test asan
   stage tsan build_and_test tsan
   if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then
-    stage cuda scripts/gpu_check.sh --compile
+    stage cuda compile_cuda
   else
     echo "== cuda: not run, nvcc was not found"
   fi

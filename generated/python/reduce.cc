@@ -430,8 +430,8 @@ PyObject* logsumexp_body(python::Arguments& arguments) {
   const IntArray axis = python::value<IntArray>(arguments, 1);
   const bool keepdim = python::value<bool>(arguments, 2);
   const bool reduce_all = python::value<bool>(arguments, 3);
-  return arguments.call([&]() -> decltype(auto) {
-    return shard::logsumexp(x, axis, keepdim, reduce_all);
+  return arguments.call([&](CallSite site) -> decltype(auto) {
+    return shard::logsumexp(x, axis, keepdim, reduce_all, site);
   });
 }
 constexpr python::Function logsumexp_function = {
@@ -439,7 +439,8 @@ constexpr python::Function logsumexp_function = {
     .doc =
     "The logarithm of the sum of exp(x) over the axes (all when empty or with\n"
     "reduce_all), which are dropped or, with keepdim, kept as 1. It is computed without\n"
-    "overflow. Float dtypes; over no elements it is an invalid_argument error.",
+    "overflow. Float dtypes; over no elements it is an invalid_argument error. Shards of\n"
+    "reduced dims add up their sums, so no reduction is left pending.",
 };
 
 constexpr python::Parameter nanmedian_parameters[] = {
@@ -485,8 +486,8 @@ PyObject* p_norm_body(python::Arguments& arguments) {
   const float epsilon = python::value<float>(arguments, 3, 1e-12f);
   const bool keepdim = python::value<bool>(arguments, 4, false);
   const bool asvector = python::value<bool>(arguments, 5, false);
-  return arguments.call([&]() -> decltype(auto) {
-    return shard::p_norm(x, porder, axis, epsilon, keepdim, asvector);
+  return arguments.call([&](CallSite site) -> decltype(auto) {
+    return shard::p_norm(x, porder, axis, epsilon, keepdim, asvector, site);
   });
 }
 constexpr python::Function p_norm_function = {
@@ -495,7 +496,9 @@ constexpr python::Function p_norm_function = {
     "(the sum of |x|^porder)^(1 / porder) along axis (asvector: over all elements), which\n"
     "is dropped or, with keepdim, kept as 1. A porder of 0 counts the elements that are\n"
     "not 0, and an infinite one is the largest, or smallest, |x|. The gradient where the\n"
-    "norm is 0 is 0, so `epsilon` has no effect. Float dtypes.",
+    "norm is 0 is 0, so `epsilon` has no effect. Float dtypes; over no elements it is 0,\n"
+    "and an invalid_argument error where porder is infinite. Shards of reduced dims\n"
+    "combine what they have, so no reduction is left pending.",
 };
 
 constexpr python::Parameter norm_parameters[] = {
@@ -509,14 +512,16 @@ PyObject* norm_body(python::Arguments& arguments) {
   const int axis = python::value<int>(arguments, 1);
   const float epsilon = python::value<float>(arguments, 2, 1e-10f);
   const bool is_test = python::value<bool>(arguments, 3, false);
-  return arguments.call([&]() -> decltype(auto) { return shard::norm(x, axis, epsilon, is_test); });
+  return arguments.call([&](CallSite site) -> decltype(auto) {
+    return shard::norm(x, axis, epsilon, is_test, site);
+  });
 }
 constexpr python::Function norm_function = {
     .name = "norm", .parameters = norm_parameters, .body = norm_body,
     .doc =
     "x divided by norm, the square root of epsilon plus the sum of squares along axis,\n"
     "which is kept as 1. is_test is accepted for compatibility and has no effect. Float\n"
-    "dtypes.",
+    "dtypes. Shards of the axis add up their squares, so no reduction is left pending.",
 };
 
 constexpr python::Parameter l1_norm_parameters[] = {
@@ -524,7 +529,7 @@ constexpr python::Parameter l1_norm_parameters[] = {
 };
 PyObject* l1_norm_body(python::Arguments& arguments) {
   const Tensor& x = arguments.tensor(0);
-  return arguments.call([&]() -> decltype(auto) { return shard::l1_norm(x); });
+  return arguments.call([&](CallSite site) -> decltype(auto) { return shard::l1_norm(x, site); });
 }
 constexpr python::Function l1_norm_function = {
     .name = "l1_norm", .parameters = l1_norm_parameters, .body = l1_norm_body,
@@ -556,7 +561,9 @@ PyObject* var_body(python::Arguments& arguments) {
   const IntArray axis = python::value<IntArray>(arguments, 1, {});
   const bool unbiased = python::value<bool>(arguments, 2, true);
   const bool keepdim = python::value<bool>(arguments, 3, false);
-  return arguments.call([&]() -> decltype(auto) { return shard::var(x, axis, unbiased, keepdim); });
+  return arguments.call([&](CallSite site) -> decltype(auto) {
+    return shard::var(x, axis, unbiased, keepdim, site);
+  });
 }
 constexpr python::Function var_function = {
     .name = "var", .parameters = var_parameters, .body = var_body,
@@ -565,7 +572,8 @@ constexpr python::Function var_function = {
     "empty), which are dropped or, with keepdim, kept as 1. With `unbiased` the sum of\n"
     "the squares is divided by the number of elements less one, but by no less than 1, so\n"
     "that the variance of one element is 0. Float dtypes (else dtype_mismatch), 16-bit\n"
-    "ones through float32; over no elements it is NaN.",
+    "ones through float32; over no elements it is NaN. Shards of reduced dims add up\n"
+    "their sums, so no reduction is left pending.",
 };
 
 constexpr python::Parameter std_op_parameters[] = {
@@ -579,8 +587,8 @@ PyObject* std_op_body(python::Arguments& arguments) {
   const IntArray axis = python::value<IntArray>(arguments, 1, {});
   const bool unbiased = python::value<bool>(arguments, 2, true);
   const bool keepdim = python::value<bool>(arguments, 3, false);
-  return arguments.call([&]() -> decltype(auto) {
-    return shard::std_op(x, axis, unbiased, keepdim);
+  return arguments.call([&](CallSite site) -> decltype(auto) {
+    return shard::std_op(x, axis, unbiased, keepdim, site);
   });
 }
 constexpr python::Function std_op_function = {

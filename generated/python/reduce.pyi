@@ -128,7 +128,8 @@ def logcumsumexp(x: Tensor, axis: int | None = -1, flatten: bool | None = False,
 def logsumexp(x: Tensor, axis: int | Sequence[int], keepdim: bool, reduce_all: bool) -> Tensor:
     """The logarithm of the sum of exp(x) over the axes (all when empty or with
     reduce_all), which are dropped or, with keepdim, kept as 1. It is computed without
-    overflow. Float dtypes; over no elements it is an invalid_argument error."""
+    overflow. Float dtypes; over no elements it is an invalid_argument error. Shards of
+    reduced dims add up their sums, so no reduction is left pending."""
     ...
 
 def nanmedian(x: Tensor, axis: int | Sequence[int] | None = (), keepdim: bool | None = True,
@@ -149,14 +150,16 @@ def p_norm(x: Tensor, porder: float | None = 2, axis: int | None = -1,
     """(the sum of |x|^porder)^(1 / porder) along axis (asvector: over all elements), which
     is dropped or, with keepdim, kept as 1. A porder of 0 counts the elements that are
     not 0, and an infinite one is the largest, or smallest, |x|. The gradient where the
-    norm is 0 is 0, so `epsilon` has no effect. Float dtypes."""
+    norm is 0 is 0, so `epsilon` has no effect. Float dtypes; over no elements it is 0,
+    and an invalid_argument error where porder is infinite. Shards of reduced dims
+    combine what they have, so no reduction is left pending."""
     ...
 
 def norm(x: Tensor, axis: int, epsilon: float | None = 1e-10,
     is_test: bool | None = False) -> tuple[Tensor, Tensor]:
     """x divided by norm, the square root of epsilon plus the sum of squares along axis,
     which is kept as 1. is_test is accepted for compatibility and has no effect. Float
-    dtypes."""
+    dtypes. Shards of the axis add up their squares, so no reduction is left pending."""
     ...
 
 def l1_norm(x: Tensor) -> Tensor:
@@ -173,7 +176,8 @@ def var(x: Tensor, axis: int | Sequence[int] | None = (), unbiased: bool | None 
     empty), which are dropped or, with keepdim, kept as 1. With `unbiased` the sum of
     the squares is divided by the number of elements less one, but by no less than 1, so
     that the variance of one element is 0. Float dtypes (else dtype_mismatch), 16-bit
-    ones through float32; over no elements it is NaN."""
+    ones through float32; over no elements it is NaN. Shards of reduced dims add up
+    their sums, so no reduction is left pending."""
     ...
 
 def std(x: Tensor, axis: int | Sequence[int] | None = (), unbiased: bool | None = True,
@@ -323,7 +327,8 @@ class ReduceMethods:
     def logsumexp(self, axis: int | Sequence[int], keepdim: bool, reduce_all: bool) -> Tensor:
         """The logarithm of the sum of exp(x) over the axes (all when empty or with
         reduce_all), which are dropped or, with keepdim, kept as 1. It is computed without
-        overflow. Float dtypes; over no elements it is an invalid_argument error."""
+        overflow. Float dtypes; over no elements it is an invalid_argument error. Shards of
+        reduced dims add up their sums, so no reduction is left pending."""
         ...
 
     def nanmedian(self, axis: int | Sequence[int] | None = (), keepdim: bool | None = True,
@@ -343,14 +348,16 @@ class ReduceMethods:
         """(the sum of |x|^porder)^(1 / porder) along axis (asvector: over all elements), which
         is dropped or, with keepdim, kept as 1. A porder of 0 counts the elements that are
         not 0, and an infinite one is the largest, or smallest, |x|. The gradient where the
-        norm is 0 is 0, so `epsilon` has no effect. Float dtypes."""
+        norm is 0 is 0, so `epsilon` has no effect. Float dtypes; over no elements it is 0,
+        and an invalid_argument error where porder is infinite. Shards of reduced dims
+        combine what they have, so no reduction is left pending."""
         ...
 
     def norm(self, axis: int, epsilon: float | None = 1e-10,
         is_test: bool | None = False) -> tuple[Tensor, Tensor]:
         """x divided by norm, the square root of epsilon plus the sum of squares along axis,
         which is kept as 1. is_test is accepted for compatibility and has no effect. Float
-        dtypes."""
+        dtypes. Shards of the axis add up their squares, so no reduction is left pending."""
         ...
 
     def l1_norm(self) -> Tensor:
@@ -367,7 +374,8 @@ class ReduceMethods:
         empty), which are dropped or, with keepdim, kept as 1. With `unbiased` the sum of
         the squares is divided by the number of elements less one, but by no less than 1, so
         that the variance of one element is 0. Float dtypes (else dtype_mismatch), 16-bit
-        ones through float32; over no elements it is NaN."""
+        ones through float32; over no elements it is NaN. Shards of reduced dims add up
+        their sums, so no reduction is left pending."""
         ...
 
     def std(self, axis: int | Sequence[int] | None = (), unbiased: bool | None = True,

@@ -1,4 +1,4 @@
-// Gradients of forward ops that are composites of other ops, which record themselves, against central differences.
+// Gradients of forward ops that are composites of other ops, which record themselves, and of statistics, against central differences.
 #include <catch2/catch.hpp>
 
 #include "gradients/central_difference.h"

@@ -52,7 +52,13 @@ const std::vector<TensorsOfCase> kConstantOutputs = {
 const std::vector<TensorsOfCase> kScaledGradients = {{"warpctc", {0}, "the last class is blank, norm_by_times, int32"},
                                                      {"unpool", {0}, "several at one place"},
                                                      {"send_u_recv", {0}, "MAX, int32"}};
-/// Inputs that must be positive: powers of them are real then, and roots have a derivative.
-const std::vector<TensorsOfCase> kPositiveInputs = {{"elementwise_pow", {0}}, {"frobenius_norm", {0}}, {"sqrt", {0}}};
+/// Inputs that must be positive: powers of them are real then, roots have a derivative, and no two have one absolute value.
+const std::vector<TensorsOfCase> kPositiveInputs = {{"elementwise_pow", {0}},
+                                                    {"frobenius_norm", {0}},
+                                                    {"p_norm", {0}, "of order inf"},
+                                                    {"p_norm", {0}, "of order inf, as a vector, keepdim"},
+                                                    {"p_norm", {0}, "of order -inf"},
+                                                    {"p_norm", {0}, "of order -inf, as a vector, keepdim"},
+                                                    {"sqrt", {0}}};
 
 }  // namespace shard::test

@@ -1,4 +1,4 @@
-// Running products, extremes and sums of exponentials, and ops of reduce.yaml that are composites: values by hand and
+// Running products, extremes and sums of exponentials, and other ops of reduce.yaml: values by hand and
 // from NumPy and SciPy, gradients beside zeros, and errors.
 #include <limits>
 

@@ -28,6 +28,7 @@ void register_builtin_kernels() {
   cpu::register_scan();
   cpu::register_matmul();
   cpu::register_softmax();
+  cpu::register_statistics();
   cpu::register_norm();
   cpu::register_norm_grad();
   cpu::register_attention();

@@ -215,6 +215,19 @@ SHARD_API void SquaredL2NormInferMeta(const OpContext& ctx, const Meta& x, Meta&
 /// Float dtypes (dtype_mismatch). `reduce_all` names all axes.
 SHARD_API void FrobeniusNormInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keep_dim,
                                       bool reduce_all, Meta& out);
+/// Float dtypes (dtype_mismatch), as the next four. Throws invalid_argument over no elements. `reduce_all` names all axes.
+SHARD_API void LogsumexpInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim,
+                                  bool reduce_all, Meta& out);
+/// Throws invalid_argument over no elements where porder is infinite. `asvector` names all axes.
+SHARD_API void PNormInferMeta(const OpContext& ctx, const Meta& x, float porder, int axis, float epsilon, bool keepdim,
+                              bool asvector, Meta& out);
+/// out has no dims.
+SHARD_API void L1NormInferMeta(const OpContext& ctx, const Meta& x, Meta& out);
+/// norm has size 1 along the axis.
+SHARD_API void NormInferMeta(const OpContext& ctx, const Meta& x, int axis, float epsilon, bool is_test, Meta& out,
+                             Meta& norm);
+SHARD_API void VarianceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool unbiased, bool keepdim,
+                                 Meta& out);
 /// mode: "avg" or "min"; over some elements (invalid_argument).
 SHARD_API void NanmedianInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim,
                                   const std::string& mode, Meta& out, Meta& medians);

@@ -1,5 +1,7 @@
 // infer_meta of ops that reduce dims or scan along one. Ops of layers (softmax, norms) are in
 // nn.cc.
+#include <cmath>
+
 #include "shard/meta/check.h"
 #include "shard/meta/infer_meta.h"
 
@@ -84,6 +86,36 @@ void FrobeniusNormInferMeta(const OpContext& ctx, const Meta& x, const IntArray&
                             Meta& out) {
   check_floating(ctx, "x", x);
   reduce(ctx, x, reduce_all ? IntArray() : axis, keep_dim, x.dtype, out);
+}
+
+void LogsumexpInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim, bool reduce_all,
+                        Meta& out) {
+  check_floating(ctx, "x", x);
+  reduce_extreme(ctx, x, reduce_all ? IntArray() : axis, keepdim, out);
+}
+
+void PNormInferMeta(const OpContext& ctx, const Meta& x, float porder, int axis, float, bool keepdim, bool asvector,
+                    Meta& out) {
+  check_floating(ctx, "x", x);
+  const IntArray along = asvector ? IntArray() : IntArray{axis};
+  if (std::isinf(porder)) reduce_extreme(ctx, x, along, keepdim, out);
+  else reduce(ctx, x, along, keepdim, x.dtype, out);
+}
+
+void L1NormInferMeta(const OpContext& ctx, const Meta& x, Meta& out) {
+  check_floating(ctx, "x", x);
+  out = {Dims{}, x.dtype};
+}
+
+void NormInferMeta(const OpContext& ctx, const Meta& x, int axis, float, bool, Meta& out, Meta& norm) {
+  check_floating(ctx, "x", x);
+  out = x;
+  reduce(ctx, x, {axis}, /*keepdim=*/true, x.dtype, norm);
+}
+
+void VarianceInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool, bool keepdim, Meta& out) {
+  check_floating(ctx, "x", x);
+  reduce(ctx, x, axis, keepdim, x.dtype, out);
 }
 
 void NanmedianInferMeta(const OpContext& ctx, const Meta& x, const IntArray& axis, bool keepdim,

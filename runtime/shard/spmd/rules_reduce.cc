@@ -1,5 +1,6 @@
-// Rules of allclose, argmax, cumsum, frobenius_norm, histogram, nanmedian, numel and topk, and the names of the expressions of
+// Rules of allclose, argmax, cumsum, frobenius_norm, histogram, logsumexp, nanmedian, norm, numel, p_norm and topk, and the names of the expressions of
 // reductions. Rules that move dims are in rules_shape.cc.
+#include <cmath>
 #include <string>
 
 #include "shard/spmd/builtin_rules.h"
@@ -98,22 +99,62 @@ RuleResult topk(const RuleArgs& args) {
   return solve(args, n);
 }
 
+/// A reduction over `axes`, all dims where there are none. Reduced dims may be sharded where their letters say so.
+RuleResult reduction(const RuleArgs& args, const IntArray& axes, bool keeps_dims, const Letter& reduced) {
+  Notation n;
+  const Dims& dims = args.tensors[0].meta.dims;
+  std::vector<bool> is_reduced(static_cast<size_t>(dims.rank()), axes.empty());
+  for (const int64_t axis : axes) {
+    const int place = normalize_axis(args.op.name, "axis", axis, dims.rank());
+    if (dims.rank() > 0) is_reduced[static_cast<size_t>(place)] = true;
+  }
+  n.inputs = {fresh_letters(n, dims)};
+  n.outputs = {{}};
+  for (size_t d = 0; d < is_reduced.size(); ++d) {
+    if (is_reduced[d]) {
+      n.letters[d].role = reduced.role;
+      n.letters[d].type = reduced.type;
+      if (keeps_dims) n.outputs[0].push_back(kNoLetter);
+    } else {
+      n.outputs[0].push_back(n.inputs[0][d]);
+    }
+  }
+  return solve(args, n);
+}
+
 /// The kernel sums the squares of all shards before it takes the root, so reduced dims may be
 /// sharded and nothing is pending.
 RuleResult frobenius_norm(const RuleArgs& args) {
+  return reduction(args, args.flag("reduce_all") ? IntArray() : args.integers("axis"), args.flag("keep_dim"),
+                   {.role = Letter::Role::collective});
+}
+
+/// The kernel combines the largest elements of all shards, and then their sums.
+RuleResult logsumexp(const RuleArgs& args) {
+  return reduction(args, args.flag("reduce_all") ? IntArray() : args.integers("axis"), args.flag("keepdim"),
+                   {.role = Letter::Role::combined});
+}
+
+/// Where a root is taken the kernel sums the powers of all shards before. Else what shards have is pending.
+RuleResult p_norm(const RuleArgs& args) {
+  const double order = std::get<double>(args.attr("porder"));
+  Letter reduced{.role = Letter::Role::combined};
+  if (order == 0 || order == 1 || std::isinf(order)) reduced.role = Letter::Role::reduce;
+  if (std::isinf(order)) reduced.type = order > 0 ? ReduceType::max : ReduceType::min;
+  return reduction(args, args.flag("asvector") ? IntArray() : IntArray{args.integer("axis")}, args.flag("keepdim"),
+                   reduced);
+}
+
+/// The kernel combines what all shards have of the axis; each has the norms of its lines.
+RuleResult norm(const RuleArgs& args) {
   Notation n;
   const Dims& dims = args.tensors[0].meta.dims;
-  const IntArray axes = args.flag("reduce_all") ? IntArray() : args.integers("axis");
   n.inputs = {fresh_letters(n, dims)};
-  for (int64_t axis : axes)
-    n.letters[static_cast<size_t>(normalize_axis(args.op.name, "axis", axis, dims.rank()))].role =
-        Letter::Role::collective;
-  n.outputs = {{}};
-  for (Letter& letter : n.letters) {
-    const bool reduced = axes.empty() || letter.role == Letter::Role::collective;
-    letter.role = reduced ? Letter::Role::collective : Letter::Role::map;
-    if (!reduced) n.outputs[0].push_back(static_cast<int>(&letter - n.letters.data()));
-    else if (args.flag("keep_dim")) n.outputs[0].push_back(kNoLetter);
+  n.outputs = {n.inputs[0], n.inputs[0]};
+  if (dims.rank() > 0) {
+    const size_t axis = index_of_axis(args);
+    n.letters[axis].role = Letter::Role::combined;
+    n.outputs[1][axis] = kNoLetter;
   }
   return solve(args, n);
 }
@@ -165,6 +206,9 @@ void register_reduction_rules() {
   register_rule("CombinedCumsumInferSpmd", [](const RuleArgs& args) { return cumsum(args, Letter::Role::combined); });
   register_rule("CombinedCumprodInferSpmd", cumprod);
   register_rule("CombinedTopKInferSpmd", topk);
+  register_rule("CombinedLogsumexpInferSpmd", logsumexp);
+  register_rule("CombinedNormInferSpmd", norm);
+  register_rule("CombinedPNormInferSpmd", p_norm);
   register_rule("FrobeniusNormInferSpmd", frobenius_norm);
   register_rule("HistogramInferSpmd", histogram);
   register_rule("NanmedianInferSpmd", nanmedian);

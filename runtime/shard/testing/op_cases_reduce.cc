@@ -62,8 +62,8 @@ Tensor with_whole_mean(const Tensor& x, const IntArray& axis) {
   return scale(x, count);
 }
 
-/// Ops that are composites of others. Their numbers are such that sums over shards are exact.
-void add_composite_reductions(OpCases& cases) {
+/// Reductions of functions of elements, whose numbers are such that sums over shards are exact.
+void add_statistics(OpCases& cases) {
   for (const Axes& axes : all_axes()) {
     cases.push_back({"logsumexp", axes.name, kFloats, [=](Draw& draw) {
                        return CaseCall{{draw.input(draw.dims_above_0(3)).between(0, 0)}, [=](Tensors& t) {
@@ -71,6 +71,12 @@ void add_composite_reductions(OpCases& cases) {
                                        }};
                      }});
   }
+  // Of numbers so far apart that only the largest count: shards have different ones.
+  cases.push_back({"logsumexp", "axis 1, of distant numbers", kFloats, [](Draw& draw) {
+                     return CaseCall{{draw.input(draw.dims_above_0(3))}, [](Tensors& t) {
+                                       return Tensors{logsumexp(scale(t[0], 1000), {1}, false, false)};
+                                     }};
+                   }});
   const auto add = [&](const char* op, const std::string& name, const std::function<Tensor(const Tensor&)>& run) {
     cases.push_back({op, name, kFloats, [=](Draw& draw) {
                        return CaseCall{{draw.input(draw.dims_above_0(2)).between(-1, 1)},
@@ -198,7 +204,7 @@ void add_reduce_cases(OpCases& cases) {
   add_reduction(cases, "amin", kAnyDType, amin, false);
   add_argmaxes(cases, "argmax", argmax);
   add_argmaxes(cases, "argmin", argmin);
-  add_composite_reductions(cases);
+  add_statistics(cases);
   add_vector_norms(cases);
   add_nanmedian(cases);
 }

@@ -1,4 +1,6 @@
 // What reductions, norms and cross entropies read and write, by the log of the model: each byte as often as they need it.
+#include <set>
+
 #include "traffic.h"
 
 namespace traffic_norm_test {
@@ -40,43 +42,80 @@ TEST_CASE("reductions read each byte once, in accesses without gaps") {
   };
   const std::vector<Case> cases = {{{300, 512}, 1}, {{500, 256}, 0}, {{9, 128, 96}, 1},
                                    {{6, 8000}, 1},  {{8000, 16}, 0}, {{70000}, 0}};
-  using Reduce = Tensor (*)(const Tensor&, const IntArray&);
+  using Reduce = std::function<Tensor(const Tensor&, const IntArray&)>;
   struct Op {
     const char* name;
     Reduce reduce;
+    std::vector<DType> dtypes;
+  };
+  const std::vector<DType> any = {DType::float32, DType::bfloat16, DType::int32, DType::uint8},
+                           floats = {DType::float32, DType::bfloat16};
+  const auto p_norm_of = [](float order) {
+    return [order](const Tensor& x, const IntArray& axes) { return p_norm(x, order, static_cast<int>(axes[0])); };
   };
   const std::vector<Op> ops = {
-      {"sum", [](const Tensor& x, const IntArray& axes) { return sum(x, axes); }},
-      {"argmax", [](const Tensor& x, const IntArray& axes) { return argmax(x, axes[0]); }},
-      {"max", [](const Tensor& x, const IntArray& axes) { return max(x, axes); }},
-      {"min", [](const Tensor& x, const IntArray& axes) { return min(x, axes); }},
-      {"amax", [](const Tensor& x, const IntArray& axes) { return amax(x, axes); }},
-      {"amin", [](const Tensor& x, const IntArray& axes) { return amin(x, axes); }},
-      {"prod", [](const Tensor& x, const IntArray& axes) { return prod(x, axes); }},
-      {"all", [](const Tensor& x, const IntArray& axes) { return all(x, axes); }},
-      {"any", [](const Tensor& x, const IntArray& axes) { return any(x, axes); }},
-      {"argmin", [](const Tensor& x, const IntArray& axes) { return argmin(x, axes[0]); }},
-      {"mean", [](const Tensor& x, const IntArray& axes) { return mean(x, axes); }},
-      {"frobenius_norm", [](const Tensor& x, const IntArray& axes) { return frobenius_norm(x, axes, false, false); }},
-      {"squared_l2_norm", [](const Tensor& x, const IntArray&) { return squared_l2_norm(x); }}};
-  for (const DType t : {DType::float32, DType::bfloat16, DType::int32}) {
+      {"sum", [](const Tensor& x, const IntArray& axes) { return sum(x, axes); }, any},
+      {"argmax", [](const Tensor& x, const IntArray& axes) { return argmax(x, axes[0]); }, any},
+      {"logsumexp", [](const Tensor& x, const IntArray& axes) { return logsumexp(x, axes, false, false); }, floats},
+      {"var", [](const Tensor& x, const IntArray& axes) { return var(x, axes); }, floats},
+      {"std", [](const Tensor& x, const IntArray& axes) { return std_op(x, axes); }, floats},
+      {"max", [](const Tensor& x, const IntArray& axes) { return max(x, axes); }, any},
+      {"min", [](const Tensor& x, const IntArray& axes) { return min(x, axes); }, any},
+      {"amax", [](const Tensor& x, const IntArray& axes) { return amax(x, axes); }, any},
+      {"amin", [](const Tensor& x, const IntArray& axes) { return amin(x, axes); }, any},
+      {"prod", [](const Tensor& x, const IntArray& axes) { return prod(x, axes); }, any},
+      {"all", [](const Tensor& x, const IntArray& axes) { return all(x, axes); }, any},
+      {"any", [](const Tensor& x, const IntArray& axes) { return shard::any(x, axes); }, any},
+      {"argmin", [](const Tensor& x, const IntArray& axes) { return argmin(x, axes[0]); }, any},
+      {"mean", [](const Tensor& x, const IntArray& axes) { return mean(x, axes); }, floats},
+      {"p_norm", p_norm_of(0), floats},
+      {"p_norm", p_norm_of(1), floats},
+      {"p_norm", p_norm_of(3), floats},
+      {"p_norm", p_norm_of(INFINITY), floats},
+      {"frobenius_norm", [](const Tensor& x, const IntArray& axes) { return frobenius_norm(x, axes, false, false); },
+       floats},
+      {"squared_l2_norm", [](const Tensor& x, const IntArray&) { return squared_l2_norm(x); }, floats},
+      {"l1_norm", [](const Tensor& x, const IntArray&) { return l1_norm(x); }, floats},
+      {"mean_all", [](const Tensor& x, const IntArray&) { return mean_all(x); }, floats}};
+  std::set<std::string> tried;
+  for (const DType t : any) {
     for (size_t c = 0; c < cases.size(); ++c) {
       const auto& [dims, axis] = cases[c];
       const Tensor x = on(*device, dims, t);
       for (size_t o = 0; o < ops.size(); ++o) {
         const Op& op = ops[o];
-        // Ops share their kernels but for the combination of elements: the first ones are tried with all cases and dtypes.
-        if (o >= 2 && (c >= 2 || t != DType::float32)) continue;
+        tried.insert(op.name);
+        // Ops share their kernels but for the combination of elements: the first ones are tried with all cases.
+        if (std::find(op.dtypes.begin(), op.dtypes.end(), t) == op.dtypes.end() || (o >= 4 && c >= 2)) continue;
         INFO(op.name << " along axis " << axis << " of " << to_string(dims) << " in " << to_string(t));
         const bool has_wide_parts = op.name == std::string("argmax") && dims == Dims{8000, 16};
+        const double sectors = t == DType::uint8 ? 2.24 : t == DType::bfloat16 ? 1.12 : 1.06;
         check_call(
             *device, {x}, [&, axis = axis] { return op.reduce(x, {axis}); }, 0,
-            has_wide_parts
-                ? Excess{1, t == DType::bfloat16 ? 1.12 : 1.06, "parts have a key and a place for each column"}
-                : Excess{});
+            has_wide_parts ? Excess{t == DType::uint8 ? 1.05 : 1, sectors,
+                                    "parts have a key and a place for each column, rows of bytes half a sector"}
+                           : Excess{});
       }
     }
   }
+  for (const DType t : floats) {
+    INFO("reduce_as and norm in " << to_string(t));
+    const Tensor x = on(*device, {500, 256}, t), target = on(*device, {256}, t);
+    check_call(*device, {x}, [&] { return reduce_as(x, target); });
+    check_call(*device, {x}, [&] { return norm(x, 1); });
+    check_call(
+        *device, {x}, [&] { return norm(x, 0); }, bytes_of(x));  // columns are read again
+  }
+  tried.insert({"reduce_as", "norm"});
+  const std::set<std::string> no_combinations = {"numel", "median",
+                                                 "nanmedian"};  // of shapes alone, and of sorted elements
+  std::set<std::string> names;
+  testing::OpCases all_cases;
+  testing::add_reduce_cases(all_cases);
+  for (const testing::OpCase& one : all_cases) {
+    if (no_combinations.count(one.op) == 0) names.insert(one.op);
+  }
+  CHECK(tried == names);
 }
 
 TEST_CASE("norms and cross entropies of rows read and write each byte once") {

@@ -20,6 +20,15 @@ class Mutation:
 
 MUTATIONS = [
     Mutation(
+        "reductions of columns: no barrier before the next part", "barrier", "reduce.cuh", "statistics.cu",
+        "finish.template operator()<Out>(all);\n    }\n    __syncthreads();\n  }\n}",
+        "finish.template operator()<Out>(all);\n    }\n  }\n}",
+        "reductions of any shape*"),
+    Mutation(
+        "reductions of columns: the first slice of the next chunk is added", "tail", "reduce.cuh", "statistics.cu",
+        "min((split + 1) * shape.chunk, shape.terms);", "min((split + 1) * shape.chunk + 1, shape.terms);",
+        "reductions of any shape*"),
+    Mutation(
         "transpose: the column that is read is off by one", "index", "transpose.cu", "transpose.cu",
         "x + base + (row + r) * cols + from_col)", "x + base + (row + r) * cols + from_col + Count)",
         "transposes of batches with more tiles than blocks*", in_ctest=True),

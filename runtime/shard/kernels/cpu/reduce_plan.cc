@@ -9,6 +9,13 @@ unsigned axis_mask(const OpContext& ctx, int rank, const IntArray& axis) {
   return mask;
 }
 
+double reduced_count(const OpContext& ctx, const Dims& dims, const IntArray& axis) {
+  const unsigned mask = axis_mask(ctx, dims.rank(), axis);
+  double count = 1;
+  for (int i = 0; i < dims.rank(); ++i) count *= mask >> i & 1u ? static_cast<double>(dims[i]) : 1.0;
+  return count;
+}
+
 ReducePlan make_reduce_plan(const OpContext& ctx, const Dims& dims, const IntArray& axis) {
   const unsigned mask = axis_mask(ctx, dims.rank(), axis);
   int64_t size[kMaxRank];

@@ -43,5 +43,7 @@ struct ReducePlan {
 ReducePlan make_reduce_plan(const OpContext& ctx, const Dims& dims, const IntArray& axis);
 /// The axes as a bit mask: all of them where none is given.
 unsigned axis_mask(const OpContext& ctx, int rank, const IntArray& axis);
+/// How many elements of a tensor of shape `dims` are reduced to one.
+double reduced_count(const OpContext& ctx, const Dims& dims, const IntArray& axis);
 
 }  // namespace shard::cpu

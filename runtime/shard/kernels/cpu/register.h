@@ -28,6 +28,7 @@ void register_reduce();
 void register_scan();
 void register_matmul();
 void register_softmax();
+void register_statistics();
 void register_norm();
 void register_norm_grad();
 void register_attention();

@@ -31,6 +31,7 @@ void register_random(int backend);
 void register_reduce(int backend);
 void register_rope(int backend);
 void register_softmax(int backend);
+void register_statistics(int backend);
 void register_transpose(int backend);
 void register_matmul(int backend);
 void register_image_norm(int backend);

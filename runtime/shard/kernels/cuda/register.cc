@@ -38,6 +38,7 @@ void register_cuda_kernels() {
   cuda::register_reduce(backend);
   cuda::register_rope(backend);
   cuda::register_softmax(backend);
+  cuda::register_statistics(backend);
   cuda::register_transpose(backend);
   cuda::register_matmul(backend);
   cuda::register_image_norm(backend);
