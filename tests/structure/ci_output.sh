@@ -8,6 +8,7 @@ cp "$script" "$scratch/scripts/test.sh"
 printf '#!/bin/sh\n' >"$scratch/scripts/setup.sh"
 printf '#!/bin/sh\n' >"$scratch/scripts/test_python.sh"
 printf '#!/bin/sh\n' >"$scratch/bin/cmake"
+printf '#!/bin/sh\n' >"$scratch/scripts/pack_deps.sh"
 printf '#!/bin/sh\n' >"$scratch/scripts/gpu_check.sh"
 # A thousand tests, one of which fails under asan, and under dev where FAILING is dev.
 cat >"$scratch/bin/ctest" <<'END'

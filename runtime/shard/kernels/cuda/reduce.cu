@@ -46,7 +46,7 @@ struct All : Any {
 struct DivideBy {
   double count;
   template <class Out, class A>
-  __device__ Out operator()(A value) const {
+  __device__ __forceinline__ Out operator()(A value) const {
     return store<Out>(static_cast<math_t<Out>>(value / static_cast<A>(count)));
   }
 };

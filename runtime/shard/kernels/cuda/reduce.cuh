@@ -85,10 +85,11 @@ struct OfParts {
   }
 };
 
-/// A reduced value becomes a result.
+// What becomes of a reduced value is a struct with a function that returns the result. It is inlined for the model of CUDA, whose compiler
+// does not see the store of a class that a function returns.
 struct Keep {
   template <class Out, class A>
-  __device__ Out operator()(A value) const {
+  __device__ __forceinline__ Out operator()(A value) const {
     if constexpr (std::is_same_v<Out, A>) return value;
     else return store<Out>(static_cast<math_t<Out>>(value));
   }

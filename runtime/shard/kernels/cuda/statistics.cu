@@ -57,7 +57,7 @@ struct SumOfExponentials {
 };
 struct Logarithm {
   template <class Out, class M>
-  __device__ Out operator()(const Exponents<M>& all) const {
+  __device__ __forceinline__ Out operator()(const Exponents<M>& all) const {
     return round_to<Out>(::log(static_cast<double>(all.sum)) + static_cast<double>(all.largest));
   }
 };
@@ -136,11 +136,11 @@ struct Variance {
   double divisor;
   bool root;
   template <class Out>
-  __device__ Out of(double squares) const {
+  __device__ __forceinline__ Out of(double squares) const {
     return round_to<Out>(root ? ::sqrt(squares / divisor) : squares / divisor);
   }
   template <class Out, class M>
-  __device__ Out operator()(const Moments<M>& all) const {
+  __device__ __forceinline__ Out operator()(const Moments<M>& all) const {
     return of<Out>(static_cast<double>(all.squares));
   }
 };
@@ -246,7 +246,7 @@ struct Root {
   explicit Root(double porder) : order(porder), has_root(kind_of(porder) == Order::other) {}
 
   template <class Out, class A>
-  __device__ Out operator()(A of) const {
+  __device__ __forceinline__ Out operator()(A of) const {
     const double total = static_cast<double>(of);
     if (order == 2) return round_to<Out>(::sqrt(total));
     return round_to<Out>(has_root && total != 0 ? ::pow(total, 1 / order) : total);
