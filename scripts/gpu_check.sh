@@ -311,7 +311,7 @@ fi
 # that a tool may take for each.
 sanitized=(
   attention:240 channel_norm:90 conv:180 creation:60 cross_entropy:60 data_check:60 distributed:120 dynamic:90 elementwise:60 embedding:60 epilogue:90 graph:60
-  linalg:60 loop:120 many:60 matrix:60 nll_loss:60 norm:90 pool:60 reduce:60 rnn:60 rope:60 scan:60 scatter:120 softmax:90 sort:120 vision:60
+  linalg:60 loop:120 many:60 matrix:60 nll_loss:60 norm:90 pool:60 reduce:120 rnn:60 rope:60 scan:60 scatter:120 softmax:90 sort:120 vision:60
 )
 for tool in memcheck racecheck synccheck; do
   for file in "${sanitized[@]}"; do

@@ -11,8 +11,10 @@
 #include <iterator>
 #include <mutex>
 #include <regex>
+#include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "shard/kernels/cuda/nvrtc_library.cuh"
@@ -25,6 +27,20 @@ namespace {
 
 std::mutex mutex;
 std::vector<cuda_host::CompiledSource> sources;
+
+/// Folders of libraries that nobody has loaded yet, such as that of the probe. They are removed when the program ends.
+struct Folders {
+  std::set<std::filesystem::path> folders;
+
+  ~Folders() {
+    for (const std::filesystem::path& folder : folders) remove(folder);
+  }
+  static void remove(const std::filesystem::path& folder) {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  }
+};
+Folders unloaded;
 
 /// Launches kernel NAME with arguments like those of cudaLaunchKernel. It stands behind the source of the kernel.
 constexpr const char* kLaunch = R"(
@@ -114,8 +130,12 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int, const char* const*) {
   const int status = std::system(command.c_str());
   program->log = read(base + ".log");
   program->code = base + ".so";
-  if (status == 0) return NVRTC_SUCCESS;
-  std::filesystem::remove_all(folder);
+  if (status == 0) {
+    const std::lock_guard lock(mutex);
+    unloaded.folders.insert(folder);
+    return NVRTC_SUCCESS;
+  }
+  Folders::remove(folder);
   return NVRTC_ERROR_COMPILATION;
 }
 
@@ -141,7 +161,11 @@ cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJi
   const std::filesystem::path path = static_cast<const char*>(code);
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) std::fprintf(stderr, "%s\n", dlerror());
-  std::filesystem::remove_all(path.parent_path());
+  Folders::remove(path.parent_path());
+  {
+    const std::lock_guard lock(mutex);
+    unloaded.folders.erase(path.parent_path());
+  }
   *library = static_cast<cudaLibrary_t>(handle);
   return handle == nullptr ? cudaErrorInvalidValue : cudaSuccess;
 }
