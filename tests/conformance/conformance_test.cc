@@ -412,10 +412,8 @@ TEST_CASE("convolutions, pooling and recurrent networks by cuDNN have the values
 }
 
 #ifdef SHARD_TEST_SANITIZED  // other builds run all of it
-TEST_CASE("every op has the values of its reference on a device, in one call of each") {
-  std::set<std::string> tried;
-  compare_on_device(kMostOps, [&](const ReferenceCall& call) -> std::vector<DType> {
-    if (call.draw != kDraws[0] || !tried.insert(call.one->op).second) return {};
+TEST_CASE("every op has the values of its reference on a device, in one dtype of each call") {
+  compare_on_device(kMostOps, [](const ReferenceCall& call) -> std::vector<DType> {
     return {call.dtypes()[0]};  // of most ops float32
   });
 }

@@ -36,7 +36,7 @@ const std::vector<Axes> kShapes = {
 
 }  // namespace
 
-TEST_CASE("reductions of any shape have on a device the values of the CPU, from views too") {
+TEST_CASE("reductions of any shape have on a device the values of the CPU, from views too", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;
   struct Op {
