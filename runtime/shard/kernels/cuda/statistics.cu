@@ -38,7 +38,7 @@ struct SumOfExponentials {
       using M = math_t<T>;
       const M x = load(values[k]);
       const bool larger = x > to.largest;
-      const M factor = x == to.largest ? M(1) : static_cast<M>(exp(larger ? to.largest - x : x - to.largest));
+      const M factor = x == to.largest ? M(1) : static_cast<M>(::exp(larger ? to.largest - x : x - to.largest));
       to = {larger ? x : to.largest, larger ? to.sum * factor + 1 : to.sum + factor};
     }
     return to;
@@ -52,7 +52,7 @@ struct SumOfExponentials {
   template <class M, class L>
   static __device__ L scaled(const Exponents<M>& part, L largest) {
     const L own = static_cast<L>(part.largest), sum = static_cast<L>(part.sum);
-    return own == largest ? sum : sum * static_cast<L>(exp(own - largest));
+    return own == largest ? sum : sum * static_cast<L>(::exp(own - largest));
   }
 };
 struct Logarithm {
@@ -227,9 +227,9 @@ struct CombinedSizes {
   }
   template <class A, class T>
   __device__ A term(T value) const {
-    const A size = fabs(load(value));
+    const A size = ::fabs(load(value));
     if (kind == Order::zero) return size != 0 ? 1 : 0;
-    return kind == Order::other ? static_cast<A>(pow(size, static_cast<A>(order))) : size;
+    return kind == Order::other ? static_cast<A>(::pow(size, static_cast<A>(order))) : size;
   }
   template <class A>
   __device__ A combine(A a, A b) const {
