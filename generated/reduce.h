@@ -98,8 +98,9 @@ SHARD_API std::tuple<Tensor, Tensor> nanmedian(const Tensor& x, const IntArray& 
 /// (the sum of |x|^porder)^(1 / porder) along axis (asvector: over all elements), which is dropped
 /// or, with keepdim, kept as 1. A porder of 0 counts the elements that are not 0, and an infinite
 /// one is the largest, or smallest, |x|. The gradient where the norm is 0 is 0, so `epsilon` has no
-/// effect. Float dtypes; over no elements it is 0, and an invalid_argument error where porder is
-/// infinite. Shards of reduced dims combine what they have, so no reduction is left pending.
+/// effect. Float dtypes; over no elements it is 0, infinite where porder is negative, and an
+/// invalid_argument error where porder is infinite. Shards of reduced dims leave the sum, maximum
+/// or minimum of a porder of 0, 1 or infinity pending, and add up their powers of others.
 SHARD_API Tensor p_norm(const Tensor& x, float porder = 2, int axis = -1, float epsilon = 1e-12f,
     bool keepdim = false, bool asvector = false, CallSite site = CallSite::here());
 /// x divided by norm, the square root of epsilon plus the sum of squares along axis, which is kept
@@ -178,7 +179,7 @@ SHARD_API Tensor logsumexp_grad(const Tensor& x, const Tensor& out, const Tensor
     const IntArray& axis, bool keepdim, bool reduce_all);
 /// The gradient of p_norm: sign(x) * (|x| / out)^(porder - 1) * out_grad, and 0 where x or out is
 /// 0. Of an infinite porder the elements of the size out get sign(x) * out_grad, and of a porder of
-/// 0 all get 0. In 16 bits out is computed again.
+/// 0 all get 0 * out_grad. In 16 bits out is computed again.
 SHARD_API Tensor p_norm_grad(const Tensor& x, const Tensor& out, const Tensor& out_grad,
     float porder, int axis, float epsilon, bool keepdim, bool asvector);
 /// The gradient of norm: with u = x / norm, (out_grad - u * the sum of out_grad * u along axis) /

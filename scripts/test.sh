@@ -26,7 +26,7 @@ stage() {
 
 # What failed in a stage, once more where a reader who sees only the end of a long log finds it.
 why() {
-  grep -nE -A 25 'error:|ERROR: |FAILED:|\*\*\*Failed|\*\*\*Timeout|\*\*\*Exception|runtime error' "$logs/$1" | head -n 150 || true
+  grep -nE -A 25 'error:|ERROR: |FAILED:|pack_deps:|dpkg-query:|\*\*\*Failed|\*\*\*Timeout|\*\*\*Exception|runtime error' "$logs/$1" | head -n 150 || true
   grep -A 50 'The following tests FAILED' "$logs/$1" || true
 }
 

@@ -497,8 +497,9 @@ constexpr python::Function p_norm_function = {
     "is dropped or, with keepdim, kept as 1. A porder of 0 counts the elements that are\n"
     "not 0, and an infinite one is the largest, or smallest, |x|. The gradient where the\n"
     "norm is 0 is 0, so `epsilon` has no effect. Float dtypes; over no elements it is 0,\n"
-    "and an invalid_argument error where porder is infinite. Shards of reduced dims\n"
-    "combine what they have, so no reduction is left pending.",
+    "infinite where porder is negative, and an invalid_argument error where porder is\n"
+    "infinite. Shards of reduced dims leave the sum, maximum or minimum of a porder of 0,\n"
+    "1 or infinity pending, and add up their powers of others.",
 };
 
 constexpr python::Parameter norm_parameters[] = {

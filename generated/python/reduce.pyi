@@ -151,8 +151,9 @@ def p_norm(x: Tensor, porder: float | None = 2, axis: int | None = -1,
     is dropped or, with keepdim, kept as 1. A porder of 0 counts the elements that are
     not 0, and an infinite one is the largest, or smallest, |x|. The gradient where the
     norm is 0 is 0, so `epsilon` has no effect. Float dtypes; over no elements it is 0,
-    and an invalid_argument error where porder is infinite. Shards of reduced dims
-    combine what they have, so no reduction is left pending."""
+    infinite where porder is negative, and an invalid_argument error where porder is
+    infinite. Shards of reduced dims leave the sum, maximum or minimum of a porder of 0,
+    1 or infinity pending, and add up their powers of others."""
     ...
 
 def norm(x: Tensor, axis: int, epsilon: float | None = 1e-10,
@@ -349,8 +350,9 @@ class ReduceMethods:
         is dropped or, with keepdim, kept as 1. A porder of 0 counts the elements that are
         not 0, and an infinite one is the largest, or smallest, |x|. The gradient where the
         norm is 0 is 0, so `epsilon` has no effect. Float dtypes; over no elements it is 0,
-        and an invalid_argument error where porder is infinite. Shards of reduced dims
-        combine what they have, so no reduction is left pending."""
+        infinite where porder is negative, and an invalid_argument error where porder is
+        infinite. Shards of reduced dims leave the sum, maximum or minimum of a porder of 0,
+        1 or infinity pending, and add up their powers of others."""
         ...
 
     def norm(self, axis: int, epsilon: float | None = 1e-10,

@@ -150,7 +150,12 @@ TEST_CASE("statistics at the ends of their ranges") {
     CHECK(std::isnan(one(p_norm(of({1, kNan, 2}, dtype), -HUGE_VALF))));
     CHECK(one(p_norm(of({0, kNan, 2}, dtype), 0)) == 2);
     CHECK(one(p_norm(of({}, dtype), 3)) == 0);
-    CHECK(one(p_norm(of({}, dtype), -2)) == 0);
+    CHECK(one(p_norm(of({}, dtype), -2)) == kInfinity);
+    CHECK(one(p_norm(of({kInfinity, kInfinity}, dtype), -2)) == kInfinity);
+    Numbers zeros(40, 1);
+    zeros[3] = 0;
+    zeros[11] = -0.0;
+    CHECK(one(p_norm(of(zeros, dtype), -1)) == 0);
     CHECK(one(p_norm(of({0, 2}, dtype), -2)) == 0);
     CHECK_THROWS_WITH(p_norm(of({}, dtype), HUGE_VALF), Catch::Contains("undefined"));
     CHECK_THROWS_WITH(logsumexp(of({}, dtype), {}, false, true), Catch::Contains("undefined"));

@@ -1,4 +1,4 @@
-// Rules of allclose, argmax, cumsum, frobenius_norm, histogram, logsumexp, nanmedian, norm, numel, p_norm and topk, and the names of the expressions of
+// Rules of allclose, argmax, cumprod, cumsum, frobenius_norm, histogram, logsumexp, nanmedian, norm, numel, p_norm and topk, and the names of the expressions of
 // reductions. Rules that move dims are in rules_shape.cc.
 #include <cmath>
 #include <string>

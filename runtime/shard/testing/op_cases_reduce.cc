@@ -62,7 +62,7 @@ Tensor with_whole_mean(const Tensor& x, const IntArray& axis) {
   return scale(x, count);
 }
 
-/// Reductions of functions of elements, whose numbers are such that sums over shards are exact.
+/// Norms, moments, medians and other reductions, whose numbers are such that sums over shards are exact.
 void add_statistics(OpCases& cases) {
   for (const Axes& axes : all_axes()) {
     cases.push_back({"logsumexp", axes.name, kFloats, [=](Draw& draw) {
@@ -119,7 +119,7 @@ void add_statistics(OpCases& cases) {
                                  return Tensors{f(with_whole_mean(t[0], axes.axis), axes.axis, unbiased, axes.keepdim)};
                                }};
                          },
-                         16, "each rank divides its own sum, and quotients are rounded"});
+                         16, "sums of squares about a mean are rounded"});
       };
       add_spread("var", [](auto&&... arguments) { return var(arguments...); });
       add_spread("std", [](auto&&... arguments) { return std_op(arguments...); });

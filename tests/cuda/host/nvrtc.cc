@@ -33,6 +33,7 @@ struct Folders {
   std::set<std::filesystem::path> folders;
 
   ~Folders() {
+    const std::lock_guard lock(mutex);
     for (const std::filesystem::path& folder : folders) remove(folder);
   }
   static void remove(const std::filesystem::path& folder) {

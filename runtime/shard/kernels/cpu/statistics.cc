@@ -192,7 +192,7 @@ struct SumOfPowers : Adding {
   }
   template <class C>
   HWY_INLINE Pack<C> terms(Pack<C> x, int64_t) const {
-    const Pack<C> size = x < 0 ? -x : x;
+    const Pack<C> size = OfSizes<Adding>::template terms<C>(x, 0);
     if (whole > 0) return product(size);
     return pack_of<C>([&](int64_t j) { return std::pow(static_cast<C>(size[j]), static_cast<C>(order)); });
   }
@@ -219,10 +219,10 @@ DenseTensor reduced_sizes(const OpContext& ctx, const DenseTensor& x, double ord
   return reduced<T>(ctx, x, axis, out, OfSizes<KeepingSmallest>(), ReduceType::min);
 }
 
-/// A total of 0 is that of no elements, or of elements whose powers are 0.
+/// Of a negative order the norm of no elements is infinite.
 double root_of(double total, double order) {
   if (order == 2) return std::sqrt(total);
-  return order == 0 || order == 1 || std::isinf(order) || total == 0 ? total : std::pow(total, 1 / order);
+  return order == 0 || order == 1 || std::isinf(order) ? total : std::pow(total, 1 / order);
 }
 
 template <class T>

@@ -238,7 +238,7 @@ struct CombinedSizes {
   }
 };
 
-/// A total of 0 is that of no elements, or of elements whose powers are 0.
+/// Of a negative order the norm of no elements is infinite.
 struct Root {
   double order;
   bool has_root;
@@ -249,7 +249,7 @@ struct Root {
   __device__ __forceinline__ Out operator()(A of) const {
     const double total = static_cast<double>(of);
     if (order == 2) return round_to<Out>(::sqrt(total));
-    return round_to<Out>(has_root && total != 0 ? ::pow(total, 1 / order) : total);
+    return round_to<Out>(has_root ? ::pow(total, 1 / order) : total);
   }
 };
 template <class T>
@@ -303,7 +303,7 @@ void l1_norm(const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
   total_of<T>(ctx, x, out, CombinedSizes(1));
 }
 
-/// A line over its norm. `totals`: the sums of squares of lines of which other ranks hold parts, else null.
+/// A line over its norm. `totals`: the sums of squares of lines of which other ranks hold parts, or whose elements are apart, else null.
 template <class T>
 struct UnitLine {
   using Element = T;
@@ -335,15 +335,15 @@ void norm(const OpContext& ctx, const DenseTensor& x, int axis, float epsilon, b
           DenseTensor& norm) {
   using D = device_t<T>;
   const DeviceScope scope(out.device().index);
+  const LineShape shape = line_shape(ctx, x.dims(), axis);
   DenseTensor totals;
-  if (ctx.reducer() != nullptr) {
+  if (ctx.reducer() != nullptr || shape.inner > 1) {
     totals = doubles_of(norm);
     reduction::reduce<D>(ctx, x, {axis}, norm.numel(), totals.data<double>(), SumOfSquares{}, reduction::Keep{});
-    ctx.all_reduce(totals, ReduceType::sum);
+    ctx.all_reduce(totals, ReduceType::sum);  // nothing where lines are whole
   }
   const double* const sums = totals.defined() ? totals.data<double>() : nullptr;
-  launch_lines(ctx, UnitLine<D>{{elements<const D>(x)}, elements<D>(out), elements<D>(norm), sums, epsilon},
-               line_shape(ctx, x.dims(), axis));
+  launch_lines(ctx, UnitLine<D>{{elements<const D>(x)}, elements<D>(out), elements<D>(norm), sums, epsilon}, shape);
 }
 
 }  // namespace
