@@ -106,32 +106,7 @@ CASES = {
     ("nan_to_num", "of minus infinities"): lambda s, t, d: s.nan_to_num(s.scale(s.reciprocal(s.square(t[0])), -1), 1, 2, -3),
     ("nan_to_num", "of numbers"): lambda s, t, d: s.nan_to_num(t[0], nan=1, posinf=2, neginf=-3),
     # reduce.yaml
-    ("logsumexp", "axis {}"): lambda s, t, d: s.logsumexp(t[0], [], False, False),
-    ("logsumexp", "axis {}, keepdim"): lambda s, t, d: s.logsumexp(t[0], axis=[], keepdim=True, reduce_all=False),
-    ("logsumexp", "axis 0"): lambda s, t, d: s.logsumexp(t[0], 0, False, False),
-    ("logsumexp", "axis 1, keepdim"): lambda s, t, d: s.logsumexp(t[0], [1], True, False),
-    ("logsumexp", "axis -1 and 0"): lambda s, t, d: s.logsumexp(t[0], (-1, 0), False, False),
-    ("logsumexp", "reduce_all"): lambda s, t, d: s.logsumexp(s.scale(t[0], 0), [0], False, True),
-    **{
-        ("p_norm", "of order %f" % p): lambda s, t, d, p=p: s.p_norm(t[0], p, 0)
-        for p in (0.0, 1.0, 2.0, 3.0, math.inf, -math.inf)
-    },
-    **{
-        ("p_norm", "of order %f, as a vector, keepdim" % p): lambda s, t, d, p=p: s.p_norm(t[0], p, -1, 0, True, True)
-        for p in (0.0, 1.0, 2.0, 3.0, math.inf, -math.inf)
-    },
-    ("norm", "axis 0"): lambda s, t, d: s.norm(t[0], 0, 0.5),
-    ("norm", "axis -1"): lambda s, t, d: s.norm(t[0], -1, epsilon=0.5),
-    ("l1_norm", "of two dims"): lambda s, t, d: s.l1_norm(t[0]),
     ("mean_all", "of two dims"): lambda s, t, d: s.mean_all(t[0]),
-    **{
-        (op, name + (", unbiased" if unbiased else "")): lambda s, t, d, op=op, axis=axis, unbiased=unbiased, keep=keep: getattr(
-            s, op
-        )(s.scale(t[0], t[0].size // max(s.sum(t[0], axis).size, 1)), axis, unbiased, keep)
-        for op in ("var", "std")
-        for name, axis, keep in AXES
-        for unbiased in (False, True)
-    },
     **{
         ("median", f"{name}, {mode}"): lambda s, t, d, axis=axis, keep=keep, mode=mode: s.median(t[0], axis, keep, mode)
         for name, axis, keep in AXES
