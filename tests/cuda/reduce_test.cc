@@ -53,6 +53,11 @@ TEST_CASE("reductions of any shape have on a device the values of the CPU, from 
        false},
       {"var", [](const Tensor& x, const IntArray& axes) { return var(x, axes); }, true},
       {"std", [](const Tensor& x, const IntArray& axes) { return std_op(x, axes, false, true); }, true},
+      {"norm",
+       [](const Tensor& x, const IntArray& axes) {
+         return std::get<0>(norm(x, axes.empty() ? -1 : static_cast<int>(axes[0])));
+       },
+       true},
       {"frobenius_norm", [](const Tensor& x, const IntArray& axes) { return frobenius_norm(x, axes, false, false); },
        true}};
   for (const float order : {0.0f, 1.0f, 2.5f, HUGE_VALF, -HUGE_VALF}) {

@@ -303,7 +303,7 @@ void l1_norm(const OpContext& ctx, const DenseTensor& x, DenseTensor& out) {
   total_of<T>(ctx, x, out, CombinedSizes(1));
 }
 
-/// A line over its norm. `totals`: the sums of squares of lines of which other ranks hold parts, or whose elements are apart, else null.
+/// A line over its norm. `totals`: the sums of squares of lines of which other ranks hold parts, else null.
 template <class T>
 struct UnitLine {
   using Element = T;
@@ -330,6 +330,37 @@ struct UnitLine {
   }
 };
 
+/// The norms of lines whose elements are apart, also in the type of arithmetic, and the elements over them. A thread for each element: there may
+/// be few long lines.
+template <class T>
+struct RootsOfLines {
+  const double* totals;
+  double epsilon;
+  math_t<T>* roots;
+  T* norms;
+  __device__ void operator()(int64_t i) const {
+    roots[i] = static_cast<math_t<T>>(::sqrt(totals[i] + epsilon));
+    norms[i] = store<T>(roots[i]);
+  }
+};
+template <class T>
+struct OverRoots {
+  const T* x;
+  const math_t<T>* roots;
+  int64_t elements_of_outer, inner;
+  T* out;
+  __device__ void operator()(int64_t i) const {
+    int64_t line = 0;
+    if (i >> 31 == 0 && elements_of_outer >> 31 == 0) {  // divisions of 32 bits take a fraction of the time
+      const uint32_t at = static_cast<uint32_t>(i), each = static_cast<uint32_t>(inner);
+      line = at / static_cast<uint32_t>(elements_of_outer) * each + at % each;
+    } else {
+      line = i / elements_of_outer * inner + i % inner;
+    }
+    out[i] = store<T>(load(x[i]) / roots[line]);
+  }
+};
+
 template <class T>
 void norm(const OpContext& ctx, const DenseTensor& x, int axis, float epsilon, bool, DenseTensor& out,
           DenseTensor& norm) {
@@ -341,6 +372,13 @@ void norm(const OpContext& ctx, const DenseTensor& x, int axis, float epsilon, b
     totals = doubles_of(norm);
     reduction::reduce<D>(ctx, x, {axis}, norm.numel(), totals.data<double>(), SumOfSquares{}, reduction::Keep{});
     ctx.all_reduce(totals, ReduceType::sum);  // nothing where lines are whole
+  }
+  if (shape.inner > 1) {
+    const Scratch scratch(static_cast<size_t>(norm.numel()) * sizeof(math_t<D>));
+    auto* const roots = static_cast<math_t<D>*>(scratch.data());
+    for_each(ctx, norm.numel(), RootsOfLines<D>{totals.data<double>(), epsilon, roots, elements<D>(norm)});
+    return for_each(ctx, x.numel(),
+                    OverRoots<D>{elements<const D>(x), roots, shape.size * shape.inner, shape.inner, elements<D>(out)});
   }
   const double* const sums = totals.defined() ? totals.data<double>() : nullptr;
   launch_lines(ctx, UnitLine<D>{{elements<const D>(x)}, elements<D>(out), elements<D>(norm), sums, epsilon}, shape);
