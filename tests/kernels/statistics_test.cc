@@ -188,6 +188,17 @@ TEST_CASE("gradients of statistics where they are not smooth") {
   CHECK(gradient({-2, 0, 3}, [](const In& x) { return l1_norm(x); }) == Numbers{-1, 0, 1});
 }
 
+TEST_CASE("logsumexp has the same bits whether columns fill packs or not") {
+  for (const double bound : {1.0, 110.0}) {
+    const Tensor x = uniform({2, 64}, DType::float32, -bound, bound, 5);
+    const auto packs = logsumexp(x, {0}, false, false).to_vector<float>();
+    for (int64_t column = 0; column < 64; ++column) {
+      const Tensor alone = slice(x, {1}, {column}, {column + 1});
+      CHECK(logsumexp(alone, {0}, false, false).to_vector<float>()[0] == packs[static_cast<size_t>(column)]);
+    }
+  }
+}
+
 TEST_CASE("statistics of distributed tensors without dims") {
   World::local(2)->run([](Rank&) {
     const Tensor x = distribute(Tensor::from_data(std::vector<double>{-3}, {}),
