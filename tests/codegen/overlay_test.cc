@@ -158,6 +158,7 @@ TEST_CASE("an op of this library has in the starter overlay the rule that shard_
                                           "linear_interp_grad",
                                           "nearest_interp",
                                           "nearest_interp_grad",
+                                          "norm",
                                           "trilinear_interp",
                                           "trilinear_interp_grad",
                                           "pool2d",
