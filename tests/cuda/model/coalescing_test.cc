@@ -25,12 +25,9 @@ constexpr int64_t kElements = 5'000;  // of all arguments and results of a call
 constexpr int64_t kLargest = 1024;    // size of a dim
 
 // Why accesses are not coalesced: by nature, or by what a kernel could do better.
-const char* const kBoxes = "the numbers of a box are read one by one; one load could take all four";
 const char* const kBytes = "a lane takes one byte of rows that begin anywhere in a sector; it could take words";
 const char* const kChannels = "the cases have few elements of each channel, which a warp adds up";
 const char* const kDiagonal = "each element of a diagonal is in a sector of its own";
-const char* const kFarBoxes =
-    "a lane compares a box with 32 others, which begin 32 boxes after those of the lane before";
 const char* const kHalves = "halves of 4 elements are half a sector";
 const char* const kImages = "the images of the cases have rows of 1 to 5 elements, which windows read at strides";
 const char* const kIntegers =
@@ -64,7 +61,6 @@ const std::map<std::string, Uncoalesced>& uncoalesced() {
       {"bilinear_interp_grad", {1.90, kImages}},
       {"bincount", {1.35, kPlaces}},
       {"bmm", {2.00, kIntegers}},
-      {"box_coder", {4.00, kBoxes}},
       {"cholesky_solve", {1.41, kMatrix}},
       {"conv2d", {9.73, kImages}},
       {"conv2d_grad", {4.32, kImages}},
@@ -122,7 +118,7 @@ const std::map<std::string, Uncoalesced>& uncoalesced() {
       {"nearest_interp_grad", {1.86, kImages}},
       {"nll_loss", {2.89, kPlaces}},
       {"nll_loss_grad", {3.04, kPlaces}},
-      {"nms", {9.84, kFarBoxes}},
+      {"nms", {1.58, kStrided}},
       {"nonzero", {2.67, kSkips}},
       {"pad", {1.31, kBytes}},
       {"pad3d", {1.45, kStrided}},

@@ -2,6 +2,7 @@
 // without fused operations, so that boxes overlap as they do on the CPU.
 #include <algorithm>
 
+#include "shard/kernels/cuda/boxes.cuh"
 #include "shard/kernels/cuda/compaction.cuh"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/words.cuh"
@@ -21,7 +22,9 @@ struct Corners {
 
 template <class D>
 __device__ Corners<math_t<D>> corners_of(const D* boxes, int64_t i) {
-  return {load(boxes[4 * i]), load(boxes[4 * i + 1]), load(boxes[4 * i + 2]), load(boxes[4 * i + 3])};
+  math_t<D> box[4];
+  load_box(boxes, i, box);
+  return {box[0], box[1], box[2], box[3]};
 }
 
 template <class C>
@@ -46,12 +49,13 @@ __device__ bool overlap(const Corners<C>& a, const Corners<C>& b, C threshold) {
   return both / (area(a) + area(b) - both) > threshold;
 }
 
-/// Bit j of the words of row i says that box first + i overlaps the later box j.
+/// Bit j of the words of row i says that box first + i overlaps the later box j. Lanes have rows of their own, and compare them with the
+/// same boxes.
 template <class D>
 __global__ void overlaps_kernel(const D* boxes, int64_t count, int64_t first, int64_t rows, int64_t words,
                                 math_t<D> threshold, uint32_t* overlaps) {
   for (int64_t k = grid_first<int64_t>(); k < rows * words; k += grid_step<int64_t>()) {
-    const int64_t row = k / words, begin = (k - row * words) * kBits, i = first + row;
+    const int64_t word = k / rows, row = k - word * rows, begin = word * kBits, i = first + row;
     uint32_t bits = 0;
     if (begin + kBits > i + 1) {
       const auto box = corners_of(boxes, i);
@@ -59,7 +63,7 @@ __global__ void overlaps_kernel(const D* boxes, int64_t count, int64_t first, in
         if (overlap(box, corners_of(boxes, j), threshold)) bits |= 1u << (j - begin);
       }
     }
-    overlaps[k] = bits;
+    overlaps[row * words + word] = bits;
   }
 }
 

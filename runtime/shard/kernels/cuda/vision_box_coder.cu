@@ -1,6 +1,7 @@
 // box_coder on CUDA: boxes relative to prior boxes. A thread has a box.
 #include <math.h>
 
+#include "shard/kernels/cuda/boxes.cuh"
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/cuda_types.cuh"
 #include "shard/kernels/cuda/words.cuh"
@@ -22,11 +23,10 @@ struct Coding {
 };
 
 template <class T>
-__device__ __forceinline__ Four<math_t<T>> four(const T* x, int64_t i) {
-  T values[4];
-#pragma unroll
-  for (int k = 0; k < 4; ++k) values[k] = x[4 * i + k];
-  return {{load(values[0]), load(values[1]), load(values[2]), load(values[3])}};
+__device__ __forceinline__ Four<math_t<T>> four(const T* boxes, int64_t i) {
+  Four<math_t<T>> box;
+  load_box(boxes, i, box.of);
+  return box;
 }
 
 template <class T>
@@ -40,8 +40,7 @@ __global__ void box_coder_kernel(T* out, const T* priors, const T* variances, co
     const Four<C> target = four(targets, coding.encodes ? row : i);
     const Four<C> result =
         coding.encodes ? encoded(box, variance, target, coding.unit) : decoded(box, variance, target, coding.unit);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) out[4 * i + k] = store<T>(result.of[k]);
+    store_box(out, i, result.of);
   }
 }
 
