@@ -59,6 +59,10 @@ inline void check_traffic(const cuda_host::GridLog& sum, int64_t read, int64_t w
   CHECK(ratio(sum.sectors * 32, read + written) <= kMost * 1.01);  // the last sector of each tensor is not full
 }
 
+inline void check_traffic(Device device, int64_t read, int64_t written, const std::function<void()>& work) {
+  check_traffic(traffic_of(device, work), read, written);
+}
+
 /// What kernels access beyond kMost of the least, as factors of all bytes and of all sectors, and why.
 struct Excess {
   double bytes = 1, sectors = 1;

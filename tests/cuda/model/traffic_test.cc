@@ -1,4 +1,4 @@
-// What elementwise kernels and a step of an optimiser read and write, by the log of the model: each byte once, in accesses of warps without gaps.
+// What elementwise kernels read and write, by the log of the model: each byte once, in accesses of warps without gaps.
 #include "traffic.h"
 
 #include <set>
@@ -54,10 +54,6 @@ int64_t bytes_read(const Tensor& input, const Tensor& out) {
   return is_row ? out.numel() * static_cast<int64_t>(size_of(input.dtype())) : bytes_of(input);
 }
 
-void check_traffic(Device device, int64_t read, int64_t written, const std::function<void()>& work) {
-  test::check_traffic(traffic_of(device, work), read, written);
-}
-
 }  // namespace
 
 TEST_CASE("all pointwise ops read and write each byte once, in accesses without gaps") {
@@ -82,52 +78,6 @@ TEST_CASE("all pointwise ops read and write each byte once, in accesses without 
     }
   }
   CHECK(tried == ops_where(*device, [](const OpDef& op) { return op.pointwise; }));
-}
-
-TEST_CASE("a step of many parameters is one launch that reads and writes each byte once") {
-  const auto device = cuda_device();
-  if (!device) return;
-  const std::vector<int64_t> sizes = {kCount, 5, 256 * 16, 3 * 256 * 16 + 1, 0, 1};
-  for (const DType t : {DType::float32, DType::bfloat16}) {
-    INFO(to_string(t));
-    const auto list = [&](DType dtype, bool numbers = false) {
-      Tensors made;
-      for (const int64_t n : sizes) made.push_back(on(*device, {numbers ? 1 : n}, dtype));
-      return made;
-    };
-    Tensors params = list(t), grads = list(t), means = list(DType::float32), squares = list(DType::float32), masters;
-    Tensors rates = list(DType::float32, true), powers1 = list(DType::float32, true),
-            powers2 = list(DType::float32, true);
-    const auto step = [&] {
-      merged_adam_(params, grads, rates, means, squares, powers1, powers2, masters, 0.9, 0.99, 1e-8, false, true);
-    };
-    const int64_t states = bytes_of(means) + bytes_of(squares);
-    check_traffic(*device, bytes_of(params) + bytes_of(grads) + states, bytes_of(params) + states, step);
-    cuda_host::begin_log();
-    step();
-    backend_of(*device).synchronize(device->index);
-    CHECK(cuda_host::end_log().size() == 1);
-  }
-}
-
-TEST_CASE("fused_adam launches one kernel for the steps of 32 parameters, and one for the powers of their betas") {
-  const auto device = cuda_device();
-  if (!device) return;
-  for (const size_t count : {size_t{1}, size_t{32}, size_t{33}, size_t{70}}) {
-    const auto list = [&](int64_t n) {
-      Tensors made;
-      for (size_t i = 0; i < count; ++i) made.push_back(on(*device, {n}, DType::float32));
-      return made;
-    };
-    Tensors params = list(3), means = list(3), squares = list(3), powers1 = list(1), powers2 = list(1), masters;
-    const Tensors grads = list(3);
-    const Tensor rate = on(*device, {1}, DType::float32);
-    cuda_host::begin_log();
-    fused_adam_(params, grads, rate, means, squares, powers1, powers2, masters, {}, 0.9, 0.99, 1e-8, 65536, 0.3f, true,
-                false, false);
-    backend_of(*device).synchronize(device->index);
-    CHECK(cuda_host::end_log().size() == 2 * ((count + 31) / 32));
-  }
 }
 
 TEST_CASE("elementwise kernels that are no formula read and write each byte once, in accesses without gaps") {
