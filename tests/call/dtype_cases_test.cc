@@ -52,7 +52,7 @@ std::vector<Layouts> sharded_layouts(const ProcessMesh* mesh, const CaseCall& ca
 }  // namespace
 
 TEST_CASE("every op in 16-bit floats and bytes on a mesh equals the plain op, for each that it has a kernel for",
-          "[slow_in_asan]") {
+          "[slow_in_asan][slow_in_tsan]") {
   CallChecker ranks(kRanks);
   const ProcessMesh* const mesh = ProcessMesh::make({kRanks});
   std::map<DType, std::set<std::string>> tried;

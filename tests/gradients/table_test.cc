@@ -301,6 +301,9 @@ std::string second_problem_of(const TableCase& one, const Trial& trial, const Ch
 using Problem =
     std::function<std::string(const TableCase& one, const Trial& trial, const Choice& choice, const Rank& rank)>;
 
+/// Choices of layouts of an op's arguments where SHARD_TABLE_CHOICES does not say how many.
+constexpr uint64_t kChoices = 24;
+
 /// Makes every op's calls on 2 and 3 ranks in at most `most` choices of one-axis layouts, and reports what
 /// `problem_in(trial)` finds.
 void check_layouts(const std::vector<std::vector<int64_t>>& all_sizes, size_t most,
@@ -350,7 +353,7 @@ TEST_CASE(
     "layouts") {
   std::vector<std::vector<int64_t>> sizes = {{1, 2}};                  // shards without elements
   if (!kSanitized) sizes.insert(sizes.end(), {{3, 4, 5}, {0, 1, 7}});  // uneven shards; no elements at all
-  check_layouts(sizes, from_environment("SHARD_TABLE_CHOICES", 40),
+  check_layouts(sizes, from_environment("SHARD_TABLE_CHOICES", kChoices),
                 [](const auto&, const auto&) { return problem_of; });
 }
 
@@ -359,7 +362,7 @@ TEST_CASE("every op and its gradients on a device give in one-axis layouts what 
   const auto device = cuda_device();
   if (!device) return;
   // The model of CUDA takes time.
-  const bool is_short = from_environment("SHARD_TABLE_CHOICES", 40) <= 1;
+  const bool is_short = from_environment("SHARD_TABLE_CHOICES", kChoices) <= 1;
   const std::vector<std::vector<int64_t>> sizes =
       is_short ? std::vector<std::vector<int64_t>>{{1, 2}} : std::vector<std::vector<int64_t>>{{3, 4, 5}, {1, 2}};
   check_layouts(sizes, 1, [&](const auto&, const auto&) -> Problem {
@@ -371,16 +374,16 @@ TEST_CASE("every op and its gradients on a device give in one-axis layouts what 
 
 TEST_CASE("the gradients of gradients of every op are those of one rank in one-axis layouts of its arguments",
           "[slow_in_asan]") {
-  check_layouts({{3, 4}, {1, 2}, {0, 1, 7}}, std::max<uint64_t>(1, from_environment("SHARD_TABLE_CHOICES", 40) / 10),
-                [](const TableCase& first, const Trial& one_rank) {
-                  const auto itself = [](const Tensor& x) { return x; };
-                  const Tensors expected =
-                      second_gradients(first, one_rank.call, leaves_of(first, tensors_of(one_rank.values)),
-                                       tensors_of(one_rank.out_grads), itself);
-                  return [=](const TableCase& one, const Trial& trial, const Choice& choice, const Rank& rank) {
-                    return second_problem_of(one, trial, choice, expected, rank);
-                  };
-                });
+  check_layouts(
+      {{3, 4}, {1, 2}, {0, 1, 7}}, std::max<uint64_t>(1, from_environment("SHARD_TABLE_CHOICES", kChoices) / 6),
+      [](const TableCase& first, const Trial& one_rank) {
+        const auto itself = [](const Tensor& x) { return x; };
+        const Tensors expected = second_gradients(first, one_rank.call, leaves_of(first, tensors_of(one_rank.values)),
+                                                  tensors_of(one_rank.out_grads), itself);
+        return [=](const TableCase& one, const Trial& trial, const Choice& choice, const Rank& rank) {
+          return second_problem_of(one, trial, choice, expected, rank);
+        };
+      });
 }
 
 }  // namespace
