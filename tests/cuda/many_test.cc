@@ -118,6 +118,25 @@ std::vector<std::string> bits_of(const std::vector<DenseTensor>& tensors) {
 
 }  // namespace
 
+TEST_CASE("products of more matrices than a call of cuBLASLt takes are those of the CPU") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto check = [&](const Dims& x_dims, const Dims& y_dims, const Dims& out_dims, DType dtype) {
+    INFO(to_string(x_dims) << " by " << to_string(y_dims) << ", " << to_string(dtype));
+    const DenseTensor x = random_tensor(x_dims, dtype, 1), y = random_tensor(y_dims, dtype, 2);
+    const auto product = [&](Device on) {
+      DenseTensor out = DenseTensor::allocate(on, {out_dims, dtype});
+      run_kernel<In, In, bool, bool, Out>("matmul", on, dtype, copy_to(on, x), copy_to(on, y), false, false, out);
+      return copy_to(kCpu, out);
+    };
+    require_close(product(*device), product(kCpu));
+  };
+  check({65536, 1, 2}, {65536, 2, 1}, {65536, 1, 1}, DType::float32);
+  check({70001, 1, 3}, {70001, 3, 1}, {70001, 1, 1}, DType::bfloat16);
+  check({2, 32769, 1, 2}, {32769, 2, 1}, {2, 32769, 1, 1}, DType::float32);
+  check({65537, 2, 1}, {1, 2}, {65537, 2, 2}, DType::float32);
+}
+
 TEST_CASE("a step of many parameters on the device is that of the CPU", "[slow_in_asan]") {
   const auto device = cuda_device();
   if (!device) return;

@@ -30,9 +30,10 @@ struct cublasLtMatrixLayoutOpaque {
   int32_t batch = 1;
   int64_t step = 0;
 };
-/// The alignments of A, B, C and D that an algorithm may rely on, in bytes.
+/// The alignments of A, B, C and D that an algorithm may rely on, in bytes, and how it may add up parts of a sum.
 struct cublasLtMatmulPreferenceOpaque {
   uint16_t alignments[4] = {256, 256, 256, 256};
+  uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
 };
 
 namespace {
@@ -143,11 +144,13 @@ void multiply(const Call& call) {
   cuda_host::mark_written(call.d, bytes * size_of(call.of_d.type));
 }
 
+constexpr int32_t kMostMatrices = 65535;
+
 bool agree(const cublasLtMatmulDescOpaque& operation, const Layout& a, const Layout& b, const Layout& d) {
   const bool a_turned = operation.transpose_a == CUBLAS_OP_T, b_turned = operation.transpose_b == CUBLAS_OP_T;
   return (a_turned ? a.cols : a.rows) == d.rows && (b_turned ? b.rows : b.cols) == d.cols &&
          (a_turned ? a.rows : a.cols) == (b_turned ? b.cols : b.rows) && a.batch == d.batch && b.batch == d.batch &&
-         a.type == b.type;
+         d.batch <= kMostMatrices && a.type == b.type;
 }
 
 /// What an algorithm relies on: the alignments of A, B, C and D, and that of the bias, if it is for one.
@@ -258,13 +261,13 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t what, const void* value,
                                                     size_t bytes) {
-  const bool is_alignment = what != CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
-  if (bytes != (is_alignment ? sizeof(uint32_t) : sizeof(uint64_t))) return CUBLAS_STATUS_INVALID_VALUE;
-  if (is_alignment) {
-    uint32_t alignment = 0;
-    std::memcpy(&alignment, value, bytes);
-    preference->alignments[what - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES] = static_cast<uint16_t>(alignment);
-  }
+  const bool is_size = what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+  if (bytes != (is_size ? sizeof(uint64_t) : sizeof(uint32_t))) return CUBLAS_STATUS_INVALID_VALUE;
+  if (is_size) return CUBLAS_STATUS_SUCCESS;
+  uint32_t number = 0;
+  std::memcpy(&number, value, bytes);
+  if (what == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) preference->reductions = number;
+  else preference->alignments[what - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES] = static_cast<uint16_t>(number);
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -274,6 +277,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulPreference_t preference, int,
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
   ++heuristics;
+  if ((preference->reductions & ~uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE}) != 0)
+    throw cuda_host::Finding(
+        "cublasLtMatmulAlgoGetHeuristic: an algorithm may round parts of a sum, or add them in any order");
   const cublasStatus_t status =
       agree(*operation, *a, *b, *d) ? support(*operation, epilogue_searches) : CUBLAS_STATUS_NOT_SUPPORTED;
   *found = status == CUBLAS_STATUS_SUCCESS ? 1 : 0;

@@ -73,4 +73,7 @@ class DeviceAccess {
   DeviceAccess& operator=(const DeviceAccess&) = delete;
 };
 
+/// As if the process had begun: no device has a context (shard::cuda::has_context), until it is made the current one or has work.
+void forget_contexts();
+
 }  // namespace cuda_host

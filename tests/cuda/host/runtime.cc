@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -15,6 +16,7 @@
 #include "access.h"
 #include "include/cuda_runtime_api.h"
 #include "memory.h"
+#include "shard/core/cuda/cuda_call.cuh"
 
 namespace {
 
@@ -88,6 +90,7 @@ struct CUgraphExec_st {
 namespace {
 
 thread_local int current_device = 0;
+std::atomic<bool> contexts[kDevices];
 thread_local cudaError_t last_error = cudaSuccess;
 /// One of the texts of failures, which stay. It is no string of the thread: streams report when that ends, after its destructors.
 thread_local const std::string* last_failure = nullptr;
@@ -130,6 +133,7 @@ CUstream_st* resolve(cudaStream_t stream) {
   if (has_ended) return nullptr;
   thread_local ThreadStreams mine;
   auto& own = mine.of[current_device];
+  contexts[current_device] = true;
   if (own == nullptr) {
     own = std::make_unique<CUstream_st>();
     own->device = current_device;
@@ -275,6 +279,9 @@ const char* cudaGetErrorString(cudaError_t error) {
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
 cudaError_t cudaPeekAtLastError() { return last_error; }
 
+bool shard::cuda::has_context(int index) { return contexts[index]; }
+void cuda_host::forget_contexts() { std::fill(std::begin(contexts), std::end(contexts), false); }
+
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = kDevices;
   return cudaSuccess;
@@ -294,6 +301,7 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= kDevices) return fail(cudaErrorInvalidDevice);
   current_device = device;
+  contexts[device] = true;
   return cudaSuccess;
 }
 

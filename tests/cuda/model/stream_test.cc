@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "../cuda_case.h"
+#include "memory.h"
 #include "shard/comm/communicator.h"
 #include "shard/core/cuda/cuda_call.cuh"
 #include "shard/program/capture/function.h"
@@ -45,6 +46,30 @@ TEST_CASE("a collective waits for what was issued before it began, and not for l
     check(add(sums, ones).to(kCpu).to_vector<float>() == std::vector<float>(100, 5.0f),
           "kernels after the wait see the result");
   });
+}
+
+TEST_CASE("work on one device makes no context on another, and returns to a device that has one") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const auto work_on = [&](int index) {
+    const Device own{device->backend, static_cast<uint8_t>(index)};
+    const Tensor ones = full({100}, 1.0).to(own);
+    CHECK(add(ones, ones).to(kCpu).to_vector<float>() == std::vector<float>(100, 2.0f));
+    int current = -1;
+    cuda::check(cudaGetDevice(&current), "cudaGetDevice");
+    return current;
+  };
+  // A thread begins with device 0 as its current one.
+  cuda_host::forget_contexts();
+  std::thread([&] { CHECK(work_on(2) == 2); }).join();
+  CHECK(cuda::has_context(2));
+  for (const int other : {0, 1, 3}) CHECK(!cuda::has_context(other));
+  std::thread([&] {
+    cuda::check(cudaSetDevice(1), "cudaSetDevice");
+    CHECK(work_on(2) == 1);
+  }).join();
+  CHECK(!cuda::has_context(0));
+  cuda::check(cudaSetDevice(0), "cudaSetDevice");  // for other tests of this process
 }
 
 TEST_CASE("memory that another thread frees is kept for the work of the thread that allocated it") {

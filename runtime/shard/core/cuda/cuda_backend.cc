@@ -24,7 +24,9 @@ namespace {
 
 using cuda::check;
 using cuda::DeviceScope;
+using cuda::ignore;
 using cuda::recording_mutex;
+using cuda::ReleaseScope;
 using cuda::stream;
 
 struct Devices {
@@ -135,26 +137,6 @@ bool is_recording() {
   check(cudaStreamIsCapturing(stream(), &status), "cudaStreamIsCapturing");
   return status != cudaStreamCaptureStatusNone;
 }
-
-/// For calls of destructors, which report nothing, even after the driver was shut down at exit. The next launch must not report it either.
-void ignore(cudaError_t status) {
-  if (status != cudaSuccess) cudaGetLastError();
-}
-
-/// The current device for a destructor, as DeviceScope.
-class ReleaseScope {
- public:
-  explicit ReleaseScope(int index) {
-    ignore(cudaGetDevice(&before_));
-    if (before_ != index) ignore(cudaSetDevice(index));
-  }
-  ~ReleaseScope() { ignore(cudaSetDevice(before_)); }
-  ReleaseScope(const ReleaseScope&) = delete;
-  ReleaseScope& operator=(const ReleaseScope&) = delete;
-
- private:
-  int before_ = 0;
-};
 
 /// Memory that threads freed which had not allocated it, and that work of its owner may still use; or that the work of a graph cannot free.
 class Abandoned {

@@ -68,6 +68,11 @@ struct CommunicationStreams {
   }
 };
 
+/// A device without a context was not in use: to return to it would make one, on device 0 for each process of a job.
+void make_current_again(int index) {
+  if (has_context(index)) ignore(cudaSetDevice(index));
+}
+
 }  // namespace
 
 cudaStream_t communication_stream() {
@@ -88,7 +93,17 @@ DeviceScope::DeviceScope(int index) {
 }
 
 DeviceScope::~DeviceScope() {
-  if (changed_) cudaSetDevice(before_);
+  if (changed_) make_current_again(before_);
+}
+
+ReleaseScope::ReleaseScope(int index) {
+  ignore(cudaGetDevice(&before_));
+  changed_ = before_ != index;
+  if (changed_) ignore(cudaSetDevice(index));
+}
+
+ReleaseScope::~ReleaseScope() {
+  if (changed_) make_current_again(before_);
 }
 
 void* allocate(size_t bytes) {

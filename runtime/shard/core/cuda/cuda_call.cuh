@@ -45,6 +45,27 @@ class DeviceScope {
   bool changed_ = false;
 };
 
+/// Whether the process has a context on a device. To make a device the current one gives it a context, which takes hundreds of megabytes.
+bool has_context(int index);
+
+/// For calls of destructors, which report nothing, even after the driver was shut down at exit. The next launch must not report it either.
+inline void ignore(cudaError_t status) {
+  if (status != cudaSuccess) cudaGetLastError();
+}
+
+/// The current device for a destructor, as DeviceScope.
+class ReleaseScope {
+ public:
+  explicit ReleaseScope(int index);
+  ~ReleaseScope();
+  ReleaseScope(const ReleaseScope&) = delete;
+  ReleaseScope& operator=(const ReleaseScope&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
 /// A place in the work of a stream of this thread, on the device that is current when it is made.
 class Event {
  public:

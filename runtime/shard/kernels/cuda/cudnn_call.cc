@@ -26,6 +26,7 @@ void pass_over(const Error& error) {
 }
 
 Cudnn::~Cudnn() {
+  const ReleaseScope scope(device_);
   plans_.clear();
   const std::lock_guard lock(recording_mutex());
   if (handle_ != nullptr) library_.destroy(handle_);
@@ -43,7 +44,7 @@ Cudnn* Cudnn::of(int device) {
   if (library == nullptr) return nullptr;
   thread_local std::unique_ptr<std::map<int, Cudnn>> of_device;  // a pointer: libraries have little space for these
   if (of_device == nullptr) of_device = std::make_unique<std::map<int, Cudnn>>();
-  return &of_device->try_emplace(device, *library).first->second;
+  return &of_device->try_emplace(device, device, *library).first->second;
 }
 
 cudnnHandle_t Cudnn::handle() const {

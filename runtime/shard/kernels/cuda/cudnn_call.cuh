@@ -116,7 +116,7 @@ inline CudnnOwned<cudnnTensorDescriptor_t> make_image(const CudnnLibrary& librar
 /// refuse more or less from version to version.
 class Cudnn {
  public:
-  explicit Cudnn(const CudnnLibrary& library) : library_(library) {}
+  Cudnn(int device, const CudnnLibrary& library) : device_(device), library_(library) {}
   ~Cudnn();
   Cudnn(const Cudnn&) = delete;
   Cudnn& operator=(const Cudnn&) = delete;
@@ -156,6 +156,7 @@ class Cudnn {
   void open();
 
   static constexpr size_t kMostPlans = 1024;
+  const int device_;
   const CudnnLibrary& library_;
   cudnnHandle_t handle_ = nullptr;
   std::map<std::type_index, std::shared_ptr<void>> plans_;

@@ -42,13 +42,14 @@ void check_blas(cublasStatus_t status, const char* call) {
 /// The handles of this thread for one device.
 class Handles {
  public:
-  Handles() {
+  explicit Handles(int device) : device_(device) {
     const std::lock_guard lock(recording_mutex());
     check_solver(cusolverDnCreate(&solver_), "cusolverDnCreate");
     check_solver(cusolverDnCreateParams(&parameters_), "cusolverDnCreateParams");
     check_blas(cublasCreate(&blas_), "cublasCreate");
   }
   ~Handles() {
+    const ReleaseScope scope(device_);
     const std::lock_guard lock(recording_mutex());
     if (blas_ != nullptr) cublasDestroy(blas_);
     if (parameters_ != nullptr) cusolverDnDestroyParams(parameters_);
@@ -62,7 +63,7 @@ class Handles {
     thread_local std::map<int, Handles> of_device;
     int device = 0;
     check(cudaGetDevice(&device), "cudaGetDevice");
-    Handles& handles = of_device[device];
+    Handles& handles = of_device.try_emplace(device, device).first->second;
     check_solver(cusolverDnSetStream(handles.solver_, stream()), "cusolverDnSetStream");
     check_blas(cublasSetStream(handles.blas_, stream()), "cublasSetStream");
     return handles;
@@ -72,6 +73,7 @@ class Handles {
   cublasHandle_t blas() const { return blas_; }
 
  private:
+  const int device_;
   cusolverDnHandle_t solver_ = nullptr;
   cusolverDnParams_t parameters_ = nullptr;
   cublasHandle_t blas_ = nullptr;

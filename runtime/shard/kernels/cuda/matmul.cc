@@ -23,6 +23,8 @@ namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what NVIDIA advises for Hopper
 constexpr size_t kCachedPlans = 1024;
+/// Of a call: cuBLASLt takes fewer than 2^16, and parts of this length stay aligned.
+constexpr int64_t kMostMatrices = 1 << 15;
 /// Vector accesses need no more. So buffers of a program, which are aligned to 64, have the plans of eager calls, and their bits.
 constexpr uintptr_t kMostAlignment = 16;
 static_assert(kBiasAlignment == kMostAlignment);
@@ -133,6 +135,8 @@ Preference make_preference(const Shape& shape) {
                "cublasLtMatmulPreferenceSetAttribute");
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  // Others round parts of a sum to the dtype of the result, or add them in an order that may change from run to run.
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, shape.y_align);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape.x_align);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape.added_align);
@@ -183,16 +187,18 @@ const void* least_aligned(const void* bias) {
 
 /// The handle of this thread for one device, and the plans it has made.
 struct Blas {
+  int device;
   Handle handle;
   std::map<Shape, Plan> plans;
 
-  Blas() {
+  explicit Blas(int index) : device(index) {
     const std::lock_guard lock(recording_mutex());
     cublasLtHandle_t raw = nullptr;
     check_blas(cublasLtCreate(&raw), "cublasLtCreate");
     handle.reset(raw);
   }
   ~Blas() {
+    const ReleaseScope scope(device);
     const std::lock_guard lock(recording_mutex());
     plans.clear();
     handle.reset();
@@ -214,7 +220,7 @@ struct Blas {
 
 Blas& blas(int device) {
   thread_local std::map<int, Blas> of_device;
-  return of_device[device];
+  return of_device.try_emplace(device, device).first->second;
 }
 
 void fill_with_zeros(const DenseTensor& out) {
@@ -243,6 +249,8 @@ bool multiply(int device, Shape shape, const Operands& data, const Epilogue& epi
   shape.y_align = alignment(data.y);
   shape.added_align = alignment(added);
   shape.out_align = alignment(data.out);
+  // Before the plan: this issues what a loop has kept, which may be a product that needs room for a plan of its own.
+  const cudaStream_t own = stream();
   Blas& library = blas(device);
   Plan& plan = library.plan(shape, epilogue.bias);
   if (!plan.possible) return false;
@@ -253,17 +261,16 @@ bool multiply(int device, Shape shape, const Operands& data, const Epilogue& epi
   const bool is_double = shape.dtype == DType::float64;
   const void* alpha = is_double ? static_cast<const void*>(&double_one) : &one;
   const void* beta = is_double ? static_cast<const void*>(&double_factor) : &factor;
-  const cublasStatus_t status =
-      cublasLtMatmul(library.handle.get(), plan.operation.get(), alpha, data.y, plan.y.get(), data.x, plan.x.get(),
-                     beta, added, plan.out.get(), data.out, plan.out.get(), &plan.choice.algo, workspace.data(),
-                     plan.choice.workspaceSize, stream());
+  const cublasStatus_t status = cublasLtMatmul(
+      library.handle.get(), plan.operation.get(), alpha, data.y, plan.y.get(), data.x, plan.x.get(), beta, added,
+      plan.out.get(), data.out, plan.out.get(), &plan.choice.algo, workspace.data(), plan.choice.workspaceSize, own);
   plan.possible = !shape.has_epilogue() || !is_refusal(status);
   if (plan.possible) check_blas(status, "cublasLtMatmul");
   return plan.possible;
 }
 
-/// Calls body(x, y, out) with the places of the matrices of each product that remains when the innermost leading dim is in `p`. The
-/// `count` elements of the result are at `out`.
+/// Calls body(x, y, out) with the places of the matrices of each product that remains when the innermost leading dim is in `p`, whose
+/// batch is at most kMostMatrices. The `count` elements of the result are at `out`.
 template <class Body>
 void for_products(const DenseTensor& x, const DenseTensor& y, void* out, int64_t count, Product& p, const Body& body) {
   std::vector<Leading> dims = leading_dims(x.dims(), y.dims());
@@ -271,8 +278,9 @@ void for_products(const DenseTensor& x, const DenseTensor& y, void* out, int64_t
   const size_t x_bytes = static_cast<size_t>(p.m * p.k) * element;
   const size_t y_bytes = static_cast<size_t>(p.k * p.n) * element;
   take_innermost(p, dims);
-  const size_t out_bytes = static_cast<size_t>(p.batch * p.m * p.n) * element;
-  const int64_t calls = count / (p.batch * p.m * p.n);
+  const int64_t batch = p.batch;
+  const size_t out_bytes = static_cast<size_t>(p.m * p.n) * element;
+  const int64_t calls = count / (batch * p.m * p.n);
   for (int64_t call = 0; call < calls; ++call) {
     int64_t x_at = 0, y_at = 0, rest = call;
     for (const Leading& dim : dims) {
@@ -280,9 +288,14 @@ void for_products(const DenseTensor& x, const DenseTensor& y, void* out, int64_t
       y_at += rest % dim.size * dim.y;
       rest /= dim.size;
     }
-    body(static_cast<const char*>(x.raw()) + static_cast<size_t>(x_at) * x_bytes,
-         static_cast<const char*>(y.raw()) + static_cast<size_t>(y_at) * y_bytes,
-         static_cast<char*>(out) + static_cast<size_t>(call) * out_bytes);
+    for (int64_t begin = 0; begin < batch; begin += kMostMatrices) {
+      p.batch = std::min(kMostMatrices, batch - begin);
+      body(static_cast<const char*>(x.raw()) + static_cast<size_t>(x_at) * x_bytes +
+               static_cast<size_t>(begin * p.x_step) * element,
+           static_cast<const char*>(y.raw()) + static_cast<size_t>(y_at) * y_bytes +
+               static_cast<size_t>(begin * p.y_step) * element,
+           static_cast<char*>(out) + static_cast<size_t>(call * batch + begin) * out_bytes);
+    }
   }
 }
 
