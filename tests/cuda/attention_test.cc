@@ -170,6 +170,25 @@ TEST_CASE("attention by the tensor cores of several blocks of aligned rows is th
   }
 }
 
+TEST_CASE("the lowest finite number of a mask hides no keys from a query that sees no others") {
+  const auto device = cuda_device();
+  if (!device) return;
+  for (const DType dtype : {DType::bfloat16, DType::float16}) {
+    INFO(to_string(dtype));
+    const Shape s{1, 20, 24, 1, 1, 16, 16};
+    Arguments a(s, dtype);
+    a.mask = random_tensor({1, 1, s.queries, s.keys}, dtype, 5);
+    for (int64_t i = 0; i < s.keys; ++i) set(a.mask, i, -kInfinity);
+    const float lowest = dtype == DType::bfloat16 ? -3.38953139e38f : -65504.0f;
+    for (int64_t i = s.keys; i < 2 * s.keys; ++i) set(a.mask, i, lowest);
+    std::vector<DenseTensor> actual = run_flash(*device, a), expected = run_flash(kCpu, a);
+    CHECK(std::isfinite(get(expected[2], 1)));
+    actual.resize(4);  // that number leaves no digits of the scores and of the sum of weights, which gradients need
+    expected.resize(4);
+    require_near(actual, expected);
+  }
+}
+
 TEST_CASE("gradients of scores beyond the range of float16 give the gradients of the CPU") {
   const auto device = cuda_device();
   if (!device) return;

@@ -222,11 +222,13 @@ __device__ __forceinline__ void accumulate_finite(BlockRows<Width>& rows, LaneTi
   }
 }
 
-/// Stores the results of the rows of a warp, unless one of a row of the block is not finite. Returns, in all threads, whether it did.
+/// Stores the results of the rows of a warp, unless one of a row of the block is not finite or, with a mask, a row has no weights: the
+/// lowest number of bfloat16, which hides nothing, may be -infinity in powers of 2. Returns, in all threads, whether it did.
 template <class T, int Width>
 __device__ __forceinline__ bool store_finite(const TileJob& job, const Head<T>& head, int64_t first, int row,
-                                             const MmaResults<T>& results, BlockRows<Width>& rows) {
+                                             bool is_masked, const MmaResults<T>& results, BlockRows<Width>& rows) {
   const LanePlace lane;
+  const TileRows<T> out = head.of_queries(results.out, first, kBlockRows);
   float sum = 0;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
@@ -236,6 +238,7 @@ __device__ __forceinline__ bool store_finite(const TileJob& job, const Head<T>& 
       total += shuffle_xor(total, 1);
       total += shuffle_xor(total, 2);
       sum += total * 0.0f;
+      if (is_masked && total == 0.0f && row + tile * 16 + lane.g + half * 8 < out.count) sum = NAN;
     }
 #pragma unroll
     for (int n = 0; n < Width / 8; ++n) {
@@ -244,7 +247,6 @@ __device__ __forceinline__ bool store_finite(const TileJob& job, const Head<T>& 
     }
   }
   if (__syncthreads_or(sum != 0.0f)) return false;  // NaN differs
-  const TileRows<T> out = head.of_queries(results.out, first, kBlockRows);
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     float inverse[2];
@@ -300,7 +302,7 @@ __device__ bool attend_block(const Attention<T>& a, const TileJob& job, int64_t 
     if (is_used) add_terms<T, kTiles>(rows.sums, scores, stage.values, a.v.width);
   }
   wait_for_copies();
-  return store_finite(job, head, first, row, results, rows);
+  return store_finite(job, head, first, row, a.mask.data != nullptr, results, rows);
 }
 
 template <class T, int Width>

@@ -81,6 +81,7 @@ class NcclGroup final : public DeviceGroup {
         owned_stream_(other != nullptr ? other->owned_stream_ : std::make_shared<OwnedStream>(index)),
         stream_(owned_stream_->handle) {}
   ~NcclGroup() override {
+    const ReleaseScope scope(index_);
     if (communicator_ != nullptr) ncclCommDestroy(communicator_);
   }
   NcclGroup(const NcclGroup&) = delete;
@@ -136,14 +137,15 @@ class NcclGroup final : public DeviceGroup {
     const DeviceScope scope(index_);
     check_nccl(ncclGroupStart(), "ncclGroupStart", communicator_);
     ncclResult_t result = ncclSuccess;
+    const auto goes_on = [&] { return result == ncclSuccess || result == ncclInProgress; };
     for (const Part& part : sends) {
-      if (result == ncclSuccess) result = ncclSend(part.data, part.bytes, ncclUint8, part.peer, communicator_, stream_);
+      if (goes_on()) result = ncclSend(part.data, part.bytes, ncclUint8, part.peer, communicator_, stream_);
     }
     for (const Part& part : receives) {
-      if (result == ncclSuccess) result = ncclRecv(part.data, part.bytes, ncclUint8, part.peer, communicator_, stream_);
+      if (goes_on()) result = ncclRecv(part.data, part.bytes, ncclUint8, part.peer, communicator_, stream_);
     }
     const ncclResult_t ended = ncclGroupEnd();
-    settle(result == ncclSuccess ? ended : result, "a group of ncclSend and ncclRecv", poll);
+    settle(goes_on() ? ended : result, "a group of ncclSend and ncclRecv", poll);
   }
 
   bool reduces(DType dtype, ReduceType type) const override { return reduction(dtype, type, size_).has_value(); }
@@ -178,7 +180,11 @@ class NcclGroup final : public DeviceGroup {
   }
 
   void abort() override {
-    if (communicator_ != nullptr) ncclCommAbort(std::exchange(communicator_, nullptr));
+    if (communicator_ == nullptr) return;
+    const ReleaseScope scope(index_);
+    ncclCommAbort(std::exchange(communicator_, nullptr));
+    // Of the ranks of a process, the abort of the last alone waits for kernels, which leave: memory may be freed after each.
+    ignore(cudaStreamSynchronize(stream_));
   }
 
  private:
