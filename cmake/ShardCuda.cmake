@@ -121,9 +121,11 @@ else()
 endif()
 
 # What these make has the bits, and the truth, that it has on the CPU.
-set(exact creation distributions mixed nms random)
+set(exact creation distributions mixed nms random vision_roi)
 # What these make has the bits that it has in a fused loop, where a product and the sum of the next op must not become one.
 list(APPEND exact activation cast divide elementwise gates logic scalar transcendental unary_grad)
+# What these make has the same bits wherever a shard begins: elements in packs and those behind are compiled apart.
+list(APPEND exact lamb loss optim)
 list(TRANSFORM exact PREPEND ${SHARD_CUDA_KERNELS_DIR}/)
 list(TRANSFORM exact APPEND .cu)
 set(contracting ${SHARD_CUDA_SOURCES})

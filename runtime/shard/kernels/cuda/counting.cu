@@ -94,7 +94,9 @@ __global__ void sum_bins_kernel(const Key<D>* keys, Integers places, int64_t cou
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int64_t bin = grid_first<int64_t>() / kWarp; bin < bins; bin += grid_step<int64_t>() / kWarp) {
     const Key<D> key = key_of(static_cast<D>(bin), false);
-    const int64_t first = first_not_below(keys, count, key), end = first_not_below(keys, count, key + 1);
+    const bool is_last = key == static_cast<Key<D>>(-1);  // there is no key above it
+    const int64_t first = first_not_below(keys, count, key),
+                  end = is_last ? count : first_not_below(keys, count, static_cast<Key<D>>(key + 1));
     double sum = 0;
     for (int64_t i = first + lane; i < end; i += kWarp) sum += static_cast<double>(weights[places[i]]);
     sum = warp_reduce(sum, [](double a, double b) { return a + b; });

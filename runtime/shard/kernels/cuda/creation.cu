@@ -96,7 +96,11 @@ struct Between {
 struct Powers {
   Between exponents;
   double base;
-  __device__ double operator()(int64_t i) const { return ::pow(base, exponents(i)); }
+  /// pow() of a device may miss a whole number by the last bits, which a conversion to an integer would cut to the one below.
+  __device__ double operator()(int64_t i) const {
+    const double power = ::pow(base, exponents(i)), whole = ::rint(power);
+    return ::fabs(power - whole) <= 4.5e-16 * ::fabs(power) ? whole : power;
+  }
 };
 
 Between between(const OpContext& ctx, const Scalar& start, const Scalar& stop, const DenseTensor& out) {

@@ -134,13 +134,12 @@ __global__ void sample_corners_kernel(Integers keys, Integers numbers, math_t<T>
   }
 }
 
-/// The gradient of x: an element of an image for each thread (x), and kChannels channels of it (y). The pairs are in the order of their keys,
-/// and those of an element in that of their numbers.
+/// The gradient of x: an element of an image for each thread (x), and kChannels channels of it at once (y). The pairs are in the order of
+/// their keys, and those of an element in that of their numbers.
 template <int kChannels, class T>
 __global__ void sample_x_grad_kernel(T* x_grad, const T* out_grad, Integers keys, Integers numbers, int64_t count,
                                      const math_t<T>* weights, Images images) {
   using C = math_t<T>;
-  const int64_t first = static_cast<int64_t>(blockIdx.y) * kChannels;
   for (int64_t i = grid_first<int64_t>(); i < images.batch * images.elements; i += grid_step<int64_t>()) {
     const int64_t image = i / images.elements, element = i - image * images.elements;
     int64_t at = 0;
@@ -149,30 +148,37 @@ __global__ void sample_x_grad_kernel(T* x_grad, const T* out_grad, Integers keys
       if (keys[middle] < i) at = middle + 1;
       else end = middle;
     }
-    const int64_t channel = image * images.channels + first;
-    C sums[kChannels] = {};
-    for (; at < count && keys[at] == i; ++at) {
-      const int64_t number = numbers[at], place = number / images.corners - image * images.places;
-      const C weight = weights[number];
+    const int64_t step = static_cast<int64_t>(gridDim.y) * kChannels;
+    for (int64_t first = static_cast<int64_t>(blockIdx.y) * kChannels; first < images.channels; first += step) {
+      const int64_t channel = image * images.channels + first;
+      C sums[kChannels] = {};
+      for (int64_t pair = at; pair < count && keys[pair] == i; ++pair) {
+        const int64_t number = numbers[pair], place = number / images.corners - image * images.places;
+        const C weight = weights[number];
+#pragma unroll
+        for (int c = 0; c < kChannels; ++c) {
+          if (first + c < images.channels) sums[c] += weight * load(out_grad[(channel + c) * images.places + place]);
+        }
+      }
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) {
-        if (first + c < images.channels) sums[c] += weight * load(out_grad[(channel + c) * images.places + place]);
+        if (first + c < images.channels) x_grad[(channel + c) * images.elements + element] = store<T>(sums[c]);
       }
-    }
-#pragma unroll
-    for (int c = 0; c < kChannels; ++c) {
-      if (first + c < images.channels) x_grad[(channel + c) * images.elements + element] = store<T>(sums[c]);
     }
   }
 }
 
+constexpr int64_t kMostBlocks = 65535;  // in y
+
 /// Blocks for `count` threads in x, and for all channels, `each` of them at once, in y.
 dim3 grid_of(const Images& images, int64_t count, int64_t each) {
-  return {grid_for(count, kThreads), static_cast<unsigned>((images.channels + each - 1) / each)};
+  return {grid_for(count, kThreads), static_cast<unsigned>(std::min(kMostBlocks, (images.channels + each - 1) / each))};
 }
 
 /// As many channels for a thread that all blocks are allowed, and at least 16.
-int64_t channels_of_thread(const Images& images) { return std::max<int64_t>(16, (images.channels + 65534) / 65535); }
+int64_t channels_of_thread(const Images& images) {
+  return std::max<int64_t>(16, (images.channels + kMostBlocks - 1) / kMostBlocks);
+}
 
 template <class E>
 void grid_sample(const OpContext& ctx, const DenseTensor& x, const DenseTensor& grid, const std::string& mode,
