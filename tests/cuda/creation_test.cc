@@ -48,6 +48,9 @@ TEST_CASE("ranges, diagonals and constants have the same bits on a device") {
              [](DType dtype, Device at) { return linspace(-1.0, 99.5, 1001, dtype, at); });
   check_bits("logspace", *device, {DType::int32, DType::bfloat16},
              [](DType dtype, Device at) { return logspace(0, 9, 10, 2, dtype, at); });
+  check_bits("logspace of an exponent just below 1", *device, {DType::int32, DType::float64},
+             [](DType dtype, Device at) { return logspace(0, 2, 99, 10, dtype, at); });
+  CHECK(logspace(0, 2, 99, 10, DType::int32, *device).to(kCpu).to_vector<int32_t>()[49] == 10);
   check_bits("eye", *device, {DType::float32, DType::float16, DType::boolean},
              [](DType dtype, Device at) { return eye(5, 9, dtype, at); });
   CHECK(empty({3}, DType::float32, *device).device() == *device);

@@ -12,6 +12,10 @@
 namespace shard::cpu {
 namespace {
 
+#define SHARD_FORMULA_INLINE inline
+#include "shard/kernels/formulas/exact_power.inc"
+#undef SHARD_FORMULA_INLINE
+
 template <class T>
 void fill(const Scalar& value, DenseTensor& out) {
   const T element = value.to<T>();
@@ -70,7 +74,7 @@ void linspace(const OpContext& ctx, const Scalar& start, const Scalar& stop, Den
 
 template <class T>
 void logspace(const OpContext& ctx, const Scalar& start, const Scalar& stop, const Scalar& base, DenseTensor& out) {
-  fill_between<T>(ctx, start, stop, out, [b = base.to<double>()](double at) { return std::pow(b, at); });
+  fill_between<T>(ctx, start, stop, out, [b = base.to<double>()](double at) { return exact_power(b, at); });
 }
 
 /// For a local shard of the matrix: the diagonal is where the global indices are equal.

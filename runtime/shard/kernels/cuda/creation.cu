@@ -83,8 +83,10 @@ void arange(const OpContext& ctx, const Scalar& start, const Scalar& step, Dense
   fill_by_index<T>(ctx, FloatRange{start.to<double>(), step.to<double>(), first}, out);
 }
 
+#include "shard/kernels/formulas/exact_power.inc"
+
 /// Numbers from the nearer end, so that the last one is `last`.
-struct Between {
+struct Spaced {
   double first, last, step;
   int64_t count, begin;
   __device__ double operator()(int64_t i) const {
@@ -94,16 +96,12 @@ struct Between {
   }
 };
 struct Powers {
-  Between exponents;
+  Spaced exponents;
   double base;
-  /// pow() of a device may miss a whole number by the last bits, which a conversion to an integer would cut to the one below.
-  __device__ double operator()(int64_t i) const {
-    const double power = ::pow(base, exponents(i)), whole = ::rint(power);
-    return ::fabs(power - whole) <= 4.5e-16 * ::fabs(power) ? whole : power;
-  }
+  __device__ double operator()(int64_t i) const { return exact_power(base, exponents(i)); }
 };
 
-Between between(const OpContext& ctx, const Scalar& start, const Scalar& stop, const DenseTensor& out) {
+Spaced between(const OpContext& ctx, const Scalar& start, const Scalar& stop, const DenseTensor& out) {
   const Box box = ctx.output_box(0, out);
   const double first = start.to<double>(), last = stop.to<double>();
   const int64_t count = box.global[0];
