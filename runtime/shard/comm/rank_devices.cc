@@ -106,6 +106,7 @@ void RankDevices::give_up(const std::string& reason) noexcept {
     } catch (...) { group->abort(); }  // no thread can be made
   }
   for (std::thread& thread : threads) thread.join();
+  for (const auto& entry : groups_) entry.second->wait_for_end();
 }
 
 }  // namespace shard

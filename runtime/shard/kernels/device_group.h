@@ -66,6 +66,8 @@ class DeviceGroup {
 
   /// Ends what the group is doing, whatever the other members do; afterwards the group can only be destroyed. Does not throw.
   virtual void abort() = 0;
+  /// Waits until the device works for the group no more. All groups that share the device have been aborted. Does not throw.
+  virtual void wait_for_end() = 0;
 };
 
 }  // namespace shard

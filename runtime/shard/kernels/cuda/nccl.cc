@@ -183,7 +183,11 @@ class NcclGroup final : public DeviceGroup {
     if (communicator_ == nullptr) return;
     const ReleaseScope scope(index_);
     ncclCommAbort(std::exchange(communicator_, nullptr));
-    // Of the ranks of a process, the abort of the last alone waits for kernels, which leave: memory may be freed after each.
+  }
+
+  /// Of the ranks of a process, ncclCommAbort of the last alone waits for the kernels, which leave; but each rank frees memory.
+  void wait_for_end() override {
+    const ReleaseScope scope(index_);
     ignore(cudaStreamSynchronize(stream_));
   }
 
