@@ -1,6 +1,8 @@
 // The order between streams, by what the model has run when somebody waits.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -70,6 +72,26 @@ TEST_CASE("work on one device makes no context on another, and returns to a devi
   }).join();
   CHECK(!cuda::has_context(0));
   cuda::check(cudaSetDevice(0), "cudaSetDevice");  // for other tests of this process
+}
+
+TEST_CASE("a forked process is told that it cannot use devices, and uses the host") {
+  const auto device = cuda_device();
+  if (!device) return;
+  CHECK(full({2}, 1.0).to(*device).to(kCpu).to_vector<float>() == std::vector<float>(2, 1.0f));
+  const pid_t child = fork();
+  if (child == 0) {
+    int code = 1;
+    try {
+      full({2}, 1.0).to(*device);
+    } catch (const Error& error) {
+      code = std::string(error.what()).find("was forked by one that has used CUDA") == std::string::npos ? 2 : 0;
+    }
+    _exit(code);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("memory that another thread frees is kept for the work of the thread that allocated it") {

@@ -37,6 +37,7 @@ struct Devices {
     const cudaError_t found = cudaGetDeviceCount(&count);
     if (found == cudaSuccess && count > 0) {
       status = fmt::format("ready: {} device{}", count, count == 1 ? "" : "s");
+      cuda::refuse_forks();
       return;
     }
     count = 0;

@@ -1,6 +1,8 @@
 // Checked calls of the CUDA runtime; see cuda_call.cuh.
 #include "shard/core/cuda/cuda_call.cuh"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <bitset>
 #include <map>
@@ -68,6 +70,8 @@ struct CommunicationStreams {
   }
 };
 
+bool is_forked = false;
+
 /// A device without a context was not in use: to return to it would make one, on device 0 for each process of a job.
 void make_current_again(int index) {
   if (has_context(index)) ignore(cudaSetDevice(index));
@@ -84,7 +88,17 @@ cudaStream_t communication_stream() {
   return own;
 }
 
+void refuse_forks() {
+  pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
+}
+
 DeviceScope::DeviceScope(int index) {
+  if (is_forked) {
+    fail(ErrorCode::device,
+         "this process was forked by one that has used CUDA, and cannot use cuda:{}; start processes that use devices "
+         "anew, such as by the method \"spawn\" of Python's multiprocessing",
+         index);
+  }
   used_devices.used.set(static_cast<size_t>(index));
   check(cudaGetDevice(&before_), "cudaGetDevice");
   if (before_ == index) return;

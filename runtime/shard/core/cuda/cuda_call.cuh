@@ -32,7 +32,7 @@ inline cudaStream_t stream() {
   return communicates ? communication_stream() : cudaStreamPerThread;
 }
 
-/// Makes a device current for a scope, and restores the previous one.
+/// Makes a device current for a scope, and then the previous one, if that has a context (has_context). Fails in a forked process.
 class DeviceScope {
  public:
   explicit DeviceScope(int index);
@@ -44,6 +44,9 @@ class DeviceScope {
   int before_ = 0;
   bool changed_ = false;
 };
+
+/// From now on DeviceScope fails in processes that this one forks: the driver, once it is initialised, does not work there.
+void refuse_forks();
 
 /// Whether the process has a context on a device. To make a device the current one gives it a context, which takes hundreds of megabytes.
 bool has_context(int index);
