@@ -63,6 +63,18 @@ TEST_CASE("grid_sample and its gradients are those of the host, where many place
   }
 }
 
+TEST_CASE("the gradient of grid_sample has more channels than a grid has blocks for") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const int64_t channels = 8 * 65535 + 9;
+  const DenseTensor x = random_tensor({1, channels, 1, 1}, DType::float32, 1),
+                    grid = random_tensor({1, 1, 1, 2}, DType::float32, 2),
+                    grad = random_tensor({1, channels, 1, 1}, DType::float32, 3);
+  compare_op(*device, {x, grid, grad}, [](const Tensors& t) {
+    return Tensors{std::get<0>(grid_sample_grad(t[0], t[1], t[2], "bilinear", "border", false))};
+  });
+}
+
 TEST_CASE("parts of boxes of several images are those of the host") {
   const auto device = cuda_device();
   if (!device) return;

@@ -163,7 +163,7 @@ struct BlockRows {
 /// Makes products scores of powers of 2. `sees_all` where no row of the warp has a mask or keys that it does not see.
 template <class T>
 __device__ __forceinline__ void finish_scores(const Head<T>& head, bool sees_all, float scale, int64_t first,
-                                              int64_t start, LaneTile<kKeys> (&scores)[kTiles]) {
+                                              int64_t start, LaneTile<kKeys> (&scores)[kTiles], bool& overflows) {
   const LanePlace lane;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
@@ -180,7 +180,11 @@ __device__ __forceinline__ void finish_scores(const Head<T>& head, bool sees_all
           float& score = scores[tile][n][2 * half + c];
           score *= scale;
           if (key >= seen) score = -INFINITY;
-          else if (mask != nullptr) score = Head<T>::masked(score, load(mask[key]) * kLog2OfE);
+          else if (mask != nullptr) {
+            const float added = load(mask[key]), power = added * kLog2OfE;
+            overflows = overflows || (power == -INFINITY && added != -INFINITY);
+            score = Head<T>::masked(score, power);
+          }
         }
       }
     }
@@ -226,7 +230,7 @@ __device__ __forceinline__ void accumulate_finite(BlockRows<Width>& rows, LaneTi
 /// lowest number of bfloat16, which hides nothing, may be -infinity in powers of 2. Returns, in all threads, whether it did.
 template <class T, int Width>
 __device__ __forceinline__ bool store_finite(const TileJob& job, const Head<T>& head, int64_t first, int row,
-                                             bool is_masked, const MmaResults<T>& results, BlockRows<Width>& rows) {
+                                             bool overflows, const MmaResults<T>& results, BlockRows<Width>& rows) {
   const LanePlace lane;
   const TileRows<T> out = head.of_queries(results.out, first, kBlockRows);
   float sum = 0;
@@ -238,7 +242,7 @@ __device__ __forceinline__ bool store_finite(const TileJob& job, const Head<T>& 
       total += shuffle_xor(total, 1);
       total += shuffle_xor(total, 2);
       sum += total * 0.0f;
-      if (is_masked && total == 0.0f && row + tile * 16 + lane.g + half * 8 < out.count) sum = NAN;
+      if (overflows && total == 0.0f && row + tile * 16 + lane.g + half * 8 < out.count) sum = NAN;
     }
 #pragma unroll
     for (int n = 0; n < Width / 8; ++n) {
@@ -286,6 +290,7 @@ __device__ bool attend_block(const Attention<T>& a, const TileJob& job, int64_t 
   copy_terms(stage.queries, queries);
   copy_terms(stage.keys, head.of_keys(a.k, 0, kKeys));
   BlockRows<Width> rows;
+  bool overflows = false;
   for (int64_t start = 0; start < end; start += kKeys) {
     wait_for_copies();
     __syncthreads();  // keys are there, and the values before have been read
@@ -293,7 +298,7 @@ __device__ bool attend_block(const Attention<T>& a, const TileJob& job, int64_t 
     LaneTile<kKeys> scores[kTiles] = {};
     if (is_used) {
       multiply_terms<T, kTiles>(factors_of, stage.keys, a.q.width, scores);
-      finish_scores(head, start + kKeys <= seen_by_all, a.scale * kLog2OfE, first + row, start, scores);
+      finish_scores(head, start + kKeys <= seen_by_all, a.scale * kLog2OfE, first + row, start, scores, overflows);
       accumulate_finite(rows, scores);
     }
     wait_for_copies();
@@ -302,7 +307,7 @@ __device__ bool attend_block(const Attention<T>& a, const TileJob& job, int64_t 
     if (is_used) add_terms<T, kTiles>(rows.sums, scores, stage.values, a.v.width);
   }
   wait_for_copies();
-  return store_finite(job, head, first, row, a.mask.data != nullptr, results, rows);
+  return store_finite(job, head, first, row, overflows, results, rows);
 }
 
 template <class T, int Width>
