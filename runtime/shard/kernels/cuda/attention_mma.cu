@@ -226,8 +226,8 @@ __device__ __forceinline__ void accumulate_finite(BlockRows<Width>& rows, LaneTi
   }
 }
 
-/// Stores the results of the rows of a warp, unless one of a row of the block is not finite or, with a mask, a row has no weights: the
-/// lowest number of bfloat16, which hides nothing, may be -infinity in powers of 2. Returns, in all threads, whether it did.
+/// Stores the results of the rows of a warp, unless one of a row of the block is not finite, or a row has no weights and `overflows`: the lowest
+/// number of bfloat16 in the mask, which hides nothing, became -infinity in powers of 2. Returns, in all threads, whether it did.
 template <class T, int Width>
 __device__ __forceinline__ bool store_finite(const TileJob& job, const Head<T>& head, int64_t first, int row,
                                              bool overflows, const MmaResults<T>& results, BlockRows<Width>& rows) {
