@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <span>
 #include <unordered_map>
 
 #include "memory.h"
@@ -40,6 +41,8 @@ struct Request {
 };
 
 struct State {
+  int stream = 0;  // of the work that runs
+  const StreamClock* before = nullptr;
   const Grid* grid = nullptr;
   uint32_t interval = 1, grid_first = 1, block_first = 1;
   int thread = 0, order = 0;
@@ -103,6 +106,22 @@ const char* conflict(const Access& earlier, bool is_atomic, bool is_shared) {
   return "another thread of the block, with no barrier in between";
 }
 
+/// Whether other work made an access that may happen at the same time.
+bool is_unordered(const Access& earlier) {
+  const int stream = static_cast<int>(earlier.stream);
+  return stream != 0 && stream != state.stream && state.before != nullptr &&
+         earlier.interval > state.before->of(stream);
+}
+
+constexpr const char* kOtherStream = "work of another stream, with no event or wait in between";
+
+/// Why the work that runs may not use an allocation that another stream has made; null where it may.
+const char* not_made(const Region& region) {
+  if (region.made_by == 0 || region.made_by == state.stream || state.before == nullptr) return nullptr;
+  if (region.made != 0 && region.made <= state.before->of(region.made_by)) return nullptr;
+  return "is allocated in the order of another stream, with no event or wait in between";
+}
+
 [[noreturn, gnu::cold, gnu::noinline]] void refuse_race(const Region& region, Kind kind, const void* at, size_t bytes,
                                                         const Access& earlier, const char* did, const char* who) {
   refuse(kind, at, bytes, fmt::format("{} {} by {} (thread {})", describe(region, at), did, who, earlier.thread));
@@ -111,15 +130,21 @@ const char* conflict(const Access& earlier, bool is_atomic, bool is_shared) {
 inline void check_race(const Region& region, Cell& cell, Kind kind, const void* at, size_t bytes) {
   const bool is_atomic = kind == Kind::atomic, is_shared = region.name != nullptr;
   const auto against = [&](const Access& earlier, const char* did) {
-    if (earlier.interval < state.grid_first) return;  // most cells: nobody, or another grid
+    if (earlier.interval < state.grid_first) {  // most cells: nobody, or other work
+      if (is_unordered(earlier)) refuse_race(region, kind, at, bytes, earlier, did, kOtherStream);
+      return;
+    }
     if (const char* const who = conflict(earlier, is_atomic, is_shared))
       refuse_race(region, kind, at, bytes, earlier, did, who);
   };
   against(cell.write, "was written");
-  const Access self{state.interval, static_cast<uint16_t>(state.thread), static_cast<uint16_t>(state.order), is_atomic};
+  const Access self{state.interval, static_cast<uint32_t>(state.thread), static_cast<uint32_t>(state.order),
+                    static_cast<uint32_t>(state.stream), is_atomic};
   if (kind == Kind::read) {
-    const bool keep = cell.read.interval >= state.grid_first && cell.read.thread != self.thread &&
-                      (cell.read.interval == state.interval || cell.read.interval < state.block_first);
+    const bool keep = cell.read.interval < state.grid_first
+                          ? is_unordered(cell.read)
+                          : cell.read.thread != self.thread &&
+                                (cell.read.interval == state.interval || cell.read.interval < state.block_first);
     (keep ? cell.other_read : cell.read) = self;
     return;
   }
@@ -136,17 +161,8 @@ bool all_written(const uint8_t* written, size_t bytes) {
   return word == (bytes == 4 ? 0x01010101u : 0x0101010101010101u);
 }
 
-void track(Region& region, Kind kind, const void* at, size_t bytes, bool is_copy) {
-  if (!region.is_tracked()) return;
-  const size_t offset = static_cast<size_t>(static_cast<const char*>(at) - region.data);
-  if (region.is_written.empty()) region.is_written.resize(region.bytes);
-  uint8_t* const written = region.is_written.data() + offset;
-  // A struct that is copied as a whole may have padding that nobody wrote.
-  const bool is_unwritten = is_copy ? std::memchr(written, 1, bytes) == nullptr : !all_written(written, bytes);
-  if (kind == Kind::read && is_unwritten) {
-    refuse(kind, at, bytes, fmt::format("{} was never written", describe(region, at)));
-  }
-  if (kind != Kind::read && (is_copy || is_unwritten)) std::memset(written, 1, bytes);
+/// The cells of a range that begins at `offset`; granules become smaller where it needs this.
+std::span<Cell> cells_of(Region& region, size_t offset, size_t bytes) {
   const int shift = std::countr_zero(offset | bytes | 4);
   if (region.cells.empty()) {
     region.granule_shift = shift;
@@ -157,8 +173,23 @@ void track(Region& region, Kind kind, const void* at, size_t bytes, bool is_copy
     region.cells = std::move(finer);
     region.granule_shift = shift;
   }
-  const size_t last = (offset + bytes - 1) >> region.granule_shift;
-  for (size_t i = offset >> region.granule_shift; i <= last; ++i) check_race(region, region.cells[i], kind, at, bytes);
+  const size_t first = offset >> region.granule_shift, last = (offset + bytes - 1) >> region.granule_shift;
+  return std::span(region.cells).subspan(first, last - first + 1);
+}
+
+void track(Region& region, Kind kind, const void* at, size_t bytes, bool is_copy) {
+  if (!region.is_tracked()) return;
+  region.last_use.advance(state.stream, state.interval);
+  const size_t offset = static_cast<size_t>(static_cast<const char*>(at) - region.data);
+  if (region.is_written.empty()) region.is_written.resize(region.bytes);
+  uint8_t* const written = region.is_written.data() + offset;
+  // A struct that is copied as a whole may have padding that nobody wrote.
+  const bool is_unwritten = is_copy ? std::memchr(written, 1, bytes) == nullptr : !all_written(written, bytes);
+  if (kind == Kind::read && is_unwritten) {
+    refuse(kind, at, bytes, fmt::format("{} was never written", describe(region, at)));
+  }
+  if (kind != Kind::read && (is_copy || is_unwritten)) std::memset(written, 1, bytes);
+  for (Cell& cell : cells_of(region, offset, bytes)) check_race(region, cell, kind, at, bytes);
 }
 
 void log_access(Kind kind, const void* at, size_t bytes, const void* place) {
@@ -211,6 +242,8 @@ void check_access_of_grid(const void* at, size_t bytes, Kind kind, const void* p
     region = is_shared ? shared_region(at) : find_region(at);
     if (region == nullptr)
       refuse(kind, at, bytes, is_shared ? "it is in no shared variable" : "it is in no allocation");
+    if (const char* const why = not_made(*region))
+      refuse(kind, at, bytes, fmt::format("{} {}", describe(*region, at), why));
     state.last = region;
   }
   if (address + bytes > region->data + region->bytes)
@@ -274,6 +307,52 @@ void shared_variable_added(void* data, size_t bytes, const char* name) {
 }
 
 void access(const void* at, size_t bytes, Kind kind, const void* place) { check_access(at, bytes, kind, place, false); }
+
+StreamScope::StreamScope(int stream, const StreamClock& before)
+    : outer_stream_(state.stream), outer_before_(state.before) {
+  state.stream = stream;
+  state.before = &before;
+  ++state.interval;
+}
+StreamScope::~StreamScope() {
+  state.stream = outer_stream_;
+  state.before = outer_before_;
+}
+uint32_t StreamScope::now() { return state.interval; }
+
+void use_range(const std::string& what, const void* data, size_t bytes, Kind kind) {
+  if (bytes == 0) return;
+  Region* const region = find_region(data);
+  if (region == nullptr || static_cast<const char*>(data) + bytes > region->data + region->bytes)
+    throw Finding(what + " is not within an allocation of the device");
+  if (!region->is_tracked()) return;
+  if (const char* const why = not_made(*region)) throw Finding(fmt::format("{} {}", what, why));
+  region->last_use.advance(state.stream, state.interval);
+  const size_t offset = static_cast<size_t>(static_cast<const char*>(data) - region->data);
+  const Access self{state.interval, 0, 0, static_cast<uint32_t>(state.stream), false};
+  for (Cell& cell : cells_of(*region, offset, bytes)) {
+    const char* did = is_unordered(cell.write) ? "was written" : nullptr;
+    if (kind != Kind::read && (is_unordered(cell.read) || is_unordered(cell.other_read))) did = "was read";
+    if (did != nullptr) throw Finding(fmt::format("{}: {} {} by {}", what, describe(*region, data), did, kOtherStream));
+    if (kind != Kind::read) cell.write = self;
+    else (is_unordered(cell.read) ? cell.other_read : cell.read) = self;
+  }
+  if (kind == Kind::write) mark_written(const_cast<void*>(data), bytes);
+}
+
+void check_unused(const void* data, int stream, const StreamClock& before) {
+  const Region* const region = find_region(data);
+  if (region == nullptr) return;
+  for (int other = 1; other < kMostStreams; ++other) {
+    if (other != stream && region->last_use.of(other) > before.of(other))
+      throw Finding(fmt::format("an allocation of {} bytes is freed, and was used by {}", region->bytes, kOtherStream));
+  }
+}
+
+void made(const void* data) {
+  Region* const region = find_region(data);
+  if (region != nullptr) region->made = state.interval;
+}
 
 void begin_log() {
   state.logs.clear();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "grid.h"
+#include "stream_clock.h"
 
 namespace cuda_host {
 
@@ -28,6 +29,14 @@ std::string running_thread();
 enum class Kind { read, write, atomic };
 /// An access of the running thread to `bytes` bytes; nothing outside of kernels. `place` tells accesses of the source apart.
 void access(const void* at, size_t bytes, Kind kind, const void* place);
+
+/// A copy or a call of a library reads or writes a range of device memory. Throws Finding where the range is not within one allocation, or where
+/// another stream uses it and neither waits for the other. `what` begins the text: "cublasLtMatmul: matrix A".
+void use_range(const std::string& what, const void* data, size_t bytes, Kind kind);
+/// An allocation is freed in the order of a stream (0: of many), behind `before`: throws Finding where other streams may still use it.
+void check_unused(const void* data, int stream, const StreamClock& before);
+/// Work of a stream is where memory is allocated in its order.
+void made(const void* data);
 
 /// What a grid did with the memory of the device.
 struct GridLog {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "access.h"
 #include "memory.h"
 
 namespace {
@@ -15,16 +16,15 @@ using cuda_host::SortedPairs;
 
 constexpr size_t kMemory = 256;  // not 0, so that it has to be allocated
 
-/// Bytes that are read must be within an allocation, and written.
-void check_range(const void* data, size_t bytes, const char* name, bool is_read) {
+/// Bytes that are read must have been written.
+void use(const char* name, const void* data, size_t bytes, cuda_host::Kind kind) {
+  cuda_host::use_range(std::string("SortPairs: ") + name, data, bytes, kind);
   const cuda_host::Region* const region = cuda_host::find_region(data);
   const auto* const first = static_cast<const char*>(data);
-  if (region == nullptr || first + bytes > region->data + region->bytes)
-    throw cuda_host::Finding(std::string("SortPairs: ") + name + " are not within an allocation of the device");
-  if (!is_read || region->is_written.empty()) return;
+  if (kind != cuda_host::Kind::read || bytes == 0 || region->is_written.empty()) return;
   const auto begin = region->is_written.begin() + (first - region->data);
   if (std::find(begin, begin + static_cast<int64_t>(bytes), uint8_t{0}) != begin + static_cast<int64_t>(bytes))
-    throw cuda_host::Finding(std::string("SortPairs: ") + name + " were never written");
+    throw cuda_host::Finding(std::string("SortPairs: ") + name + " was never written");
 }
 
 uint64_t number_at(const void* data, size_t bytes, uint64_t i) {
@@ -35,10 +35,11 @@ uint64_t number_at(const void* data, size_t bytes, uint64_t i) {
 
 void sort(const SortedPairs& pairs) {
   const cuda_host::DeviceAccess access;
-  check_range(pairs.keys, pairs.count * pairs.key_bytes, "keys", true);
-  check_range(pairs.values, pairs.count * pairs.value_bytes, "values", true);
-  check_range(pairs.to_keys, pairs.count * pairs.key_bytes, "the other keys", false);
-  check_range(pairs.to_values, pairs.count * pairs.value_bytes, "the other values", false);
+  using cuda_host::Kind;
+  use("the array of keys", pairs.keys, pairs.count * pairs.key_bytes, Kind::read);
+  use("the array of values", pairs.values, pairs.count * pairs.value_bytes, Kind::read);
+  use("the array of other keys", pairs.to_keys, pairs.count * pairs.key_bytes, Kind::write);
+  use("the array of other values", pairs.to_values, pairs.count * pairs.value_bytes, Kind::write);
   const int bits = pairs.end_bit - pairs.begin_bit;
   const auto digits = [&](uint64_t i) {
     const uint64_t key = number_at(pairs.keys, pairs.key_bytes, i) >> pairs.begin_bit;
@@ -50,7 +51,6 @@ void sort(const SortedPairs& pairs) {
   const auto move = [&](void* to, const void* from, size_t bytes) {
     for (uint64_t i = 0; i < pairs.count; ++i)
       std::memcpy(static_cast<char*>(to) + i * bytes, static_cast<const char*>(from) + order[i] * bytes, bytes);
-    cuda_host::mark_written(to, pairs.count * bytes);
   };
   move(pairs.to_keys, pairs.keys, pairs.key_bytes);
   move(pairs.to_values, pairs.values, pairs.value_bytes);

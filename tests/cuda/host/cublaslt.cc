@@ -72,14 +72,10 @@ struct Call {
   Layout of_a, of_b, of_c, of_d;
 };
 
-void check_range(const void* data, const Layout& layout, const char* name) {
+void use_matrices(const char* name, const void* data, const Layout& layout, cuda_host::Kind kind) {
   const int64_t last = (layout.batch - 1) * layout.step + (layout.cols - 1) * layout.leading + layout.rows;
-  const cuda_host::Region* const region = cuda_host::find_region(data);
-  const char* const end = static_cast<const char*>(data) + static_cast<size_t>(last) * size_of(layout.type);
-  if (region == nullptr || end > region->data + region->bytes) {
-    throw cuda_host::Finding(std::string("cublasLtMatmul: matrix ") + name +
-                             " is not within an allocation of the device");
-  }
+  cuda_host::use_range(std::string("cublasLtMatmul: ") + name, data, static_cast<size_t>(last) * size_of(layout.type),
+                       kind);
 }
 
 /// Matrix `n` of a batch as doubles, with the summed dim innermost.
@@ -97,14 +93,6 @@ std::vector<double> unpack(const void* data, const Layout& layout, int64_t n, bo
   return values;
 }
 
-/// The bias is one element of D's type for each row of D, one after the other, the same in each matrix of a batch.
-void check_bias(const Call& call) {
-  const cuda_host::Region* const region = cuda_host::find_region(call.operation.bias);
-  const size_t bytes = static_cast<size_t>(call.of_d.rows) * size_of(call.of_d.type);
-  if (region == nullptr || static_cast<const char*>(call.operation.bias) + bytes > region->data + region->bytes)
-    throw cuda_host::Finding("cublasLtMatmul: the bias is not within an allocation of the device");
-}
-
 /// T is the type of the computation. NaN becomes 0 by relu, and -infinity becomes NaN by gelu, as on devices.
 template <class T>
 T finish(const Call& call, T value, int64_t row) {
@@ -117,11 +105,17 @@ T finish(const Call& call, T value, int64_t row) {
 
 void multiply(const Call& call) {
   const cuda_host::DeviceAccess access;
-  check_range(call.a, call.of_a, "A");
-  check_range(call.b, call.of_b, "B");
-  if (call.beta != 0) check_range(call.c, call.of_c, "C");
-  check_range(call.d, call.of_d, "D");
-  if (call.operation.has(CUBLASLT_EPILOGUE_BIAS)) check_bias(call);
+  using cuda_host::Kind;
+  use_matrices("matrix A", call.a, call.of_a, Kind::read);
+  use_matrices("matrix B", call.b, call.of_b, Kind::read);
+  if (call.beta != 0) use_matrices("matrix C", call.c, call.of_c, Kind::read);
+  use_matrices("matrix D", call.d, call.of_d, Kind::write);
+  if (call.operation.has(
+          CUBLASLT_EPILOGUE_BIAS)) {  // an element of D's type for each row, the same in each matrix of a batch
+    Layout bias = call.of_d;
+    bias.batch = bias.cols = 1;
+    use_matrices("the bias", call.operation.bias, bias, Kind::read);
+  }
   const bool a_turned = call.operation.transpose_a == CUBLAS_OP_T, b_turned = call.operation.transpose_b == CUBLAS_OP_T;
   const int64_t terms = a_turned ? call.of_a.rows : call.of_a.cols;
   for (int64_t n = 0; n < call.of_d.batch; ++n) {
@@ -139,9 +133,6 @@ void multiply(const Call& call) {
       }
     }
   }
-  const auto bytes = static_cast<size_t>((call.of_d.batch - 1) * call.of_d.step +
-                                         (call.of_d.cols - 1) * call.of_d.leading + call.of_d.rows);
-  cuda_host::mark_written(call.d, bytes * size_of(call.of_d.type));
 }
 
 constexpr int32_t kMostMatrices = 65535;

@@ -68,9 +68,12 @@ struct Call {
   void* workspace;
 
   void run() const {
-    check_range(x, x_data, "x");
-    check_range(w, w_data, "w");
-    check_range(y, y_data, "y");
+    const auto use = [&](const Tensor& tensor, const void* data, const char* name, Pass result) {
+      use_tensor(tensor, data, name, pass == result ? cuda_host::Kind::write : cuda_host::Kind::read);
+    };
+    use(x, x_data, "x", Pass::input);
+    use(w, w_data, "w", Pass::filter);
+    use(y, y_data, "y", Pass::output);
     std::vector<double> sums(static_cast<size_t>(result().numel()));
     const int64_t rows = w.sizes[0] / conv.groups;
     std::array<int64_t, 5> at{};
@@ -98,7 +101,6 @@ struct Call {
     }
     void* const to = pass == Pass::output ? y_data : pass == Pass::input ? x_data : w_data;
     for (size_t i = 0; i < sums.size(); ++i) write(result(), to, static_cast<int64_t>(i), sums[i]);
-    cuda_host::mark_written(to, sums.size() * size_of(result().type));
   }
 
  private:

@@ -68,16 +68,14 @@ inline void set_sizes(Tensor& tensor, cudnnTensorFormat_t format, cudnnDataType_
   for (int i = 2; i < count; ++i) tensor.sizes[static_cast<size_t>(5 - count + i)] = sizes[i];
 }
 
-/// Memory of a call: within an allocation, at an address that all kernels of cuDNN take.
-inline void check_bytes(const void* data, size_t bytes, const char* name) {
-  const cuda_host::Region* const region = cuda_host::find_region(data);
-  if (region == nullptr || static_cast<const char*>(data) + bytes > region->data + region->bytes)
-    throw cuda_host::Finding(std::string("cuDNN: ") + name + " is not within an allocation of the device");
+/// Memory that a call uses (cuda_host::use_range), at an address that all kernels of cuDNN take.
+inline void use_bytes(const void* data, size_t bytes, const char* name, cuda_host::Kind kind) {
+  cuda_host::use_range(std::string("cuDNN: ") + name, data, bytes, kind);
   if (reinterpret_cast<uintptr_t>(data) % 16 != 0)
     throw cuda_host::Finding(std::string("cuDNN: the address of ") + name + " is not a multiple of 16");
 }
-inline void check_range(const Tensor& tensor, const void* data, const char* name) {
-  check_bytes(data, static_cast<size_t>(tensor.numel()) * size_of(tensor.type), name);
+inline void use_tensor(const Tensor& tensor, const void* data, const char* name, cuda_host::Kind kind) {
+  use_bytes(data, static_cast<size_t>(tensor.numel()) * size_of(tensor.type), name, kind);
 }
 
 /// The status that a test wants of this call of a function (cuda_host::fail_cudnn).

@@ -15,6 +15,7 @@ struct cudnnPoolingStruct {
 namespace {
 
 using namespace cudnn_host;
+using cuda_host::Kind;
 using Pooling = cudnnPoolingStruct;
 
 std::atomic<uint64_t> issued = 0;
@@ -51,25 +52,23 @@ void each_pair(const Tensor& x, const Tensor& y, const Pooling& pooling, const B
 }
 
 void forward(const Tensor& x, const void* x_data, const Tensor& y, void* y_data, const Pooling& pooling) {
-  check_range(x, x_data, "x");
-  check_range(y, y_data, "y");
+  use_tensor(x, x_data, "x", Kind::read);
+  use_tensor(y, y_data, "y", Kind::write);
   std::vector<double> values(static_cast<size_t>(y.numel()));
   each_pair(x, y, pooling, [&](int64_t i, int64_t o, int64_t counted) {
     values[static_cast<size_t>(o)] += read(x, x_data, i) / static_cast<double>(counted);
   });
   for (int64_t o = 0; o < y.numel(); ++o) write(y, y_data, o, values[static_cast<size_t>(o)]);
-  cuda_host::mark_written(y_data, values.size() * size_of(y.type));
 }
 
 void backward(const Tensor& x, void* dx_data, const Tensor& y, const void* dy_data, const Pooling& pooling) {
-  check_range(x, dx_data, "dx");
-  check_range(y, dy_data, "dy");
+  use_tensor(x, dx_data, "dx", Kind::write);
+  use_tensor(y, dy_data, "dy", Kind::read);
   std::vector<double> sums(static_cast<size_t>(x.numel()));
   each_pair(x, y, pooling, [&](int64_t i, int64_t o, int64_t counted) {
     sums[static_cast<size_t>(i)] += read(y, dy_data, o) / static_cast<double>(counted);
   });
   for (int64_t i = 0; i < x.numel(); ++i) write(x, dx_data, i, sums[static_cast<size_t>(i)]);
-  cuda_host::mark_written(dx_data, sums.size() * size_of(x.type));
 }
 
 }  // namespace
@@ -119,8 +118,8 @@ cudnnStatus_t cudnnPoolingBackward(cudnnHandle_t handle, cudnnPoolingDescriptor_
   cuda_host::submit(handle->stream,
                     [=, x_of = *x_type, dx_of = *dx_type, y_of = *y_type, dy_of = *dy_type, by = *pooling] {
                       const cuda_host::DeviceAccess access;
-                      check_range(x_of, x, "x");
-                      check_range(y_of, y, "y");
+                      use_tensor(x_of, x, "x", Kind::read);
+                      use_tensor(y_of, y, "y", Kind::read);
                       backward(dx_of, dx, dy_of, dy, by);
                     });
   return CUDNN_STATUS_SUCCESS;

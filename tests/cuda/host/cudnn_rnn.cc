@@ -41,6 +41,7 @@ struct cudnnRNNDataStruct {
 namespace {
 
 using namespace cudnn_host;
+using cuda_host::Kind;
 
 std::atomic<uint64_t> issued = 0;
 constexpr size_t kWorkspace = 64;
@@ -245,7 +246,7 @@ struct Pass {
 
  private:
   void mark(void* data, int64_t numel) const {
-    cuda_host::mark_written(data, static_cast<size_t>(numel) * size_of(rnn.type));
+    use_bytes(data, static_cast<size_t>(numel) * size_of(rnn.type), "a result", Kind::write);
   }
 };
 
@@ -266,11 +267,13 @@ void submit(cudnnHandle_t handle, const Pass& pass, const Body& body) {
     const cuda_host::DeviceAccess access;
     const cudnnRNNStruct& rnn = pass.rnn;
     const size_t element = size_of(rnn.type);
-    const auto bytes = [&](int64_t numel) { return static_cast<size_t>(numel) * element; };
-    check_bytes(pass.x, bytes(pass.time * pass.batch * rnn.inputs), "x");
-    check_bytes(pass.h, bytes(rnn.cells() * pass.batch * rnn.hidden), "hx");
-    if (rnn.mode == CUDNN_LSTM) check_bytes(pass.c, bytes(rnn.cells() * pass.batch * rnn.hidden), "cx");
-    if (pass.weights != nullptr) check_bytes(pass.weights, bytes(rnn.weights()), "weights");
+    const auto reads = [&](const void* data, int64_t numel, const char* name) {
+      use_bytes(data, static_cast<size_t>(numel) * element, name, Kind::read);
+    };
+    reads(pass.x, pass.time * pass.batch * rnn.inputs, "x");
+    reads(pass.h, rnn.cells() * pass.batch * rnn.hidden, "hx");
+    if (rnn.mode == CUDNN_LSTM) reads(pass.c, rnn.cells() * pass.batch * rnn.hidden, "cx");
+    if (pass.weights != nullptr) reads(pass.weights, rnn.weights(), "weights");
     body(pass);
   });
 }
@@ -363,8 +366,7 @@ cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t rnn, cu
   submit(handle, {*rnn, x_type->time, x_type->batch, x, hx, cx, weights}, [=](Pass pass) {
     std::vector<double> own;
     if (trains) {
-      check_bytes(reserve, kept, "reserve");
-      cuda_host::mark_written(reserve, kept);
+      use_bytes(reserve, kept, "reserve", Kind::write);
     } else {
       own.resize(kept / sizeof(double));
     }
@@ -388,8 +390,8 @@ cudnnStatus_t cudnnRNNBackwardData_v8(cudnnHandle_t handle, cudnnRNNDescriptor_t
   const bool is_lstm = rnn->mode == CUDNN_LSTM;
   const int64_t y_width = y_type->width;
   submit(handle, {*rnn, x_type->time, x_type->batch, dx, hx, cx, weights}, [=](Pass pass) {
-    check_bytes(reserve, reserve_bytes, "reserve");
-    check_bytes(dy, static_cast<size_t>(pass.time * pass.batch * y_width) * size_of(pass.rnn.type), "dy");
+    use_bytes(reserve, reserve_bytes, "reserve", Kind::read);
+    use_bytes(dy, static_cast<size_t>(pass.time * pass.batch * y_width) * size_of(pass.rnn.type), "dy", Kind::read);
     pass.kept = static_cast<double*>(reserve);
     pass.backward(dy, dhy, is_lstm ? dcy : nullptr, dx, dhx, is_lstm ? dcx : nullptr);
   });
@@ -410,7 +412,7 @@ cudnnStatus_t cudnnRNNBackwardWeights_v8(cudnnHandle_t handle, cudnnRNNDescripto
     return CUDNN_STATUS_BAD_PARAM;
   // c is not an argument, and has the size of h.
   submit(handle, {*rnn, x_type->time, x_type->batch, x, hx, hx, nullptr}, [=](Pass pass) {
-    check_bytes(dweights, weight_bytes, "the gradient of the weights");
+    use_bytes(dweights, weight_bytes, "the gradient of the weights", Kind::write);
     pass.kept = static_cast<double*>(reserve);
     pass.add_weights(dweights);
   });

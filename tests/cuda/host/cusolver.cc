@@ -38,25 +38,17 @@ struct Range {
   }
 };
 
-void check_range(const char* call, const Range& range) {
-  if (range.bytes() == 0) return;
-  const cuda_host::Region* const region = cuda_host::find_region(range.data);
-  if (region == nullptr || static_cast<const char*>(range.data) + range.bytes() > region->data + region->bytes) {
-    throw cuda_host::Finding(std::string(call) + ": " + range.name + " is not within an allocation of the device");
-  }
-}
-
 /// Issues `body`, which reads and writes the ranges and the info.
 cudaError_t issue(cudaStream_t stream, const char* call, std::vector<Range> ranges, int* info,
                   const std::function<void(int*)>& body) {
   if (info != nullptr) ranges.push_back({"info", info, 1, 1, 1, sizeof(int)});
   return cuda_host::submit(stream, [=] {
     const cuda_host::DeviceAccess access;
-    for (const Range& range : ranges) check_range(call, range);
+    for (const Range& range : ranges)
+      cuda_host::use_range(std::string(call) + ": " + range.name, range.data, range.bytes(), cuda_host::Kind::write);
     int result = 0;
     body(&result);
     if (info != nullptr) *info = result;
-    for (const Range& range : ranges) cuda_host::mark_written(const_cast<void*>(range.data), range.bytes());
   });
 }
 

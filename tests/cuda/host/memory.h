@@ -5,16 +5,20 @@
 #include <cstdint>
 #include <vector>
 
+#include "stream_clock.h"
+
 namespace cuda_host {
 
-/// Who made an access: when, which thread of the block, and how many __syncwarp it had passed. Intervals are numbered
-/// through all grids: they begin with a block, and with each barrier.
+/// Who made an access: when, in which stream, which thread of the block, and how many __syncwarp it had passed. Intervals are numbered
+/// through all work: they begin with a copy, a call of a library or a block, and with each barrier.
 struct Access {
   uint32_t interval = 0;  // 0: nobody
-  uint16_t thread = 0;
-  uint16_t order : 15 = 0;
-  uint16_t atomic : 1 = 0;
+  uint32_t thread : 10 = 0;
+  uint32_t order : 15 = 0;
+  uint32_t stream : 6 = 0;
+  uint32_t atomic : 1 = 0;
 };
+static_assert(sizeof(Access) == 8 && kMostStreams <= 1 << 6);
 
 /// What is known of a granule: who wrote it last, and two threads that read it since.
 struct Cell {
@@ -31,6 +35,9 @@ struct Region {
   int granule_shift = 2;            // a granule has 1, 2 or 4 bytes: 1 << granule_shift
   std::vector<Cell> cells;          // made by the first access
   std::vector<uint8_t> is_written;  // of each byte that a tracked region has; made by the first write
+  StreamClock last_use;             // by each stream
+  int made_by = 0;                  // the stream in whose order it is allocated, which comes to that at `made`
+  uint32_t made = 0;
 
   /// Whether all accesses are seen, so that something is known of each byte.
   bool is_tracked() const {
@@ -61,7 +68,7 @@ int device_of(const void* data);
 bool is_accessible(int device, int peer);
 /// Bytes that are free, of those that the device has.
 void device_memory(int device, size_t& free, size_t& total);
-/// Remembers that the host wrote to device memory.
+/// Remembers that somebody outside of streams wrote to device memory.
 void mark_written(void* at, size_t bytes);
 
 /// While one of these lives, device memory may be read and written; else the process ends with a signal.

@@ -12,12 +12,13 @@
 namespace cuda_host::nccl {
 namespace {
 
-void check_buffer(const Call& call, const void* data, size_t bytes, int device) {
+void use_buffer(const Call& call, const void* data, size_t bytes, cuda_host::Kind kind, int device) {
   if (bytes == 0 || data == nullptr) return;
-  const Region* const region = find_region(data);
-  if (region == nullptr || static_cast<const char*>(data) + bytes > region->data + region->bytes)
-    finding(call, "a buffer is not within an allocation of a device");
-  if (device_of(region->data) != device) finding(call, "a buffer is on another device than the communicator");
+  const int own = device_of(data);
+  if (own >= 0 && own != device) finding(call, "a buffer is on another device than the communicator");
+  try {
+    use_range("a buffer", data, bytes, kind);
+  } catch (const Finding& found) { finding(call, found.what()); }
 }
 
 template <class T>
@@ -89,9 +90,10 @@ void check_runs(const Call& call) {
   if (call.hangs != nullptr && *call.hangs) stuck(call, "the device does not go on");
 }
 
-void check_buffers(const Call& call, int size, int device) {
-  check_buffer(call, call.send, send_bytes(call, size), device);
-  check_buffer(call, call.receive, receive_bytes(call, size), device);
+void use_buffers(const Call& call, int size, int device) {
+  const StreamScope scope(stream_number(call.stream), stream_clock(call.stream));
+  use_buffer(call, call.send, send_bytes(call, size), cuda_host::Kind::read, device);
+  use_buffer(call, call.receive, receive_bytes(call, size), cuda_host::Kind::write, device);
 }
 
 void check_fits(const Call& call, const Call& partner) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "stream_clock.h"
+
 namespace cuda_host::nccl {
 
 enum class Kind { all_gather, broadcast, all_reduce, reduce_scatter, send, receive };
@@ -24,6 +26,7 @@ struct Call {
   cudaStream_t stream = nullptr;
   size_t number = 0;                         // among the calls that it may match
   bool has_arrived = false, is_run = false;  // used where the model runs work
+  StreamClock arrival = {};                  // of its stream, when it has arrived
   const std::atomic<bool>* hangs = nullptr;  // while it is true, the device does not go on
 };
 /// Of the members of a communicator, in their order.
@@ -41,8 +44,8 @@ size_t receive_bytes(const Call& call, int size);
 [[noreturn]] void stuck(const Call& call, const std::string& what);
 /// Throws Stuck while the call hangs.
 void check_runs(const Call& call);
-/// Throws a finding unless the buffers are in memory of `device`.
-void check_buffers(const Call& call, int size, int device);
+/// The stream of the call uses its buffers (use_range). Throws a finding, also where they are not in memory of `device`.
+void use_buffers(const Call& call, int size, int device);
 /// Throws a finding unless the call of another member fits.
 void check_fits(const Call& call, const Call& partner);
 /// What a collective gives member i.

@@ -89,10 +89,18 @@ void run_transfer(Call& a, Call& b) {
   from.is_run = to.is_run = true;
 }
 
+/// Whether the end of a call means that the partner has come to its own: NCCL may end others before.
+bool hears(const Call& call, const Call& partner) {
+  return call.kind == Kind::broadcast ? partner.member == call.peer : call.kind != Kind::send;
+}
+
 /// The calls of a member that were issued together.
 void run(Clique& clique, const Calls& calls) {
   for (const auto& call : calls) check_runs(*call);
-  for (const auto& call : calls) call->has_arrived = true;
+  for (const auto& call : calls) {
+    call->has_arrived = true;
+    call->arrival = stream_clock(call->stream);
+  }
   for (const auto& call : calls) {
     {
       const std::lock_guard lock(clique.mutex);
@@ -102,13 +110,14 @@ void run(Clique& clique, const Calls& calls) {
     for (const auto& partner : partners) {
       run_until(partner->stream, [&] { return partner->has_arrived; });
       if (!partner->has_arrived) finding(*call, fmt::format("the device of member {} has failed", partner->member));
+      if (hears(*call, *partner)) stream_clock(call->stream).join(partner->arrival);
     }
     if (call->is_run) continue;
     const DeviceAccess access;
-    const auto check = [&](const Call& of) { check_buffers(of, clique.size, clique.device(of.member)); };
-    check(*call);
+    const auto use = [&](const Call& of) { use_buffers(of, clique.size, clique.device(of.member)); };
+    if (is_transfer(*call)) use(*call);  // which is not among its partners
     for (const auto& partner : partners) {
-      check(*partner);
+      use(*partner);
       check_fits(*call, *partner);
       if (!is_accessible(clique.device(partner->member), clique.device(call->member)))
         finding(*call, fmt::format("the device of member {} may not access the memory of that of member {}",

@@ -17,6 +17,7 @@
 #include "include/cuda_runtime_api.h"
 #include "memory.h"
 #include "shard/core/cuda/cuda_call.cuh"
+#include "stream_clock.h"
 
 namespace {
 
@@ -33,6 +34,47 @@ std::recursive_mutex& mutex() {
   return *instance;
 }
 
+/// What the host has waited for, for any thread: what it issues afterwards is behind it.
+std::shared_ptr<const cuda_host::StreamClock>& host_clock() {
+  static auto* clock = new std::shared_ptr<const cuda_host::StreamClock>(new cuda_host::StreamClock);
+  return *clock;
+}
+void host_waited(const cuda_host::StreamClock& clock) {
+  auto joined = std::make_shared<cuda_host::StreamClock>(*host_clock());
+  joined->join(clock);
+  host_clock() = std::move(joined);
+}
+
+/// The numbers of streams. That of one which has ended is taken again when the host has waited for what it did.
+class StreamNumbers {
+ public:
+  StreamNumbers() {
+    for (int number = cuda_host::kMostStreams - 1; number > 0; --number) free_.push_back({number, 0});
+  }
+  int take() {
+    const auto found = std::find_if(free_.rbegin(), free_.rend(),
+                                    [](const Ended& each) { return each.last <= host_clock()->of(each.number); });
+    if (found == free_.rend()) return 0;
+    const int number = found->number;
+    free_.erase(std::next(found).base());
+    return number;
+  }
+  void give_back(int number, uint32_t last) {
+    if (number != 0) free_.push_back({number, last});
+  }
+
+ private:
+  struct Ended {
+    int number;
+    uint32_t last;  // moment of its work
+  };
+  std::vector<Ended> free_;
+};
+StreamNumbers& stream_numbers() {
+  static auto* numbers = new StreamNumbers;
+  return *numbers;
+}
+
 struct Recording {
   std::vector<Work> work;
   std::vector<void*> memory;  // allocated while it was recorded
@@ -42,23 +84,37 @@ struct Recording {
 }  // namespace
 
 struct CUstream_st {
+  struct Pending {
+    Work work;
+    std::shared_ptr<const cuda_host::StreamClock> host;  // when it was issued
+  };
   int device = 0;
   bool is_of_thread = false;  // cudaStreamPerThread
-  std::deque<Work> pending;
+  std::deque<Pending> pending;
+  int number = stream_numbers().take();
+  cuda_host::StreamClock clock;  // what its next work is behind
   std::unique_ptr<Recording> recording;
   std::string failure;  // of work that was run; the next call that waits reports it
 
+  CUstream_st() = default;
+  CUstream_st(const CUstream_st&) = delete;
+  CUstream_st& operator=(const CUstream_st&) = delete;
+  ~CUstream_st() { stream_numbers().give_back(number, clock.of(number)); }
+
   /// Throws Stuck where the work stays.
   void run_one() {
-    Work work = std::move(pending.front());
+    Pending next = std::move(pending.front());
     pending.pop_front();
     if (!failure.empty()) return;  // as after a failed launch on a device
+    clock.join(*next.host);
     try {
-      work();
+      const cuda_host::StreamScope scope(number, clock);
+      next.work();
     } catch (const cuda_host::Stuck&) {
-      pending.push_front(std::move(work));
+      pending.push_front(std::move(next));
       throw;
     } catch (const std::exception& error) { failure = error.what(); }
+    clock.advance(number, cuda_host::StreamScope::now());
   }
   /// For whoever asks for the state of the stream, and so must see progress.
   void try_one() {
@@ -76,8 +132,12 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
-  std::shared_ptr<bool> reached = std::make_shared<bool>(true);
-  CUstream_st* stream = nullptr;
+  struct Mark {
+    bool is_reached = false;
+    cuda_host::StreamClock clock;  // of the stream, there
+  };
+  std::shared_ptr<Mark> mark;
+  CUstream_st* stream = nullptr;  // null before it is recorded
 };
 
 struct CUgraph_st {
@@ -122,6 +182,7 @@ struct ThreadStreams {
       if (stream == nullptr) continue;
       stream->run_all();
       streams().erase(stream.get());
+      stream.reset();
     }
   }
 };
@@ -143,7 +204,7 @@ CUstream_st* resolve(cudaStream_t stream) {
   return own.get();
 }
 
-cudaError_t report(CUstream_st* stream) {
+cudaError_t failure_of(CUstream_st* stream) {
   if (stream->failure.empty()) return cudaSuccess;
   const std::lock_guard lock(mutex());
   static auto* texts = new std::set<std::string>;
@@ -151,9 +212,15 @@ cudaError_t report(CUstream_st* stream) {
   return fail(cudaErrorLaunchFailure);
 }
 
+/// For a host that has waited for the stream.
+cudaError_t report(CUstream_st* stream) {
+  host_waited(stream->clock);
+  return failure_of(stream);
+}
+
 /// Runs what `stream` was given before the event.
-void reach(CUstream_st* stream, const std::shared_ptr<bool>& reached) {
-  while (!*reached && is_alive(stream) && !stream->pending.empty()) stream->run_one();
+void reach(CUstream_st* stream, const CUevent_st::Mark& mark) {
+  while (!mark.is_reached && is_alive(stream) && !stream->pending.empty()) stream->run_one();
 }
 
 std::map<char*, size_t>& pinned() {
@@ -176,15 +243,13 @@ std::map<std::pair<int, const void*>, int>& allowed_shared() {
 
 void copy(void* to, const void* from, size_t bytes) {
   const cuda_host::DeviceAccess access;
-  for (const void* end : {static_cast<const void*>(to), from}) {
-    if (!cuda_host::is_device_memory(end)) continue;
-    const cuda_host::Region* const region = cuda_host::find_region(end);
-    if (region == nullptr || static_cast<const char*>(end) + bytes > region->data + region->bytes) {
-      throw cuda_host::Finding(fmt::format("a copy of {} bytes is not within an allocation of the device", bytes));
-    }
-  }
+  const auto use = [&](const void* end, const char* what, cuda_host::Kind kind) {
+    if (cuda_host::is_device_memory(end))
+      cuda_host::use_range(fmt::format("{} a copy of {} bytes", what, bytes), end, bytes, kind);
+  };
+  use(from, "the source of", cuda_host::Kind::read);
+  use(to, "the target of", cuda_host::Kind::write);
   std::memcpy(to, from, bytes);
-  cuda_host::mark_written(to, bytes);
 }
 
 }  // namespace
@@ -200,7 +265,7 @@ cudaError_t submit(cudaStream_t handle, Work work) {
     return cudaSuccess;
   }
   if (stream->pending.size() >= kMostPending) stream->try_one();
-  stream->pending.push_back(std::move(work));
+  stream->pending.push_back({std::move(work), host_clock()});
   return cudaSuccess;
 }
 
@@ -237,6 +302,8 @@ void run_until(cudaStream_t handle, const std::function<bool()>& done) {
 }
 
 int stream_device(cudaStream_t handle) { return handle->device; }
+int stream_number(cudaStream_t handle) { return handle->number; }
+StreamClock& stream_clock(cudaStream_t handle) { return handle->clock; }
 
 uint64_t synchronisations() { return waits; }
 uint64_t allocations() { return allocated; }
@@ -347,19 +414,26 @@ cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t handle) {
   if (*data == nullptr) return fail(cudaErrorMemoryAllocation);
   ++allocated;
   if (stream->recording != nullptr) stream->recording->memory.push_back(*data);
-  return cudaSuccess;
+  cuda_host::find_region(*data)->made_by = stream->number;
+  return cuda_host::submit(handle, [made = *data] { cuda_host::made(made); });
 }
 
 cudaError_t cudaFreeAsync(void* data, cudaStream_t handle) {
   const std::lock_guard lock(mutex());
   if (handle == cudaStreamLegacy) {
+    cuda_host::StreamClock before = *host_clock();
     for (CUstream_st* stream : streams()) {
       if (stream->device != current_device || !stream->is_of_thread) continue;
       if (stream->recording != nullptr) return fail(cudaErrorStreamCaptureImplicit);
       try {
         while (!stream->pending.empty()) stream->run_one();
       } catch (const cuda_host::Stuck&) { return cudaSuccess; }  // the memory stays, as the work does
+      before.join(stream->clock);
     }
+    for (CUstream_st* stream : streams()) {
+      if (stream->device == current_device && stream->is_of_thread) stream->clock.join(before);
+    }
+    cuda_host::check_unused(data, 0, before);
     return cuda_host::release_device(data) ? cudaSuccess : fail(cudaErrorInvalidValue);
   }
   CUstream_st* const stream = resolve(handle);
@@ -370,7 +444,8 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t handle) {
     if (std::find(own.begin(), own.end(), data) != own.end()) return cudaSuccess;  // it lives as long as the graph
     return fail(cudaErrorInvalidValue);
   }
-  return cuda_host::submit(handle, [data] {
+  return cuda_host::submit(handle, [data, stream] {
+    cuda_host::check_unused(data, stream->number, stream->clock);
     if (!cuda_host::release_device(data)) throw cuda_host::Finding("cudaFreeAsync of memory that is not allocated");
   });
 }
@@ -465,6 +540,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
     stream->recording->is_broken = true;
     return fail(cudaErrorStreamCaptureUnsupported);
   }
+  if (!stream->failure.empty()) stream->run_all();  // of which nothing runs any more
   if (stream->pending.empty()) return report(stream);
   stream->try_one();
   return fail(cudaErrorNotReady);
@@ -473,9 +549,10 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
   const std::lock_guard lock(mutex());
   if (event->stream == nullptr) return cudaSuccess;
-  return cuda_host::submit(handle, [from = event->stream, reached = event->reached] {
-    reach(from, reached);
-    if (!*reached)
+  return cuda_host::submit(handle, [stream = resolve(handle), from = event->stream, mark = event->mark] {
+    reach(from, *mark);
+    stream->clock.join(mark->clock);
+    if (!mark->is_reached)
       throw cuda_host::Finding(is_alive(from) && !from->failure.empty()
                                    ? from->failure
                                    : "a stream waits for an event that nothing will reach");
@@ -496,18 +573,24 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
   const std::lock_guard lock(mutex());
   event->stream = resolve(handle);
   if (event->stream == nullptr) return fail(cudaErrorInvalidValue);
-  event->reached = std::make_shared<bool>(false);
-  return cuda_host::submit(handle, [reached = event->reached] { *reached = true; });
+  event->mark = std::make_shared<CUevent_st::Mark>();
+  return cuda_host::submit(handle, [stream = event->stream, mark = event->mark] {
+    mark->is_reached = true;
+    mark->clock = stream->clock;
+  });
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const std::lock_guard lock(mutex());
   ++waits;
-  if (event->stream == nullptr || !is_alive(event->stream)) return cudaSuccess;
-  try {
-    reach(event->stream, event->reached);
-  } catch (const cuda_host::Stuck&) { event->stream->run_all(); }
-  return report(event->stream);
+  if (event->stream == nullptr) return cudaSuccess;
+  if (is_alive(event->stream)) {
+    try {
+      reach(event->stream, *event->mark);
+    } catch (const cuda_host::Stuck&) { event->stream->run_all(); }
+  }
+  host_waited(event->mark->clock);
+  return is_alive(event->stream) ? failure_of(event->stream) : cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -516,10 +599,14 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     mine->recording->is_broken = true;  // unsafe in a recording of this thread
     return fail(cudaErrorStreamCaptureUnsupported);
   }
-  if (event->stream == nullptr || *event->reached || !is_alive(event->stream)) return cudaSuccess;
-  if (event->stream->pending.empty()) return report(event->stream);  // work before the event has failed
-  event->stream->try_one();
-  return *event->reached ? cudaSuccess : fail(cudaErrorNotReady);
+  if (event->stream == nullptr) return cudaSuccess;
+  if (!event->mark->is_reached && is_alive(event->stream)) {
+    if (event->stream->pending.empty()) return report(event->stream);  // work before the event has failed
+    event->stream->try_one();
+    if (!event->mark->is_reached) return fail(cudaErrorNotReady);
+  }
+  host_waited(event->mark->clock);
+  return cudaSuccess;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode) {

@@ -40,15 +40,19 @@ class Buffer {
   T* data_ = nullptr;
 };
 
-/// What the model says of a launch; empty where it has run.
-template <class... P>
-std::string finding(void (*kernel)(P...), dim3 blocks, dim3 threads, std::type_identity_t<P>... arguments) {
-  const OpContext ctx{"test"};
-  cuda::launch(ctx, kernel, blocks, threads, arguments...);
-  const cudaError_t status = cudaStreamSynchronize(cudaStreamPerThread);
+/// What the model says of the work of a stream; empty where it has run.
+std::string finding_of(cudaStream_t stream) {
+  const cudaError_t status = cudaStreamSynchronize(stream);
   const std::string text = status == cudaSuccess ? "" : cudaGetErrorString(status);
   cudaGetLastError();
   return text;
+}
+
+/// What it says of a launch.
+template <class... P>
+std::string finding(void (*kernel)(P...), dim3 blocks, dim3 threads, std::type_identity_t<P>... arguments) {
+  cuda::launch(OpContext{"test"}, kernel, blocks, threads, arguments...);
+  return finding_of(cudaStreamPerThread);
 }
 
 std::vector<int> count_up(size_t n) {
@@ -252,29 +256,127 @@ TEST_CASE("kernels cannot use memory of the host, or memory that is freed") {
   check_finding(finding(fill, 1, kThreads, freed, 1), "it is in no allocation");
 }
 
+/// A stream beside that of the thread, and what the model says of the work of both.
+struct TwoStreams {
+  TwoStreams() {
+    REQUIRE(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking) == cudaSuccess);
+    REQUIRE(cudaMallocHost(reinterpret_cast<void**>(&copied), sizeof(int)) == cudaSuccess);
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  }
+  ~TwoStreams() {
+    finding();  // is not that of the next test
+    cudaEventDestroy(event);
+    cudaStreamDestroy(other);
+    cudaFreeHost(copied);
+  }
+  TwoStreams(const TwoStreams&) = delete;
+  TwoStreams& operator=(const TwoStreams&) = delete;
+
+  void read(const int* x, cudaStream_t stream) const {
+    cudaMemcpyAsync(copied, x, sizeof(int), cudaMemcpyDeviceToHost, stream);
+  }
+  void order(cudaStream_t before, cudaStream_t after) const {
+    cudaEventRecord(event, before);
+    cudaStreamWaitEvent(after, event);
+  }
+  std::string finding() const {
+    const std::string own = finding_of(cudaStreamPerThread), others = finding_of(other);
+    return own.empty() ? others : own;
+  }
+
+  cudaStream_t other = nullptr;
+  cudaEvent_t event = nullptr;
+  int* copied = nullptr;
+};
+
+void launch_fill(const Buffer<int>& x, int value) {
+  cuda::launch(OpContext{"test"}, fill, 1, kThreads, x.data(), value);
+}
+
 TEST_CASE("streams run their work as late as they may") {
   const Buffer<int> x(std::vector<int>(kThreads, 1));
-  cudaStream_t other = nullptr;
-  REQUIRE(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking) == cudaSuccess);
+  const TwoStreams streams;
   cudaStreamSynchronize(cudaStreamPerThread);
-  const OpContext ctx{"test"};
-  cuda::launch(ctx, fill, 1, kThreads, x.data(), 7);
-  int* copied = nullptr;
-  REQUIRE(cudaMallocHost(reinterpret_cast<void**>(&copied), sizeof(int)) == cudaSuccess);
-  const auto read_on_other = [&] {
-    cudaMemcpyAsync(copied, x.data(), sizeof(int), cudaMemcpyDeviceToHost, other);
-    CHECK(cudaStreamSynchronize(other) == cudaSuccess);
-    return *copied;
-  };
-  CHECK(read_on_other() == 1);  // nothing says that it waits for the kernel
-  cudaEvent_t filled = nullptr;
-  cudaEventCreateWithFlags(&filled, cudaEventDisableTiming);
-  cudaEventRecord(filled, cudaStreamPerThread);
-  cudaStreamWaitEvent(other, filled);
-  CHECK(read_on_other() == 7);
-  cudaEventDestroy(filled);
-  cudaStreamDestroy(other);
-  cudaFreeHost(copied);
+  launch_fill(x, 7);
+  streams.read(x.data(), streams.other);
+  CHECK(cudaStreamSynchronize(streams.other) == cudaSuccess);
+  CHECK(*streams.copied == 1);  // nothing says that it waits for the kernel
+}
+
+TEST_CASE("work of two streams that uses the same memory is ordered by events or waits, or it is refused") {
+  if (!are_accesses_checked()) return;
+  const std::string unordered = "by work of another stream, with no event or wait in between";
+  const Buffer<int> x(std::vector<int>(kThreads, 1));
+  cudaStreamSynchronize(cudaStreamPerThread);
+  SECTION("a read of what a kernel writes later") {
+    const TwoStreams streams;
+    streams.read(x.data(), streams.other);
+    launch_fill(x, 7);
+    CHECK(cudaStreamSynchronize(streams.other) == cudaSuccess);
+    check_finding(streams.finding(), "was read " + unordered);
+  }
+  SECTION("a read of what a kernel has written") {
+    const TwoStreams streams;
+    launch_fill(x, 7);
+    streams.read(x.data(), streams.other);
+    CHECK(cudaStreamSynchronize(cudaStreamPerThread) == cudaSuccess);
+    check_finding(streams.finding(), "was written " + unordered);
+  }
+  SECTION("a write of what a kernel has written, and reads") {
+    const TwoStreams streams;
+    launch_fill(x, 7);
+    cudaMemsetAsync(x.data(), 0, sizeof(int), streams.other);
+    check_finding(streams.finding(), "was written " + unordered);
+    cudaStreamSynchronize(streams.other);
+    streams.read(x.data(), cudaStreamPerThread);
+    streams.read(x.data() + 1, streams.other);
+    CHECK(streams.finding() == "");
+  }
+  SECTION("an event, and where it is") {
+    const TwoStreams streams;
+    launch_fill(x, 7);
+    streams.order(cudaStreamPerThread, streams.other);
+    streams.read(x.data(), streams.other);
+    CHECK(streams.finding() == "");
+    CHECK(*streams.copied == 7);
+    streams.order(cudaStreamPerThread, streams.other);
+    launch_fill(x, 8);  // behind the event
+    streams.read(x.data(), streams.other);
+    check_finding(streams.finding(), unordered);
+  }
+  SECTION("a wait of the host") {
+    const TwoStreams streams;
+    launch_fill(x, 7);
+    cudaEventRecord(streams.event, cudaStreamPerThread);
+    CHECK(cudaEventSynchronize(streams.event) == cudaSuccess);
+    streams.read(x.data(), streams.other);
+    CHECK(streams.finding() == "");
+  }
+  SECTION("memory that is freed") {
+    const TwoStreams streams;
+    for (const bool ordered : {true, false}) {
+      {
+        const Buffer<int> freed(std::vector<int>(kThreads, 1));
+        streams.order(cudaStreamPerThread, streams.other);
+        streams.read(freed.data(), streams.other);
+        if (ordered) streams.order(streams.other, cudaStreamPerThread);
+        for (int work = 0; work < 2; ++work)  // the copy runs before the memory is freed; the host does not see its end
+          CHECK(cudaStreamQuery(streams.other) == cudaErrorNotReady);
+      }
+      cudaGetLastError();
+      if (ordered) CHECK(streams.finding() == "");
+      else check_finding(streams.finding(), "an allocation of 256 bytes is freed, and was used " + unordered);
+    }
+  }
+  SECTION("memory that is allocated in the order of another stream") {
+    const TwoStreams streams;
+    const Buffer<int> early(kThreads);
+    cudaMemsetAsync(early.data(), 0, sizeof(int), streams.other);
+    check_finding(streams.finding(), "is allocated in the order of another stream");
+    streams.order(cudaStreamPerThread, streams.other);
+    cudaMemsetAsync(early.data(), 0, sizeof(int), streams.other);
+    CHECK(streams.finding() == "");
+  }
 }
 
 TEST_CASE("a launch that no device takes is an Error that names the op, at once") {
