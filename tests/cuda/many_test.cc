@@ -3,6 +3,7 @@
 #include <span>
 
 #include "cuda_case.h"
+#include "shard/shard.h"
 
 namespace many_test {
 
@@ -255,6 +256,28 @@ TEST_CASE("swiglu of rows whose halves begin anywhere, and add_n of long lists, 
       return made;
     };
     require_all_close(sum(*device), sum(kCpu));
+  }
+}
+
+TEST_CASE("lamb_ adds up in one order, whether its tensors are aligned or not") {
+  const auto device = cuda_device();
+  if (!device) return;
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const int64_t count = 4097;
+    const auto step = [&](int64_t skipped) {
+      const auto made = [&](uint64_t seed) {
+        const Tensor whole(random_tensor({count + 1}, dtype, seed));
+        const Tensor part = slice(whole, {0}, {1}, {count + 1});
+        if (skipped == 0) return copy_to(*device, part.get().value);
+        return slice(Tensor(copy_to(*device, whole.get().value)), {0}, {1}, {count + 1}).get().value;
+      };
+      const auto number = [&](float value) { return Tensor::from_data(std::vector<float>{value}, {1}).to(*device); };
+      Tensor param(made(1)), grad(made(2));
+      Tensor first = scale(param, 0.0), second = scale(param, 0.0), power1 = number(0.9f), power2 = number(0.99f), none;
+      lamb_(param, grad, number(0.5f), first, second, power1, power2, none, Tensor(), 0.1f, 0.9f, 0.99f);
+      return copy_to(kCpu, param.get().value);
+    };
+    CHECK(testing::difference(step(1), step(0)) == "");
   }
 }
 

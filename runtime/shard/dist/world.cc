@@ -17,6 +17,7 @@
 #include "shard/comm/mpi.h"
 #include "shard/core/launcher.h"
 #include "shard/core/left_storages.h"
+#include "shard/core/own_streams.h"
 #include "shard/core/waiting.h"
 
 namespace shard {
@@ -109,6 +110,7 @@ class LocalWorld final : public World {
   }
 
   void run_rank(Rank& rank, const std::function<void(Rank&)>& program) {
+    has_own_streams = true;  // until the thread ends
     const LeftStorages left(&rank);
     try {
       run_as(rank, program);

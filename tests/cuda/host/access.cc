@@ -351,7 +351,9 @@ void check_unused(const void* data, int stream, const StreamClock& before) {
 
 void made(const void* data) {
   Region* const region = find_region(data);
-  if (region != nullptr) region->made = state.interval;
+  if (region == nullptr) return;
+  region->made_by = state.stream;  // of a graph, the one that runs it
+  region->made = state.interval;
 }
 
 void begin_log() {

@@ -159,6 +159,7 @@ nvrtcResult nvrtcGetProgramLog(nvrtcProgram program, char* log) {
 
 cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJitOption*, void**, unsigned,
                                 cudaLibraryOption*, void**, unsigned) {
+  if (const cudaError_t refused = cuda_host::unsafe_call(); refused != cudaSuccess) return refused;
   const std::filesystem::path path = static_cast<const char*>(code);
   void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) std::fprintf(stderr, "%s\n", dlerror());

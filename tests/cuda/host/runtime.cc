@@ -1,11 +1,9 @@
-// Streams, memory, events and graphs of the host model. Work is run only when somebody waits for it, so that whoever forgets to
-// wait sees memory as it was before.
+// Devices, errors, memory and launches of the host model.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,214 +12,28 @@
 #include <vector>
 
 #include "access.h"
-#include "include/cuda_runtime_api.h"
 #include "memory.h"
 #include "shard/core/cuda/cuda_call.cuh"
-#include "stream_clock.h"
+#include "stream.h"
 
 namespace {
 
-using Work = std::function<void()>;
-constexpr int kDevices = 4;
+using cuda_host::current_device;
+using cuda_host::fail;
+using cuda_host::kDevices;
+using cuda_host::mutex;
+using cuda_host::report;
+using cuda_host::resolve;
+using cuda_host::streams;
+using cuda_host::waits;
+
 // Of dynamic shared memory: for any launch, and for kernels that have asked for more.
 constexpr int kShared = 48 << 10, kMostShared = 227 << 10;
-constexpr size_t kMostPending =
-    4096;  // then the oldest is run: memory that waits to be freed must not grow without end
-
-/// One lock for all streams: the model runs one thing at a time.
-std::recursive_mutex& mutex() {
-  static auto* instance = new std::recursive_mutex;
-  return *instance;
-}
-
-/// What the host has waited for, for any thread: what it issues afterwards is behind it.
-std::shared_ptr<const cuda_host::StreamClock>& host_clock() {
-  static auto* clock = new std::shared_ptr<const cuda_host::StreamClock>(new cuda_host::StreamClock);
-  return *clock;
-}
-void host_waited(const cuda_host::StreamClock& clock) {
-  auto joined = std::make_shared<cuda_host::StreamClock>(*host_clock());
-  joined->join(clock);
-  host_clock() = std::move(joined);
-}
-
-/// The numbers of streams. That of one which has ended is taken again when the host has waited for what it did.
-class StreamNumbers {
- public:
-  StreamNumbers() {
-    for (int number = cuda_host::kMostStreams - 1; number > 0; --number) free_.push_back({number, 0});
-  }
-  int take() {
-    const auto found = std::find_if(free_.rbegin(), free_.rend(),
-                                    [](const Ended& each) { return each.last <= host_clock()->of(each.number); });
-    if (found == free_.rend()) return 0;
-    const int number = found->number;
-    free_.erase(std::next(found).base());
-    return number;
-  }
-  void give_back(int number, uint32_t last) {
-    if (number != 0) free_.push_back({number, last});
-  }
-
- private:
-  struct Ended {
-    int number;
-    uint32_t last;  // moment of its work
-  };
-  std::vector<Ended> free_;
-};
-StreamNumbers& stream_numbers() {
-  static auto* numbers = new StreamNumbers;
-  return *numbers;
-}
-
-struct Recording {
-  std::vector<Work> work;
-  std::vector<void*> memory;  // allocated while it was recorded
-  bool is_broken = false;
-};
-
-}  // namespace
-
-struct CUstream_st {
-  struct Pending {
-    Work work;
-    std::shared_ptr<const cuda_host::StreamClock> host;  // when it was issued
-  };
-  int device = 0;
-  bool is_of_thread = false;  // cudaStreamPerThread
-  std::deque<Pending> pending;
-  int number = stream_numbers().take();
-  cuda_host::StreamClock clock;  // what its next work is behind
-  std::unique_ptr<Recording> recording;
-  std::string failure;  // of work that was run; the next call that waits reports it
-
-  CUstream_st() = default;
-  CUstream_st(const CUstream_st&) = delete;
-  CUstream_st& operator=(const CUstream_st&) = delete;
-  ~CUstream_st() { stream_numbers().give_back(number, clock.of(number)); }
-
-  /// Throws Stuck where the work stays.
-  void run_one() {
-    Pending next = std::move(pending.front());
-    pending.pop_front();
-    if (!failure.empty()) return;  // as after a failed launch on a device
-    clock.join(*next.host);
-    try {
-      const cuda_host::StreamScope scope(number, clock);
-      next.work();
-    } catch (const cuda_host::Stuck&) {
-      pending.push_front(std::move(next));
-      throw;
-    } catch (const std::exception& error) { failure = error.what(); }
-    clock.advance(number, cuda_host::StreamScope::now());
-  }
-  /// For whoever asks for the state of the stream, and so must see progress.
-  void try_one() {
-    try {
-      run_one();
-    } catch (const cuda_host::Stuck&) {}
-  }
-  void run_all() {
-    while (!pending.empty()) {
-      try {
-        run_one();
-      } catch (const cuda_host::Stuck& reason) { failure = std::string("the host waits forever: ") + reason.what(); }
-    }
-  }
-};
-
-struct CUevent_st {
-  struct Mark {
-    bool is_reached = false;
-    cuda_host::StreamClock clock;  // of the stream, there
-  };
-  std::shared_ptr<Mark> mark;
-  CUstream_st* stream = nullptr;  // null before it is recorded
-};
-
-struct CUgraph_st {
-  std::shared_ptr<Recording> recording;
-};
-struct CUgraphExec_st {
-  std::shared_ptr<Recording> recording;
-};
-
-namespace {
-
-thread_local int current_device = 0;
 std::atomic<bool> contexts[kDevices];
 thread_local cudaError_t last_error = cudaSuccess;
 /// One of the texts of failures, which stay. It is no string of the thread: streams report when that ends, after its destructors.
 thread_local const std::string* last_failure = nullptr;
-/// Waits are counted where a device may make the host wait, even if nothing is pending here.
-thread_local uint64_t waits = 0, allocated = 0, host_copies = 0, updates = 0, instantiations = 0;
-
-cudaError_t fail(cudaError_t error) {
-  last_error = error;
-  return error;
-}
-
-std::set<CUstream_st*>& streams() {
-  static auto* all = new std::set<CUstream_st*>;
-  return *all;
-}
-
-/// Whether the stream exists; that of a thread ends with it.
-bool is_alive(CUstream_st* stream) { return streams().count(stream) != 0; }
-
-thread_local bool has_ended = false;  // this thread, of which other destructors may still follow
-
-/// The streams of a thread, one for each device; what they still hold is run when the thread ends.
-struct ThreadStreams {
-  std::unique_ptr<CUstream_st> of[kDevices];
-  ~ThreadStreams() {
-    const std::lock_guard lock(mutex());
-    has_ended = true;
-    for (auto& stream : of) {
-      if (stream == nullptr) continue;
-      stream->run_all();
-      streams().erase(stream.get());
-      stream.reset();
-    }
-  }
-};
-
-CUstream_st* resolve(cudaStream_t stream) {
-  if (stream == nullptr || stream == cudaStreamLegacy)
-    return nullptr;  // which waits for others: shard only frees memory in it
-  if (stream != cudaStreamPerThread) return stream;
-  if (has_ended) return nullptr;
-  thread_local ThreadStreams mine;
-  auto& own = mine.of[current_device];
-  contexts[current_device] = true;
-  if (own == nullptr) {
-    own = std::make_unique<CUstream_st>();
-    own->device = current_device;
-    own->is_of_thread = true;
-    streams().insert(own.get());
-  }
-  return own.get();
-}
-
-cudaError_t failure_of(CUstream_st* stream) {
-  if (stream->failure.empty()) return cudaSuccess;
-  const std::lock_guard lock(mutex());
-  static auto* texts = new std::set<std::string>;
-  last_failure = &*texts->insert(std::exchange(stream->failure, {})).first;
-  return fail(cudaErrorLaunchFailure);
-}
-
-/// For a host that has waited for the stream.
-cudaError_t report(CUstream_st* stream) {
-  host_waited(stream->clock);
-  return failure_of(stream);
-}
-
-/// Runs what `stream` was given before the event.
-void reach(CUstream_st* stream, const CUevent_st::Mark& mark) {
-  while (!mark.is_reached && is_alive(stream) && !stream->pending.empty()) stream->run_one();
-}
+thread_local uint64_t allocated = 0, host_copies = 0;
 
 std::map<char*, size_t>& pinned() {
   static auto* all = new std::map<char*, size_t>;
@@ -256,18 +68,19 @@ void copy(void* to, const void* from, size_t bytes) {
 
 namespace cuda_host {
 
-cudaError_t submit(cudaStream_t handle, Work work) {
-  const std::lock_guard lock(mutex());
-  CUstream_st* const stream = resolve(handle);
-  if (stream == nullptr) return fail(cudaErrorInvalidValue);
-  if (stream->recording != nullptr) {
-    stream->recording->work.push_back(std::move(work));
-    return cudaSuccess;
-  }
-  if (stream->pending.size() >= kMostPending) stream->try_one();
-  stream->pending.push_back({std::move(work), host_clock()});
-  return cudaSuccess;
+cudaError_t fail(cudaError_t error) {
+  last_error = error;
+  return error;
 }
+
+cudaError_t fail_launch(std::string text) {
+  const std::lock_guard lock(mutex());
+  static auto* texts = new std::set<std::string>;
+  last_failure = &*texts->insert(std::move(text)).first;
+  return fail(cudaErrorLaunchFailure);
+}
+
+void make_context(int device) { contexts[device] = true; }
 
 cudaError_t allow_shared(const void* kernel, int bytes) {
   if (bytes < 0 || bytes > kMostShared) return fail(cudaErrorInvalidValue);
@@ -296,20 +109,9 @@ cudaError_t launch(const char* name, const void* kernel, void (*thread)(const vo
   });
 }
 
-void run_until(cudaStream_t handle, const std::function<bool()>& done) {
-  const std::lock_guard lock(mutex());
-  while (!done() && !handle->pending.empty()) handle->run_one();
-}
-
-int stream_device(cudaStream_t handle) { return handle->device; }
-int stream_number(cudaStream_t handle) { return handle->number; }
-StreamClock& stream_clock(cudaStream_t handle) { return handle->clock; }
-
 uint64_t synchronisations() { return waits; }
 uint64_t allocations() { return allocated; }
 uint64_t copies_to_host() { return host_copies; }
-uint64_t graph_updates() { return updates; }
-uint64_t graph_instantiations() { return instantiations; }
 
 bool is_pinned_memory(const void* at, size_t bytes) {
   return is_pinned(at) && is_pinned(static_cast<const char*>(at) + bytes - 1);
@@ -421,9 +223,9 @@ cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t handle) {
 cudaError_t cudaFreeAsync(void* data, cudaStream_t handle) {
   const std::lock_guard lock(mutex());
   if (handle == cudaStreamLegacy) {
-    cuda_host::StreamClock before = *host_clock();
+    cuda_host::StreamClock before = *cuda_host::host_clock();
     for (CUstream_st* stream : streams()) {
-      if (stream->device != current_device || !stream->is_of_thread) continue;
+      if (stream->device != current_device || !stream->is_blocking) continue;
       if (stream->recording != nullptr) return fail(cudaErrorStreamCaptureImplicit);
       try {
         while (!stream->pending.empty()) stream->run_one();
@@ -431,7 +233,7 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t handle) {
       before.join(stream->clock);
     }
     for (CUstream_st* stream : streams()) {
-      if (stream->device == current_device && stream->is_of_thread) stream->clock.join(before);
+      if (stream->device == current_device && stream->is_blocking) stream->clock.join(before);
     }
     cuda_host::check_unused(data, 0, before);
     return cuda_host::release_device(data) ? cudaSuccess : fail(cudaErrorInvalidValue);
@@ -452,6 +254,7 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t handle) {
 
 cudaError_t cudaMallocHost(void** data, size_t bytes) {
   const std::lock_guard lock(mutex());
+  if (const cudaError_t refused = cuda_host::unsafe_call(); refused != cudaSuccess) return refused;
   ++waits;  // pages are pinned, and unpinned, when the device is idle
   *data = malloc(bytes);
   if (*data == nullptr) return fail(cudaErrorMemoryAllocation);
@@ -479,10 +282,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     return cuda_host::submit(handle, [=] { copy(to, staged->data(), bytes); });
   }
   if (kind == cudaMemcpyDeviceToHost && !is_pinned(to)) {  // such a copy waits
-    if (stream->recording != nullptr) {
-      stream->recording->is_broken = true;
-      return fail(cudaErrorStreamCaptureUnsupported);
-    }
+    if (stream->recording != nullptr) { return cuda_host::break_recording(stream); }
     cuda_host::submit(handle, [=] { copy(to, from, bytes); });
     ++waits;
     stream->run_all();
@@ -501,182 +301,4 @@ cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t ha
     const std::vector<char> filled(bytes, static_cast<char>(value));
     copy(data, filled.data(), bytes);
   });
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned) {
-  const std::lock_guard lock(mutex());
-  *handle = new CUstream_st;
-  (*handle)->device = current_device;
-  streams().insert(*handle);
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamDestroy(cudaStream_t handle) {
-  const std::lock_guard lock(mutex());
-  handle->run_all();
-  streams().erase(handle);
-  delete handle;
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-  const std::lock_guard lock(mutex());
-  CUstream_st* const stream = resolve(handle);
-  if (stream == nullptr) return fail(cudaErrorInvalidValue);
-  ++waits;
-  if (stream->recording != nullptr) {
-    stream->recording->is_broken = true;
-    return fail(cudaErrorStreamCaptureUnsupported);
-  }
-  stream->run_all();
-  return report(stream);
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t handle) {
-  const std::lock_guard lock(mutex());
-  CUstream_st* const stream = resolve(handle);
-  if (stream == nullptr) return fail(cudaErrorInvalidValue);
-  if (stream->recording != nullptr) {
-    stream->recording->is_broken = true;
-    return fail(cudaErrorStreamCaptureUnsupported);
-  }
-  if (!stream->failure.empty()) stream->run_all();  // of which nothing runs any more
-  if (stream->pending.empty()) return report(stream);
-  stream->try_one();
-  return fail(cudaErrorNotReady);
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
-  const std::lock_guard lock(mutex());
-  if (event->stream == nullptr) return cudaSuccess;
-  return cuda_host::submit(handle, [stream = resolve(handle), from = event->stream, mark = event->mark] {
-    reach(from, *mark);
-    stream->clock.join(mark->clock);
-    if (!mark->is_reached)
-      throw cuda_host::Finding(is_alive(from) && !from->failure.empty()
-                                   ? from->failure
-                                   : "a stream waits for an event that nothing will reach");
-  });
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new CUevent_st;
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  return cudaSuccess;
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
-  const std::lock_guard lock(mutex());
-  event->stream = resolve(handle);
-  if (event->stream == nullptr) return fail(cudaErrorInvalidValue);
-  event->mark = std::make_shared<CUevent_st::Mark>();
-  return cuda_host::submit(handle, [stream = event->stream, mark = event->mark] {
-    mark->is_reached = true;
-    mark->clock = stream->clock;
-  });
-}
-
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  const std::lock_guard lock(mutex());
-  ++waits;
-  if (event->stream == nullptr) return cudaSuccess;
-  if (is_alive(event->stream)) {
-    try {
-      reach(event->stream, *event->mark);
-    } catch (const cuda_host::Stuck&) { event->stream->run_all(); }
-  }
-  host_waited(event->mark->clock);
-  return is_alive(event->stream) ? failure_of(event->stream) : cudaSuccess;
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  const std::lock_guard lock(mutex());
-  if (CUstream_st* const mine = resolve(cudaStreamPerThread); mine != nullptr && mine->recording != nullptr) {
-    mine->recording->is_broken = true;  // unsafe in a recording of this thread
-    return fail(cudaErrorStreamCaptureUnsupported);
-  }
-  if (event->stream == nullptr) return cudaSuccess;
-  if (!event->mark->is_reached && is_alive(event->stream)) {
-    if (event->stream->pending.empty()) return report(event->stream);  // work before the event has failed
-    event->stream->try_one();
-    if (!event->mark->is_reached) return fail(cudaErrorNotReady);
-  }
-  host_waited(event->mark->clock);
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode) {
-  const std::lock_guard lock(mutex());
-  CUstream_st* const stream = resolve(handle);
-  if (stream == nullptr || stream->recording != nullptr) return fail(cudaErrorInvalidValue);
-  stream->recording = std::make_unique<Recording>();
-  return cudaSuccess;
-}
-
-namespace {
-
-std::shared_ptr<Recording> owned(std::unique_ptr<Recording> recording) {
-  return {recording.release(), [](Recording* r) {
-            for (void* data : r->memory) cuda_host::release_device(data);
-            delete r;
-          }};
-}
-
-}  // namespace
-
-cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
-  const std::lock_guard lock(mutex());
-  CUstream_st* const stream = resolve(handle);
-  if (stream == nullptr || stream->recording == nullptr) return fail(cudaErrorInvalidValue);
-  const std::shared_ptr<Recording> recording = owned(std::move(stream->recording));
-  *graph = nullptr;
-  if (recording->is_broken) return fail(cudaErrorStreamCaptureInvalidated);
-  *graph = new CUgraph_st{recording};
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
-  const std::lock_guard lock(mutex());
-  CUstream_st* const stream = resolve(handle);
-  if (stream == nullptr) return fail(cudaErrorInvalidValue);
-  *status = stream->recording == nullptr   ? cudaStreamCaptureStatusNone
-            : stream->recording->is_broken ? cudaStreamCaptureStatusInvalidated
-                                           : cudaStreamCaptureStatusActive;
-  return cudaSuccess;
-}
-
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
-  *executable = new CUgraphExec_st{graph->recording};
-  ++instantiations;
-  return cudaSuccess;
-}
-
-/// What was launched goes on with the recording of before.
-cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph, cudaGraphExecUpdateResultInfo*) {
-  const Recording &before = *executable->recording, &after = *graph->recording;
-  if (before.work.size() != after.work.size() || !before.memory.empty() || !after.memory.empty())
-    return fail(cudaErrorGraphExecUpdateFailure);
-  executable->recording = graph->recording;
-  ++updates;
-  return cudaSuccess;
-}
-
-cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
-  return cuda_host::submit(handle, [recording = executable->recording] {
-    for (const Work& work : recording->work) work();
-  });
-}
-
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  delete graph;
-  return cudaSuccess;
-}
-
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
-  delete executable;
-  return cudaSuccess;
 }

@@ -202,9 +202,9 @@ TEST_CASE("what cuDNN fails to compute on a stream that has failed is an error")
   const Tensors in = {Tensor(copy_to(*device, random_tensor({2, 3, 5, 6}, DType::float32, 1))),
                       Tensor(copy_to(*device, random_tensor({4, 3, 3, 2}, DType::float32, 2)))};
   convolve(in);
-  REQUIRE(cudaStreamSynchronize(cudaStreamPerThread) == cudaSuccess);
-  cuda_host::submit(cudaStreamPerThread, [] { throw cuda_host::Finding("a kernel has failed"); });
-  cudaStreamQuery(cudaStreamPerThread);  // runs it
+  REQUIRE(cudaStreamSynchronize(cuda::stream()) == cudaSuccess);
+  cuda_host::submit(cuda::stream(), [] { throw cuda_host::Finding("a kernel has failed"); });
+  cudaStreamQuery(cuda::stream());  // runs it
   cuda_host::fail_cudnn("cudnnConvolutionForward", CUDNN_STATUS_EXECUTION_FAILED);
   CHECK_THROWS_WITH(convolve(in), Catch::Contains("a convolution of cuDNN failed: status 5000"));
   CHECK(cudaGetLastError() == cudaSuccess);

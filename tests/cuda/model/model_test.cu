@@ -18,19 +18,19 @@ template <class T>
 class Buffer {
  public:
   explicit Buffer(size_t count) : count_(count) {
-    REQUIRE(cudaMallocAsync(reinterpret_cast<void**>(&data_), count * sizeof(T), cudaStreamPerThread) == cudaSuccess);
+    REQUIRE(cudaMallocAsync(reinterpret_cast<void**>(&data_), count * sizeof(T), cuda::stream()) == cudaSuccess);
   }
   explicit Buffer(const std::vector<T>& values) : Buffer(values.size()) {
-    cudaMemcpyAsync(data_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice, cudaStreamPerThread);
+    cudaMemcpyAsync(data_, values.data(), count_ * sizeof(T), cudaMemcpyHostToDevice, cuda::stream());
   }
-  ~Buffer() { cudaFreeAsync(data_, cudaStreamPerThread); }
+  ~Buffer() { cudaFreeAsync(data_, cuda::stream()); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
   T* data() const { return data_; }
   std::vector<T> values() const {
     std::vector<T> result(count_);
-    CHECK(cudaMemcpyAsync(result.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost, cudaStreamPerThread) ==
+    CHECK(cudaMemcpyAsync(result.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost, cuda::stream()) ==
           cudaSuccess);
     return result;
   }
@@ -52,7 +52,7 @@ std::string finding_of(cudaStream_t stream) {
 template <class... P>
 std::string finding(void (*kernel)(P...), dim3 blocks, dim3 threads, std::type_identity_t<P>... arguments) {
   cuda::launch(OpContext{"test"}, kernel, blocks, threads, arguments...);
-  return finding_of(cudaStreamPerThread);
+  return finding_of(cuda::stream());
 }
 
 std::vector<int> count_up(size_t n) {
@@ -280,7 +280,7 @@ struct TwoStreams {
     cudaStreamWaitEvent(after, event);
   }
   std::string finding() const {
-    const std::string own = finding_of(cudaStreamPerThread), others = finding_of(other);
+    const std::string own = finding_of(cuda::stream()), others = finding_of(other);
     return own.empty() ? others : own;
   }
 
@@ -296,7 +296,7 @@ void launch_fill(const Buffer<int>& x, int value) {
 TEST_CASE("streams run their work as late as they may") {
   const Buffer<int> x(std::vector<int>(kThreads, 1));
   const TwoStreams streams;
-  cudaStreamSynchronize(cudaStreamPerThread);
+  cudaStreamSynchronize(cuda::stream());
   launch_fill(x, 7);
   streams.read(x.data(), streams.other);
   CHECK(cudaStreamSynchronize(streams.other) == cudaSuccess);
@@ -307,7 +307,7 @@ TEST_CASE("work of two streams that uses the same memory is ordered by events or
   if (!are_accesses_checked()) return;
   const std::string unordered = "by work of another stream, with no event or wait in between";
   const Buffer<int> x(std::vector<int>(kThreads, 1));
-  cudaStreamSynchronize(cudaStreamPerThread);
+  cudaStreamSynchronize(cuda::stream());
   SECTION("a read of what a kernel writes later") {
     const TwoStreams streams;
     streams.read(x.data(), streams.other);
@@ -319,7 +319,7 @@ TEST_CASE("work of two streams that uses the same memory is ordered by events or
     const TwoStreams streams;
     launch_fill(x, 7);
     streams.read(x.data(), streams.other);
-    CHECK(cudaStreamSynchronize(cudaStreamPerThread) == cudaSuccess);
+    CHECK(cudaStreamSynchronize(cuda::stream()) == cudaSuccess);
     check_finding(streams.finding(), "was written " + unordered);
   }
   SECTION("a write of what a kernel has written, and reads") {
@@ -328,18 +328,18 @@ TEST_CASE("work of two streams that uses the same memory is ordered by events or
     cudaMemsetAsync(x.data(), 0, sizeof(int), streams.other);
     check_finding(streams.finding(), "was written " + unordered);
     cudaStreamSynchronize(streams.other);
-    streams.read(x.data(), cudaStreamPerThread);
+    streams.read(x.data(), cuda::stream());
     streams.read(x.data() + 1, streams.other);
     CHECK(streams.finding() == "");
   }
   SECTION("an event, and where it is") {
     const TwoStreams streams;
     launch_fill(x, 7);
-    streams.order(cudaStreamPerThread, streams.other);
+    streams.order(cuda::stream(), streams.other);
     streams.read(x.data(), streams.other);
     CHECK(streams.finding() == "");
     CHECK(*streams.copied == 7);
-    streams.order(cudaStreamPerThread, streams.other);
+    streams.order(cuda::stream(), streams.other);
     launch_fill(x, 8);  // behind the event
     streams.read(x.data(), streams.other);
     check_finding(streams.finding(), unordered);
@@ -347,7 +347,7 @@ TEST_CASE("work of two streams that uses the same memory is ordered by events or
   SECTION("a wait of the host") {
     const TwoStreams streams;
     launch_fill(x, 7);
-    cudaEventRecord(streams.event, cudaStreamPerThread);
+    cudaEventRecord(streams.event, cuda::stream());
     CHECK(cudaEventSynchronize(streams.event) == cudaSuccess);
     streams.read(x.data(), streams.other);
     CHECK(streams.finding() == "");
@@ -357,9 +357,9 @@ TEST_CASE("work of two streams that uses the same memory is ordered by events or
     for (const bool ordered : {true, false}) {
       {
         const Buffer<int> freed(std::vector<int>(kThreads, 1));
-        streams.order(cudaStreamPerThread, streams.other);
+        streams.order(cuda::stream(), streams.other);
         streams.read(freed.data(), streams.other);
-        if (ordered) streams.order(streams.other, cudaStreamPerThread);
+        if (ordered) streams.order(streams.other, cuda::stream());
         for (int work = 0; work < 2; ++work)  // the copy runs before the memory is freed; the host does not see its end
           CHECK(cudaStreamQuery(streams.other) == cudaErrorNotReady);
       }
@@ -373,7 +373,7 @@ TEST_CASE("work of two streams that uses the same memory is ordered by events or
     const Buffer<int> early(kThreads);
     cudaMemsetAsync(early.data(), 0, sizeof(int), streams.other);
     check_finding(streams.finding(), "is allocated in the order of another stream");
-    streams.order(cudaStreamPerThread, streams.other);
+    streams.order(cuda::stream(), streams.other);
     cudaMemsetAsync(early.data(), 0, sizeof(int), streams.other);
     CHECK(streams.finding() == "");
   }

@@ -106,6 +106,32 @@ TEST_CASE("loops: ops are computed one by one where NVRTC refuses their loop", "
   CHECK(compiler.refusals() > before);
 }
 
+TEST_CASE("loops: a kernel that is first needed while a graph is recorded is loaded then, and the recording goes on") {
+  const auto device = cuda_device();
+  const RuntimeCompiler compiler;
+  if (!device || !compiler.is_there(*device)) return;
+  const DenseTensor x = random_tensor({77}, DType::float32, 1), in = copy_to(*device, x);
+  DenseTensor first = DenseTensor::allocate(*device, x.meta()), second = DenseTensor::allocate(*device, x.meta());
+  const auto call = [&](const char* op, const DenseTensor& from, DenseTensor& to) {
+    kernel_table(op)
+        .find<void(const OpContext&, const DenseTensor&, DenseTensor&)>(OpContext{op}, *device, DType::float32)
+        .function(OpContext{op}, from, to);
+  };
+  const Backend& backend = backend_of(*device);
+  const size_t compiled = cuda_host::compiled_sources().size();
+  backend.graph_begin(device->index);
+  backend.loops.begin(device->index);
+  call("asinh", in, first);
+  call("expm1", first, second);
+  backend.loops.end(device->index);
+  void* const graph = backend.graph_end(device->index, nullptr);
+  CHECK(cuda_host::compiled_sources().size() == compiled + 1);
+  backend.graph_launch(device->index, graph);
+  const DenseTensor expected = Kernel<>{"expm1"}.run(kCpu, {Kernel<>{"asinh"}.run(kCpu, {x}, x.meta())}, x.meta());
+  require_close(copy_to(kCpu, second), expected);
+  backend.graph_free(device->index, graph);
+}
+
 TEST_CASE("loops read each operand once, and write what something else reads alone") {
   const auto device = cuda_device();
   const RuntimeCompiler compiler;

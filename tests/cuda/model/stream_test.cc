@@ -97,14 +97,67 @@ TEST_CASE("a forked process is told that it cannot use devices, and uses the hos
 TEST_CASE("memory that another thread frees is kept for the work of the thread that allocated it") {
   const auto device = cuda_device();
   if (!device) return;
-  const DefaultDevice use(*device);
-  Tensor sum;
-  {
+  const auto sum_of_dropped = [&] {
+    const DefaultDevice use(*device);
     Tensor ones = full({100}, 1.0);
-    sum = add(ones, ones);
+    const Tensor sum = add(ones, ones);
     std::thread([dropped = std::move(ones)]() mutable { dropped = {}; }).join();
+    return sum.to(kCpu).to_vector<float>();
+  };
+  CHECK(sum_of_dropped() == std::vector<float>(100, 2.0f));
+  run_ranks(2, [&](Rank&) { check(sum_of_dropped() == std::vector<float>(100, 2.0f), "the sum of a rank"); });
+}
+
+TEST_CASE("threads that are no ranks pass tensors of a device to each other as on the host") {
+  const auto device = cuda_device();
+  if (!device) return;
+  // Of two threads, neither of which ends or waits for the device meanwhile.
+  std::atomic<int> turn = 0;
+  const auto pass = [&](int to) {
+    turn = to;
+    turn.notify_all();
+  };
+  const auto wait_for = [&](int mine) {
+    for (int now = turn; now != mine; now = turn) turn.wait(now);
+  };
+  Tensor sum;
+  std::vector<float> seen;
+  std::thread other([&] {
+    const DefaultDevice use(*device);
+    const Tensor ones = full({100}, 1.0);
+    sum = add(ones, ones);
+    pass(1);
+    wait_for(2);
+    seen = add(sum, ones).to(kCpu).to_vector<float>();
+  });
+  wait_for(1);
+  {
+    const DefaultDevice use(*device);
+    add_(sum, full({100}, 5.0));
   }
-  CHECK(sum.to(kCpu).to_vector<float>() == std::vector<float>(100, 2.0f));
+  pass(2);
+  other.join();
+  CHECK(seen == std::vector<float>(100, 8.0f));
+}
+
+TEST_CASE("a thread goes on while another one records a graph, of which its work is no part") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const DefaultDevice use(*device);
+  const Tensor ones = full({100}, 1.0);
+  const Backend& backend = backend_of(*device);
+  backend.graph_begin(device->index);
+  const DenseTensor twice = add(ones, ones).impl()->value;
+  std::vector<float> others;
+  std::thread([&] {
+    const DefaultDevice same(*device);
+    others = add(ones, full({100}, 2.0)).to(kCpu).to_vector<float>();
+  }).join();
+  void* const graph = backend.graph_end(device->index, nullptr);
+  CHECK(others == std::vector<float>(100, 3.0f));
+  backend.graph_launch(device->index, graph);
+  CHECK(add(ones, ones).to(kCpu).to_vector<float>() == std::vector<float>(100, 2.0f));
+  backend.graph_free(device->index, graph);
 }
 
 TEST_CASE("memory that is freed while a graph is recorded, and is not of it, is freed after the recording") {
@@ -156,7 +209,7 @@ TEST_CASE("scratch memory that is not there is the error of a tensor's: what was
                  error_of([&] { const cuda::Scratch scratch(static_cast<size_t>(bytes)); }, ErrorCode::device));
 
   const Tensor x(copy_to(*device, random_tensor({1 << 18}, DType::float32, 1)));
-  cuda::check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize");
+  cuda::check(cudaStreamSynchronize(cuda::stream()), "cudaStreamSynchronize");
   size_t free = 0, total = 0;
   cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   const size_t results = (4 + 8) << 18;
@@ -166,6 +219,26 @@ TEST_CASE("scratch memory that is not there is the error of a tensor's: what was
       fmt::format("bytes on {} failed: out of memory (cudaErrorMemoryAllocation). Tensors of this process hold "
                   "{} bytes there, its pool 0 more, and 0 of {} are free",
                   to_string(*device), total, total));
+}
+
+TEST_CASE("memory that graphs have left is given back where an allocation finds none") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const cuda::DeviceScope scope(device->index);
+  const Backend& backend = backend_of(*device);
+  const auto free_bytes = [] {
+    size_t free = 0, total = 0;
+    cuda::check(cudaStreamSynchronize(cuda::stream()), "cudaStreamSynchronize");
+    cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return free;
+  };
+  const size_t before = free_bytes();
+  backend.graph_begin(device->index);
+  DenseTensor::allocate(*device, {{1 << 20}, DType::uint8});
+  backend.graph_free(device->index, backend.graph_end(device->index, nullptr));
+  REQUIRE(free_bytes() == before - (1 << 20));
+  const DenseTensor all = DenseTensor::allocate(*device, {{static_cast<int64_t>(before)}, DType::uint8});
+  CHECK(free_bytes() == 0);
 }
 
 TEST_CASE("a graph for new addresses is made of one that is needed no more, by an update of its parameters") {

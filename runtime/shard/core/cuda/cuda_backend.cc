@@ -25,6 +25,7 @@ namespace {
 using cuda::check;
 using cuda::DeviceScope;
 using cuda::ignore;
+using cuda::recorded_device;
 using cuda::recording_mutex;
 using cuda::ReleaseScope;
 using cuda::stream;
@@ -93,34 +94,37 @@ void keep_pool(int index) {
 }
 
 /// Whether this thread records a graph.
-thread_local bool records_graph = false;
+bool records() { return recorded_device >= 0; }
 
-/// The threads that allocated memory. A garbage collector may free it in another one, whose stream does not wait for the work that
+/// The threads that allocated memory. A garbage collector may free it in another one, whose stream may not wait for the work that
 /// its own thread has issued.
 class Owners {
  public:
   void add(void* data) {
     Part& part = part_of(data);
     const std::lock_guard lock(part.mutex);
-    part.owners[data] = {&records_graph, records_graph};
+    part.owners[data] = {this_owner(), records()};
   }
-  /// Whether this thread may free the memory in the order of its stream: if it is its own, and in a recording if it was made there.
+  /// Whether this thread may free the memory in the order of its stream: if it is its own, or of threads with the same stream, and in a
+  /// recording if it was made there.
   bool remove(void* data) {
     Part& part = part_of(data);
     const std::lock_guard lock(part.mutex);
     const auto found = part.owners.extract(data);
-    return found && found.mapped().thread == &records_graph && (found.mapped().is_of_recording || !records_graph);
+    return found && found.mapped().thread == this_owner() && (found.mapped().is_of_recording || !records());
   }
 
  private:
   struct Owner {
-    const void* thread;  // the address of a variable of its own
+    const void* thread;
     bool is_of_recording;
   };
   struct Part {  // several, so that ranks need not wait for each other
     std::mutex mutex;
     std::unordered_map<void*, Owner> owners;
   };
+  /// The address of a variable of the thread; null for all threads that share the stream of the process.
+  static const void* this_owner() { return has_own_streams ? &has_own_streams : nullptr; }
   Part& part_of(void* data) { return parts_[(reinterpret_cast<uintptr_t>(data) >> 9) % parts_.size()]; }
 
   std::array<Part, 16> parts_;
@@ -155,7 +159,7 @@ class Abandoned {
   void free() {
     if (!any_.load(std::memory_order_relaxed)) return;
     const std::unique_lock recording(recording_mutex(), std::try_to_lock);
-    if (!recording.owns_lock() || records_graph) return;
+    if (!recording.owns_lock() || records()) return;
     std::vector<std::pair<int, void*>> all;
     {
       const std::lock_guard lock(mutex_);
@@ -250,8 +254,8 @@ void graph_begin(int index) {
   const DeviceScope scope(index);
   cuda::data_error();
   std::unique_lock lock(recording_mutex());
-  check(cudaStreamBeginCapture(stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-  records_graph = true;
+  check(cudaStreamBeginCapture(cudaStreamPerThread, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  recorded_device = index;
   lock.release();  // until the recording ends
 }
 
@@ -273,7 +277,6 @@ bool update(cudaGraphExec_t executable, cudaGraph_t graph) {
 }
 
 void* graph_end(int index, void* old) {
-  records_graph = false;
   const std::unique_lock lock(recording_mutex(), std::adopt_lock);
   struct Executable {
     ~Executable() {
@@ -281,9 +284,10 @@ void* graph_end(int index, void* old) {
     }
     cudaGraphExec_t handle;
   } executable{static_cast<cudaGraphExec_t>(old)};
+  recorded_device = -1;
   const DeviceScope scope(index);
   cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(stream(), &graph), "cudaStreamEndCapture");
+  check(cudaStreamEndCapture(cudaStreamPerThread, &graph), "cudaStreamEndCapture");
   cudaError_t status = cudaSuccess;
   if (executable.handle == nullptr || !update(executable.handle, graph)) {
     if (executable.handle != nullptr) cudaGraphExecDestroy(std::exchange(executable.handle, nullptr));
@@ -295,13 +299,13 @@ void* graph_end(int index, void* old) {
 }
 
 void graph_abandon(int index) {
-  records_graph = false;
+  recorded_device = -1;
   const std::unique_lock lock(recording_mutex(), std::adopt_lock);
   int before = 0;
   if (cudaGetDevice(&before) != cudaSuccess) return;
   if (before != index) cudaSetDevice(index);
   cudaGraph_t graph = nullptr;
-  if (cudaStreamEndCapture(stream(), &graph) == cudaSuccess) cudaGraphDestroy(graph);
+  if (cudaStreamEndCapture(cudaStreamPerThread, &graph) == cudaSuccess) cudaGraphDestroy(graph);
   if (before != index) cudaSetDevice(before);
   // of this call and of those made while the recording was broken; otherwise the next launch would
   // report it

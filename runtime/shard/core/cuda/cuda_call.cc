@@ -4,6 +4,8 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <bitset>
 #include <map>
 
@@ -46,7 +48,16 @@ namespace {
        free, total);
 }
 
-/// The devices to which a thread has issued work. When it ends, its streams end with it, and nobody could wait for them any more.
+/// Graphs that were freed leave their memory with the device, where only other graphs find it. Whether there may be more memory now.
+bool give_back_memory_of_graphs() {
+  cudaGetLastError();  // of the allocation
+  int index = 0;
+  if (recorded_device >= 0 || cudaGetDevice(&index) != cudaSuccess) return false;
+  return cudaDeviceGraphMemTrim(index) == cudaSuccess;
+}
+
+/// The devices to which a thread has issued work. When it ends, its handles of libraries end with it, and its streams where it has its own:
+/// nobody could wait for those any more.
 struct UsedDevices {
   std::bitset<256> used;
   ~UsedDevices() {
@@ -78,6 +89,24 @@ void make_current_again(int index) {
 }
 
 }  // namespace
+
+cudaStream_t shared_stream() {
+  static std::array<std::atomic<cudaStream_t>, 256> streams;
+  int index = 0;
+  // Destructors come here too, even after the driver was shut down at exit, when any stream is as good.
+  if (cudaGetDevice(&index) != cudaSuccess || index == recorded_device) return cudaStreamPerThread;
+  std::atomic<cudaStream_t>& own = streams[static_cast<size_t>(index)];
+  if (cudaStream_t known = own.load(std::memory_order_acquire); known != nullptr) return known;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (own.load(std::memory_order_relaxed) == nullptr) {
+    cudaStream_t made = nullptr;
+    // Work of the legacy stream waits for it, as for streams of threads.
+    check(cudaStreamCreateWithFlags(&made, cudaStreamDefault), "cudaStreamCreateWithFlags");
+    own.store(made, std::memory_order_release);
+  }
+  return own.load(std::memory_order_relaxed);
+}
 
 cudaStream_t communication_stream() {
   thread_local CommunicationStreams streams;
@@ -122,7 +151,9 @@ ReleaseScope::~ReleaseScope() {
 
 void* allocate(size_t bytes) {
   void* data = nullptr;
-  const cudaError_t status = cudaMallocAsync(&data, bytes, stream());
+  cudaError_t status = cudaMallocAsync(&data, bytes, stream());
+  if (status == cudaErrorMemoryAllocation && give_back_memory_of_graphs())
+    status = cudaMallocAsync(&data, bytes, stream());
   if (status != cudaSuccess) fail_allocation(status, bytes);
   return data;
 }

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <mutex>
 
+#include "shard/core/own_streams.h"
+
 namespace shard::cuda {
 
 /// Throws Error(device) naming `call` unless `status` is success.
@@ -26,10 +28,18 @@ cudaStream_t communication_stream();
 /// Called before this thread issues work to a stream, if not null: by a loop of kernels that are not issued yet (kernels/cuda/fused_loop.h).
 inline thread_local void (*before_work)() = nullptr;
 
+/// The device of the graph that this thread records, or -1.
+inline thread_local int recorded_device = -1;
+
+/// The stream of the current device that threads share which have none of their own (core/own_streams.h). A recording has its own: what other
+/// threads issue meanwhile is not of it.
+cudaStream_t shared_stream();
+
 /// The stream of this thread on the current device, to issue work to.
 inline cudaStream_t stream() {
   if (before_work != nullptr) before_work();
-  return communicates ? communication_stream() : cudaStreamPerThread;
+  if (communicates) return communication_stream();
+  return has_own_streams ? cudaStreamPerThread : shared_stream();
 }
 
 /// Makes a device current for a scope, and then the previous one, if that has a context (has_context). Fails in a forked process.

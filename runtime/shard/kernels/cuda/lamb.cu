@@ -77,14 +77,20 @@ struct LambTensors {
   }
 };
 
+/// Packs that are not aligned are read and written one element after the other, so that sums are the same.
 template <int N, class T, class S>
-__global__ void lamb_updates(int64_t packs, int64_t count, LambTensors<T, S> tensors, LambCall call, Squares* parts) {
+__global__ void lamb_updates(int64_t count, bool aligned, LambTensors<T, S> tensors, LambCall call, Squares* parts) {
   if (call.skips()) return;
   const auto step = call.step<math_t<T>>();
   const int64_t thread = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
   const int64_t stride = gridDim.x * int64_t{blockDim.x};
+  const int64_t packs = count / N;
   Squares sums;
-  for (int64_t i = thread; i < packs; i += stride) tensors.template advance<N>(step, i, sums);
+  for (int64_t i = thread; i < packs; i += stride) {
+    if (aligned) tensors.template advance<N>(step, i, sums);
+    else
+      for (int k = 0; k < N; ++k) tensors.template advance<1>(step, i * N + k, sums);
+  }
   for (int64_t i = packs * N + thread; i < count; i += stride) tensors.template advance<1>(step, i, sums);
   sums = block_reduce<kElementThreads>(sums, AddSquares{});
   if (threadIdx.x == 0) parts[blockIdx.x] = sums;
@@ -141,18 +147,17 @@ void run_lamb(const OpContext& ctx, Device device, int64_t count, LambTensors<T,
   tensors.updates = static_cast<math_t<T>*>(updates.data());
   const bool aligned =
       packs_are_aligned<kN>(tensors.values, tensors.master, tensors.grad, tensors.moment1, tensors.moment2);
-  const int64_t packs = aligned ? count / kN : 0;
-  const unsigned blocks = grid_for(aligned ? packs + 1 : count, kElementThreads);
+  const unsigned blocks = grid_for(count / kN + 1, kElementThreads);
   const Scratch sums(blocks * sizeof(Squares) + sizeof(double));
   Squares* const parts = static_cast<Squares*>(sums.data());
   double* const rate = reinterpret_cast<double*>(parts + blocks);
   DenseTensor all = DenseTensor::allocate(device, {Dims{2}, DType::float64});
   Squares* const total = reinterpret_cast<Squares*>(all.data<double>());
-  launch(ctx, lamb_updates<kN, T, S>, blocks, kElementThreads, packs, count, tensors, call, parts);
+  launch(ctx, lamb_updates<kN, T, S>, blocks, kElementThreads, count, aligned, tensors, call, parts);
   launch(ctx, lamb_sums, 1, kElementThreads, static_cast<int>(blocks), parts, call, total);
   ctx.all_reduce(all, ReduceType::sum);  // over the ranks that hold other parts of the parameter
   launch(ctx, lamb_rate, 1, 1, total, call, rate);
-  launch(ctx, map_kernel<kN, LambApply<T, S>>, blocks, kElementThreads, packs, count,
+  launch(ctx, map_kernel<kN, LambApply<T, S>>, blocks, kElementThreads, aligned ? count / kN : 0, count,
          LambApply<T, S>{tensors, call.skip, rate});
 }
 

@@ -202,6 +202,19 @@ bool compiles_at_runtime(int device, const std::string& probe) {
 
 namespace {
 
+/// While one lives, this thread may load code though it records a graph: nothing of that waits for what is recorded.
+class UnsafeCalls {
+ public:
+  UnsafeCalls() { exchange(); }
+  ~UnsafeCalls() { exchange(); }
+  UnsafeCalls(const UnsafeCalls&) = delete;
+  UnsafeCalls& operator=(const UnsafeCalls&) = delete;
+
+ private:
+  void exchange() { ignore(cudaThreadExchangeStreamCaptureMode(&other_)); }
+  cudaStreamCaptureMode other_ = cudaStreamCaptureModeRelaxed;
+};
+
 /// As compile_kernel, for an architecture.
 const void* compile_kernel_for(int architecture, const std::string& source, const char* name) {
   Kernel& kernel = kernel_of(architecture, source);
@@ -219,6 +232,7 @@ const void* compile_kernel_for(int architecture, const std::string& source, cons
     throw;
   }
 #if CUDART_VERSION >= 12080
+  const UnsafeCalls allowed;
   cudaLibrary_t library = nullptr;
   cuda::check(cudaLibraryLoadData(&library, code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
               "cudaLibraryLoadData");

@@ -76,7 +76,7 @@ using cudaMemPool_t = struct CUmemPoolHandle_st*;
 #define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(0x2))
 // Waits for the streams of all threads. The model takes it for memory to free only.
 #define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(0x1))
-inline constexpr unsigned cudaStreamNonBlocking = 1;
+inline constexpr unsigned cudaStreamDefault = 0, cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 
 const char* cudaGetErrorString(cudaError_t error);
@@ -118,6 +118,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
+cudaError_t cudaDeviceGraphMemTrim(int device);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags);
@@ -160,6 +162,9 @@ cudaError_t launch(const char* name, const void* kernel, void (*thread)(const vo
                    size_t bytes, dim3 blocks, dim3 threads, size_t shared, cudaStream_t stream);
 /// Launches of `kernel` on the current device may ask for so much dynamic shared memory (cudaFuncSetAttribute).
 cudaError_t allow_shared(const void* kernel, int bytes);
+/// A call that may wait for a device, or disturb its streams: breaks a recording of this thread, unless it allows such calls
+/// (cudaThreadExchangeStreamCaptureMode), and then returns an error.
+cudaError_t unsafe_call();
 /// How often this thread has waited for a device.
 uint64_t synchronisations();
 /// How often this thread has allocated memory of a device.
