@@ -113,6 +113,32 @@ def test_dlpack_shares_buffers_of_devices():
 
 
 @on_devices
+def test_from_dlpack_asks_for_the_stream_that_the_thread_computes_on():
+    script("""
+        import threading
+        class Array:
+            def __init__(self):
+                self.x, self.asked = shard.tensor([1.0, 2.0], device="cuda:0"), []
+            def __dlpack_device__(self):
+                return self.x.__dlpack_device__()
+            def __dlpack__(self, stream=None, max_version=None):
+                self.asked.append(stream)
+                return self.x.__dlpack__(stream=stream, max_version=max_version)
+        def stream():
+            array = Array()
+            assert shard.from_dlpack(array).tolist() == [1.0, 2.0]
+            return array.asked[-1]
+        shared, others = stream(), []
+        assert shared > 2  # neither the legacy stream nor that of a thread
+        thread = threading.Thread(target=lambda: others.append(stream()))
+        thread.start()
+        thread.join()
+        assert others == [shared]
+        assert shard.run(stream, nranks=2, devices=["cuda:0"]) == [2, 2]  # cudaStreamPerThread
+    """)
+
+
+@on_devices
 def test_tensors_of_devices_are_pickled_and_copied():
     script("""
         import copy, pickle

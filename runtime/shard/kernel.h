@@ -2,6 +2,7 @@
 // rules in code, and the interface of a device backend.
 #pragma once
 
+#include "shard/core/cuda_stream.h"
 #include "shard/core/device.h"
 #include "shard/core/error.h"
 #include "shard/core/op_context.h"

@@ -1,5 +1,6 @@
 // What the table of conformance is too small for: kernels whose work takes several blocks, lists that take several launches, and
 // memory that is not aligned. Results are compared with the CPU's.
+#include <cstring>
 #include <span>
 
 #include "cuda_case.h"
@@ -262,22 +263,26 @@ TEST_CASE("swiglu of rows whose halves begin anywhere, and add_n of long lists, 
 TEST_CASE("lamb_ adds up in one order, whether its tensors are aligned or not") {
   const auto device = cuda_device();
   if (!device) return;
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    const int64_t count = 4097;
+  // Sums in another order are often equal once they are rounded: in several sizes they are not.
+  for (const int64_t count : {4097, 5003, 6011, 7001, 8009, 9001, 10007, 11003}) {
+    const DType dtype = DType::float64;
     const auto step = [&](int64_t skipped) {
-      const auto made = [&](uint64_t seed) {
-        const Tensor whole(random_tensor({count + 1}, dtype, seed));
-        const Tensor part = slice(whole, {0}, {1}, {count + 1});
-        if (skipped == 0) return copy_to(*device, part.get().value);
-        return slice(Tensor(copy_to(*device, whole.get().value)), {0}, {1}, {count + 1}).get().value;
+      const auto made = [&](uint64_t seed) {  // numbers whose squares do not add up exactly
+        const DenseTensor whole = scale(Tensor(random_tensor({count + 1}, dtype, seed)), 0.7).get().value;
+        const auto part = [&](const DenseTensor& of) {
+          return DenseTensor(of.storage(), {{count}, dtype}, size_of(dtype));
+        };
+        return skipped == 0 ? copy_to(*device, part(whole)) : part(copy_to(*device, whole));
       };
       const auto number = [&](float value) { return Tensor::from_data(std::vector<float>{value}, {1}).to(*device); };
       Tensor param(made(1)), grad(made(2));
+      CHECK((reinterpret_cast<uintptr_t>(param.get().value.raw()) % 16 == 0) == (skipped == 0));
       Tensor first = scale(param, 0.0), second = scale(param, 0.0), power1 = number(0.9f), power2 = number(0.99f), none;
       lamb_(param, grad, number(0.5f), first, second, power1, power2, none, Tensor(), 0.1f, 0.9f, 0.99f);
       return copy_to(kCpu, param.get().value);
     };
-    CHECK(testing::difference(step(1), step(0)) == "");
+    const DenseTensor one = step(1), other = step(0);
+    CHECK(std::memcmp(one.raw(), other.raw(), one.meta().bytes()) == 0);
   }
 }
 

@@ -27,11 +27,14 @@ constexpr size_t kDeviceBytes = 512, kHostBytes = 64;  // not 0, so that they ha
 size_t size_of(cudaDataType type) { return type == CUDA_R_64F ? 8 : 4; }
 
 /// A column-major matrix, or a vector as a column.
+using cuda_host::Kind;
+
 struct Range {
   const char* name;
   const void* data;
   int64_t rows, columns, leading;
   size_t element;
+  Kind kind = Kind::write;
 
   size_t bytes() const {
     return rows == 0 || columns == 0 ? 0 : static_cast<size_t>((columns - 1) * leading + rows) * element;
@@ -45,7 +48,7 @@ cudaError_t issue(cudaStream_t stream, const char* call, std::vector<Range> rang
   return cuda_host::submit(stream, [=] {
     const cuda_host::DeviceAccess access;
     for (const Range& range : ranges)
-      cuda_host::use_range(std::string(call) + ": " + range.name, range.data, range.bytes(), cuda_host::Kind::write);
+      cuda_host::use_range(std::string(call) + ": " + range.name, range.data, range.bytes(), range.kind);
     int result = 0;
     body(&result);
     if (info != nullptr) *info = result;
@@ -91,7 +94,8 @@ cublasStatus_t solve_triangular(cublasHandle_t handle, cublasSideMode_t side, cu
                                 int lda, T* b, int ldb) {
   const int order = side == CUBLAS_SIDE_LEFT ? m : n;
   if (m < 0 || n < 0 || lda < std::max(order, 1) || ldb < std::max(m, 1)) return CUBLAS_STATUS_INVALID_VALUE;
-  const std::vector<Range> ranges = {{"A", a, order, order, lda, sizeof(T)}, {"B", b, m, n, ldb, sizeof(T)}};
+  const std::vector<Range> ranges = {{"A", a, order, order, lda, sizeof(T), Kind::read},
+                                     {"B", b, m, n, ldb, sizeof(T)}};
   const auto body = [=](int*) {
     Lapack<T>::trsm(CblasColMajor, side == CUBLAS_SIDE_LEFT ? CblasLeft : CblasRight,
                     fill == CUBLAS_FILL_MODE_UPPER ? CblasUpper : CblasLower,
@@ -202,9 +206,10 @@ cusolverStatus_t cusolverDnXgetrs(cusolverDnHandle_t handle, cusolverDnParams_t,
                                   int64_t columns, cudaDataType a_type, const void* a, int64_t lda,
                                   const int64_t* pivots, cudaDataType, void* b, int64_t ldb, int* info) {
   const size_t element = size_of(a_type);
-  const std::vector<Range> ranges = {{"A", a, n, n, lda, element},
-                                     {"B", b, n, columns, ldb, element},
-                                     {"the pivots", pivots, n, 1, std::max<int64_t>(n, 1), sizeof(int64_t)}};
+  const std::vector<Range> ranges = {
+      {"A", a, n, n, lda, element, Kind::read},
+      {"B", b, n, columns, ldb, element},
+      {"the pivots", pivots, n, 1, std::max<int64_t>(n, 1), sizeof(int64_t), Kind::read}};
   return solve(handle, "cusolverDnXgetrs", ranges, info, true, [=](int* result) {
     const int size = count(n), sides = count(columns), a_step = count(lda), b_step = count(ldb);
     const std::vector<int> exchanges(pivots, pivots + n);

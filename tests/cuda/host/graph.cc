@@ -1,5 +1,6 @@
 // Recordings and graphs of the host model.
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include "access.h"
@@ -54,16 +55,25 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode) {
 
 namespace {
 
-/// What graphs have allocated and is of none any more.
-std::vector<void*>& left_by_graphs() {
-  static auto* all = new std::vector<void*>;
+/// What graphs have allocated and is of none any more, the oldest first. A device would use it for other graphs: here some of it is kept.
+constexpr size_t kLeftByGraphs = 64;
+std::deque<cuda_host::Allocated>& left_by_graphs() {
+  static auto* all = new std::deque<cuda_host::Allocated>;
   return *all;
+}
+
+/// Releases an allocation of a graph, unless it was released and its address may be another's.
+void release(const cuda_host::Allocated& allocated) {
+  const cuda_host::Region* const region = cuda_host::find_region(allocated.data);
+  if (region != nullptr && region->id == allocated.id) cuda_host::release_device(allocated.data);
 }
 
 std::shared_ptr<Recording> owned(std::unique_ptr<Recording> recording) {
   return {recording.release(), [](Recording* r) {
             const std::lock_guard lock(mutex());
-            left_by_graphs().insert(left_by_graphs().end(), r->memory.begin(), r->memory.end());
+            auto& left = left_by_graphs();
+            left.insert(left.end(), r->memory.begin(), r->memory.end());
+            for (; left.size() > kLeftByGraphs; left.pop_front()) release(left.front());
             delete r;
           }};
 }
@@ -94,8 +104,11 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
 cudaError_t cudaDeviceGraphMemTrim(int device) {
   const std::lock_guard lock(mutex());
   if (const cudaError_t refused = cuda_host::unsafe_call(); refused != cudaSuccess) return refused;
-  std::erase_if(left_by_graphs(),
-                [&](void* data) { return cuda_host::device_of(data) == device && cuda_host::release_device(data); });
+  std::erase_if(left_by_graphs(), [&](const cuda_host::Allocated& each) {
+    const bool is_there = cuda_host::device_of(each.data) == device;
+    if (is_there) release(each);
+    return is_there;
+  });
   return cudaSuccess;
 }
 

@@ -52,6 +52,7 @@ class Arena {
     Allocation& allocation = allocations_[at];
     allocation.region.data = base_ + at;
     allocation.region.bytes = bytes;
+    allocation.region.id = ++last_id_;
     allocation.span = span;
     allocation.device = device;
     sanitizer::unpoison(base_ + at, bytes);
@@ -114,6 +115,7 @@ class Arena {
   size_t used_[kMaxDevices] = {};
   size_t touched_ = 0;
   int open_ = 0;
+  uint64_t last_id_ = 0;
 };
 
 /// Never destroyed: tensors may be freed when the process ends.

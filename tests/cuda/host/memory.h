@@ -35,6 +35,7 @@ struct Region {
   int granule_shift = 2;            // a granule has 1, 2 or 4 bytes: 1 << granule_shift
   std::vector<Cell> cells;          // made by the first access
   std::vector<uint8_t> is_written;  // of each byte that a tracked region has; made by the first write
+  uint64_t id = 0;                  // of an allocation, among all
   StreamClock last_use;             // by each stream
   int made_by = 0;                  // the stream in whose order it is allocated, which comes to that at `made`
   uint32_t made = 0;

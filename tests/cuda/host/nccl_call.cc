@@ -90,8 +90,14 @@ void check_runs(const Call& call) {
   if (call.hangs != nullptr && *call.hangs) stuck(call, "the device does not go on");
 }
 
+void arrive(Call& call) {
+  call.has_arrived = true;
+  call.stream_number = stream_number(call.stream);
+  call.arrival = stream_clock(call.stream);
+}
+
 void use_buffers(const Call& call, int size, int device) {
-  const StreamScope scope(stream_number(call.stream), stream_clock(call.stream));
+  const StreamScope scope(call.stream_number, call.arrival);
   use_buffer(call, call.send, send_bytes(call, size), cuda_host::Kind::read, device);
   use_buffer(call, call.receive, receive_bytes(call, size), cuda_host::Kind::write, device);
 }

@@ -26,7 +26,8 @@ struct Call {
   cudaStream_t stream = nullptr;
   size_t number = 0;                         // among the calls that it may match
   bool has_arrived = false, is_run = false;  // used where the model runs work
-  StreamClock arrival = {};                  // of its stream, when it has arrived
+  int stream_number = 0;                     // of its stream, and what that is behind, when it has arrived
+  StreamClock arrival = {};
   const std::atomic<bool>* hangs = nullptr;  // while it is true, the device does not go on
 };
 /// Of the members of a communicator, in their order.
@@ -44,7 +45,9 @@ size_t receive_bytes(const Call& call, int size);
 [[noreturn]] void stuck(const Call& call, const std::string& what);
 /// Throws Stuck while the call hangs.
 void check_runs(const Call& call);
-/// The stream of the call uses its buffers (use_range). Throws a finding, also where they are not in memory of `device`.
+/// Its stream has come to the call.
+void arrive(Call& call);
+/// The stream of the call, which has arrived, uses its buffers (use_range). Throws a finding, also where they are not in memory of `device`.
 void use_buffers(const Call& call, int size, int device);
 /// Throws a finding unless the call of another member fits.
 void check_fits(const Call& call, const Call& partner);

@@ -50,6 +50,7 @@ class JobLink final : public Link {
       const auto is_sent = std::make_shared<bool>(false);
       submit(call->stream, [call, is_sent, folder = folder_, size = size_, member = member_, device = device_] {
         const DeviceAccess access;
+        arrive(*call);
         use_buffers(*call, size, device);
         if (call->kind != Kind::receive)
           write(folder, member, file_of(*call, member, member), call.get(), sizeof(Call), call->send,

@@ -97,10 +97,7 @@ bool hears(const Call& call, const Call& partner) {
 /// The calls of a member that were issued together.
 void run(Clique& clique, const Calls& calls) {
   for (const auto& call : calls) check_runs(*call);
-  for (const auto& call : calls) {
-    call->has_arrived = true;
-    call->arrival = stream_clock(call->stream);
-  }
+  for (const auto& call : calls) arrive(*call);
   for (const auto& call : calls) {
     {
       const std::lock_guard lock(clique.mutex);

@@ -177,6 +177,11 @@ cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t library, co
   return *kernel == nullptr ? cudaErrorInvalidValue : cudaSuccess;
 }
 
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+  *attributes = {};
+  return kernel == nullptr ? cudaErrorInvalidValue : cuda_host::unsafe_call();
+}
+
 /// Kernels of libraries that were loaded.
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void** arguments, size_t shared,
                              cudaStream_t stream) {

@@ -215,8 +215,9 @@ cudaError_t cudaMallocAsync(void** data, size_t bytes, cudaStream_t handle) {
   }
   if (*data == nullptr) return fail(cudaErrorMemoryAllocation);
   ++allocated;
-  if (stream->recording != nullptr) stream->recording->memory.push_back(*data);
-  cuda_host::find_region(*data)->made_by = stream->number;
+  cuda_host::Region& region = *cuda_host::find_region(*data);
+  region.made_by = stream->number;
+  if (stream->recording != nullptr) stream->recording->memory.push_back({*data, region.id});
   return cuda_host::submit(handle, [made = *data] { cuda_host::made(made); });
 }
 
@@ -235,7 +236,11 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t handle) {
     for (CUstream_st* stream : streams()) {
       if (stream->device == current_device && stream->is_blocking) stream->clock.join(before);
     }
-    cuda_host::check_unused(data, 0, before);
+    try {
+      cuda_host::check_unused(data, 0, before);
+    } catch (const cuda_host::Finding& finding) {  // is that of whoever waits next
+      resolve(cudaStreamPerThread)->failure = finding.what();
+    }
     return cuda_host::release_device(data) ? cudaSuccess : fail(cudaErrorInvalidValue);
   }
   CUstream_st* const stream = resolve(handle);
@@ -243,8 +248,8 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t handle) {
   if (data == nullptr) return cudaSuccess;
   if (stream->recording != nullptr) {
     const auto& own = stream->recording->memory;
-    if (std::find(own.begin(), own.end(), data) != own.end()) return cudaSuccess;  // it lives as long as the graph
-    return fail(cudaErrorInvalidValue);
+    const bool is_own = std::any_of(own.begin(), own.end(), [&](const auto& each) { return each.data == data; });
+    return is_own ? cudaSuccess : fail(cudaErrorInvalidValue);  // its own lives as long as the graph
   }
   return cuda_host::submit(handle, [data, stream] {
     cuda_host::check_unused(data, stream->number, stream->clock);

@@ -2,8 +2,10 @@
 // was before.
 #include "stream.h"
 
+#include <pthread.h>
+
 #include <algorithm>
-#include <map>
+#include <stdexcept>
 #include <utility>
 
 #include "access.h"
@@ -34,14 +36,12 @@ class StreamNumbers {
   int take() {
     const auto found = std::find_if(free_.rbegin(), free_.rend(),
                                     [](const Ended& each) { return each.last <= host_clock()->of(each.number); });
-    if (found == free_.rend()) return 0;
+    if (found == free_.rend()) throw std::length_error("the model of CUDA has no number for one more stream");
     const int number = found->number;
     free_.erase(std::next(found).base());
     return number;
   }
-  void give_back(int number, uint32_t last) {
-    if (number != 0) free_.push_back({number, last});
-  }
+  void give_back(int number, uint32_t last) { free_.push_back({number, last}); }
 
  private:
   struct Ended {
@@ -58,21 +58,46 @@ StreamNumbers& stream_numbers() {
 /// Whether the stream exists.
 bool is_alive(CUstream_st* stream) { return streams().count(stream) != 0; }
 
-thread_local bool has_ended = false;  // this thread, of which other destructors may still follow
-
-/// The streams of a thread, one for each device; what they still hold is run when the thread ends.
+/// The streams of a thread, one for each device. They are there until all destructors of its variables have run: what such still wait for.
 struct ThreadStreams {
   std::unique_ptr<CUstream_st> of[kDevices];
+
+  static ThreadStreams& mine() {
+    static const pthread_key_t key = [] {
+      pthread_key_t made = 0;
+      pthread_key_create(&made, [](void* self) { delete static_cast<ThreadStreams*>(self); });
+      return made;
+    }();
+    auto* self = static_cast<ThreadStreams*>(pthread_getspecific(key));
+    if (self == nullptr) pthread_setspecific(key, self = new ThreadStreams);
+    return *self;
+  }
+  ThreadStreams() = default;
+  ThreadStreams(const ThreadStreams&) = delete;
+  ThreadStreams& operator=(const ThreadStreams&) = delete;
   ~ThreadStreams() {
     const std::lock_guard lock(mutex());
-    has_ended = true;
     for (auto& stream : of) {
       if (stream == nullptr) continue;
-      stream->run_all();
+      stream->run_all();  // a device goes on with what nobody waits for
       streams().erase(stream.get());
       stream.reset();
     }
   }
+};
+
+}  // namespace
+
+namespace {
+
+/// The stream whose work runs.
+CUstream_st* running = nullptr;
+struct Running {
+  explicit Running(CUstream_st* stream) : outer(std::exchange(running, stream)) {}
+  ~Running() { running = outer; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  CUstream_st* outer;
 };
 
 }  // namespace
@@ -87,6 +112,7 @@ void CUstream_st::run_one() {
   clock.join(*next.host);
   try {
     const cuda_host::StreamScope scope(number, clock);
+    const Running now(this);
     next.work();
   } catch (const cuda_host::Stuck&) {
     pending.push_front(std::move(next));
@@ -156,9 +182,7 @@ std::set<CUstream_st*>& streams() {
 CUstream_st* resolve(cudaStream_t stream) {
   if (stream == nullptr || stream == cudaStreamLegacy) return nullptr;
   if (stream != cudaStreamPerThread) return stream;
-  if (has_ended) return nullptr;
-  thread_local ThreadStreams mine;
-  auto& own = mine.of[current_device];
+  auto& own = ThreadStreams::mine().of[current_device];
   make_context(current_device);
   if (own == nullptr) {
     own = std::make_unique<CUstream_st>();
@@ -243,9 +267,9 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
   const std::lock_guard lock(mutex());
   if (event->stream == nullptr) return cudaSuccess;
-  return cuda_host::submit(handle, [stream = resolve(handle), from = event->stream, mark = event->mark] {
+  return cuda_host::submit(handle, [from = event->stream, mark = event->mark] {
     reach(from, *mark);
-    stream->clock.join(mark->clock);
+    running->clock.join(mark->clock);
     if (!mark->is_reached)
       throw cuda_host::Finding(is_alive(from) && !from->failure.empty()
                                    ? from->failure
@@ -268,9 +292,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
   event->stream = resolve(handle);
   if (event->stream == nullptr) return fail(cudaErrorInvalidValue);
   event->mark = std::make_shared<CUevent_st::Mark>();
-  return cuda_host::submit(handle, [stream = event->stream, mark = event->mark] {
+  return cuda_host::submit(handle, [mark = event->mark] {
     mark->is_reached = true;
-    mark->clock = stream->clock;
+    mark->clock = running->clock;
+    mark->clock.advance(running->number, cuda_host::StreamScope::now());
   });
 }
 

@@ -32,9 +32,15 @@ cudaError_t fail(cudaError_t error);
 std::shared_ptr<const StreamClock>& host_clock();
 void host_waited(const StreamClock& clock);
 
+/// An allocation, which may have been released, and its address taken again.
+struct Allocated {
+  void* data;
+  uint64_t id;
+};
+
 struct Recording {
   std::vector<Work> work;
-  std::vector<void*> memory;  // allocated while it was recorded
+  std::vector<Allocated> memory;  // while it was recorded
   bool is_broken = false;
 };
 

@@ -11,8 +11,7 @@ struct CUstream_st;
 
 namespace cuda_host {
 
-/// Streams have numbers from 1, as many as an Access can name. 0 stands for the host and for streams beyond these, whose accesses are
-/// not compared with those of later work.
+/// Streams have numbers from 1, as many as an Access can name. 0 stands for the host.
 constexpr int kMostStreams = 64;
 
 /// Moments are those of Access::interval, which all work of the model shares.

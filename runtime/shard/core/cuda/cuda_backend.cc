@@ -16,6 +16,7 @@
 #include "shard/core/cuda/cuda_call.cuh"
 #include "shard/core/cuda/data_error.cuh"
 #include "shard/core/cuda/staging.h"
+#include "shard/core/cuda_stream.h"
 #include "shard/core/device.h"
 #include "shard/core/error.h"
 
@@ -314,7 +315,15 @@ void graph_abandon(int index) {
 
 void graph_launch(int index, void* graph) {
   const DeviceScope scope(index);
-  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream()), "cudaGraphLaunch");
+  const auto launch = [&] { return cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream()); };
+  cudaError_t status = launch();
+  if (status ==
+      cudaErrorMemoryAllocation) {  // the memory of graphs is not the pool's, which may keep some that it does not need
+    cudaGetLastError();
+    check(cudaMemPoolTrimTo(pool_of(index), 0), "cudaMemPoolTrimTo");
+    status = launch();
+  }
+  check(status, "cudaGraphLaunch");
 }
 
 /// Called from destructors, like `release`.
@@ -338,6 +347,11 @@ std::optional<Backend> cuda_backend() {
                  .graph_abandon = graph_abandon,
                  .graph_launch = graph_launch,
                  .graph_free = graph_free};
+}
+
+uintptr_t cuda_stream(int index) {
+  const DeviceScope scope(index);
+  return reinterpret_cast<uintptr_t>(stream());
 }
 
 const char* cuda_status() { return devices().status.c_str(); }

@@ -10,8 +10,8 @@ namespace shard {
 
 /// The backend "cuda"; nothing when no device can be used.
 ///
-/// A thread issues its work to one stream per device (CUDA's per-thread default stream), in program
-/// order. Before another thread uses a tensor, Backend::synchronize must be called.
+/// Threads issue their work on a device to one stream, in program order; ranks that are threads of one process to one each
+/// (core/own_streams.h). Where such a rank is one of two threads that pass a tensor, the first must call Backend::synchronize.
 std::optional<Backend> cuda_backend();
 
 /// "ready: 2 devices", or why there is none. The text lives as long as the library.

@@ -26,6 +26,13 @@ void check_launch(const char* op) {
        cudaGetErrorName(status));
 }
 
+void wait_in_destructor() {
+  try {
+    ignore(cudaStreamSynchronize(stream()));
+  } catch (const Error&) {  // the device has failed, and has no stream yet
+  }
+}
+
 namespace {
 
 /// Why there is no memory: what the process holds of the device, what of it is unused, and what is free.
@@ -62,7 +69,7 @@ struct UsedDevices {
   std::bitset<256> used;
   ~UsedDevices() {
     for (size_t index = 0; index < used.size(); ++index) {
-      if (used[index] && cudaSetDevice(static_cast<int>(index)) == cudaSuccess) cudaStreamSynchronize(stream());
+      if (used[index] && cudaSetDevice(static_cast<int>(index)) == cudaSuccess) wait_in_destructor();
     }
   }
 };

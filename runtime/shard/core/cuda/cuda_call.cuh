@@ -66,6 +66,9 @@ inline void ignore(cudaError_t status) {
   if (status != cudaSuccess) cudaGetLastError();
 }
 
+/// Waits for the work of this thread on the current device, in a destructor.
+void wait_in_destructor();
+
 /// The current device for a destructor, as DeviceScope.
 class ReleaseScope {
  public:

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -32,7 +33,7 @@ struct Mine {
   std::map<int, DataError*> of;
   ~Mine() {
     for (const auto& [device, error] : of) {  // kernels may still write
-      if (cudaSetDevice(device) == cudaSuccess) cudaStreamSynchronize(stream());
+      if (cudaSetDevice(device) == cudaSuccess) wait_in_destructor();
     }
     const std::lock_guard lock(unused().mutex);
     for (const auto& [device, error] : of) unused().of[device].push_back(error);
@@ -117,8 +118,14 @@ void throw_data_error() {
 
 void wait_for_stream() {
   const bool watches = device_watch() != nullptr;
-  const cudaError_t status = watches ? wait_watching([own = stream()] { return cudaStreamQuery(own); }, true)
-                                     : cudaStreamSynchronize(stream());
+  std::optional<Event> here;  // other threads may go on issuing work to the stream
+  const auto query = [&] {
+    if (here) return cudaEventQuery(here->get());
+    const cudaError_t status = cudaStreamQuery(stream());
+    if (status == cudaErrorNotReady) here.emplace().record();
+    return status;
+  };
+  const cudaError_t status = watches ? wait_watching(query, true) : cudaStreamSynchronize(stream());
   // In a recording nobody has waited, and what throws here would be taken for what cannot be recorded.
   if (!is_of_recording(status)) throw_data_error();
   check(status, watches ? "cudaStreamQuery" : "cudaStreamSynchronize");

@@ -9,7 +9,7 @@
 namespace shard::cuda {
 
 /// What a kernel found. It is in pinned memory of the host, which devices write to, so that a stream that was waited for
-/// anyway has left it there. Each thread has one for each device, because it has a stream there.
+/// anyway has left it there. Each thread has one for each device, so that the thread which made a call is told.
 struct DataError {
   static constexpr size_t kDescriptionBytes = 384;
 

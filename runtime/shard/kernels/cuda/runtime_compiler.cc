@@ -238,6 +238,9 @@ const void* compile_kernel_for(int architecture, const std::string& source, cons
               "cudaLibraryLoadData");
   cudaKernel_t function = nullptr;
   cuda::check(cudaLibraryGetKernel(&function, library, name), "cudaLibraryGetKernel");
+  cudaFuncAttributes
+      attributes;  // to be asked for them, the kernel is loaded, which its first launch would do otherwise
+  cuda::check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(function)), "cudaFuncGetAttributes");
   kernel.function = reinterpret_cast<const void*>(function);
 #endif
   return kernel.function;
