@@ -185,7 +185,7 @@ Taken take(nb::object capsule, const char* function) {
 nb::object capsule_from(nb::handle data, Device device, std::optional<bool> copy) {
   const nb::object method = data.attr("__dlpack__");
   nb::dict arguments;
-  if (device != kCpu) arguments["stream"] = cuda_stream(device.index);
+  if (device != kCpu) arguments["stream"] = released([&] { return cuda_stream(device.index); });
   nb::dict newer = nb::borrow<nb::dict>(nb::handle(arguments.attr("copy")()));
   newer["max_version"] = nb::make_tuple(1, 0);
   if (copy && *copy) newer["copy"] = true;  // copy=False is what arrays do anyway, and some refuse the argument

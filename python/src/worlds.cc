@@ -242,8 +242,8 @@ void register_device_scope(nb::module_& module) {
         released([&] { backend_of(device).synchronize(device.index); });
       },
       nb::arg("device") = nb::none(),
-      "Waits for the work that this thread has submitted to the device. Call it before reading a clock, and where\n"
-      "this thread or the one that uses its tensors is a rank beside others of the process.\n\n"
+      "Waits for the work that this thread has submitted to the device. Call it before reading a clock, and before\n"
+      "another thread uses tensors that this one has computed, if either is a rank that is a thread.\n\n"
       "Args:\n  device: a Device, or its name; the default device if None.\n\n"
       "Raises DeviceError, and errors that kernels have found, such as OutOfRangeError for an index.");
 }

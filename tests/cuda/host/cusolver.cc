@@ -20,6 +20,7 @@ struct cusolverDnParams {};
 
 namespace {
 
+using cuda_host::Kind;
 using shard::cpu::Lapack;
 
 constexpr size_t kDeviceBytes = 512, kHostBytes = 64;  // not 0, so that they have to be there
@@ -27,8 +28,6 @@ constexpr size_t kDeviceBytes = 512, kHostBytes = 64;  // not 0, so that they ha
 size_t size_of(cudaDataType type) { return type == CUDA_R_64F ? 8 : 4; }
 
 /// A column-major matrix, or a vector as a column.
-using cuda_host::Kind;
-
 struct Range {
   const char* name;
   const void* data;

@@ -177,13 +177,30 @@ cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t library, co
   return *kernel == nullptr ? cudaErrorInvalidValue : cudaSuccess;
 }
 
+namespace {
+
+/// The first use of a kernel on a device loads it, which a recording may not take.
+cudaError_t load(const void* kernel) {
+  static std::set<std::pair<int, const void*>> loaded;
+  int device = 0;
+  cudaGetDevice(&device);
+  const std::lock_guard lock(mutex);
+  if (loaded.count({device, kernel}) != 0) return cudaSuccess;
+  const cudaError_t status = cuda_host::unsafe_call();
+  if (status == cudaSuccess) loaded.insert({device, kernel});
+  return status;
+}
+
+}  // namespace
+
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
   *attributes = {};
-  return kernel == nullptr ? cudaErrorInvalidValue : cuda_host::unsafe_call();
+  return kernel == nullptr ? cudaErrorInvalidValue : load(kernel);
 }
 
 /// Kernels of libraries that were loaded.
 cudaError_t cudaLaunchKernel(const void* kernel, dim3 blocks, dim3 threads, void** arguments, size_t shared,
                              cudaStream_t stream) {
+  if (const cudaError_t refused = load(kernel); refused != cudaSuccess) return refused;
   return reinterpret_cast<Launch*>(const_cast<void*>(kernel))(blocks, threads, arguments, shared, stream);
 }

@@ -238,8 +238,10 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t handle) {
     }
     try {
       cuda_host::check_unused(data, 0, before);
-    } catch (const cuda_host::Finding& finding) {  // is that of whoever waits next
-      resolve(cudaStreamPerThread)->failure = finding.what();
+    } catch (const cuda_host::Finding& finding) {  // is that of whoever waits
+      for (CUstream_st* stream : streams()) {
+        if (stream->device == current_device && stream->is_blocking) stream->failure = finding.what();
+      }
     }
     return cuda_host::release_device(data) ? cudaSuccess : fail(cudaErrorInvalidValue);
   }

@@ -47,6 +47,8 @@ struct Pair {
     for (int i = 0; i < 2; ++i) {
       ncclCommAbort(communicators[i]);
       cudaFreeAsync(buffers[i], streams[i]);
+      cudaStreamSynchronize(streams[i]);
+      cudaGetLastError();  // is not that of the next test
       cudaStreamDestroy(streams[i]);
     }
   }

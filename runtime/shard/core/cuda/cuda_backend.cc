@@ -320,6 +320,7 @@ void graph_launch(int index, void* graph) {
   if (status ==
       cudaErrorMemoryAllocation) {  // the memory of graphs is not the pool's, which may keep some that it does not need
     cudaGetLastError();
+    cuda::wait_for_stream();  // what it has freed counts as used until then
     check(cudaMemPoolTrimTo(pool_of(index), 0), "cudaMemPoolTrimTo");
     status = launch();
   }
@@ -350,6 +351,8 @@ std::optional<Backend> cuda_backend() {
 }
 
 uintptr_t cuda_stream(int index) {
+  if (index < 0 || index >= device_count())
+    fail(ErrorCode::device, "there is no device cuda:{}; {}", index, cuda_status());
   const DeviceScope scope(index);
   return reinterpret_cast<uintptr_t>(stream());
 }

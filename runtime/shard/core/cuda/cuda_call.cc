@@ -9,6 +9,7 @@
 #include <bitset>
 #include <map>
 
+#include "shard/core/cuda/data_error.cuh"
 #include "shard/core/error.h"
 
 namespace shard::cuda {
@@ -29,7 +30,7 @@ void check_launch(const char* op) {
 void wait_in_destructor() {
   try {
     ignore(cudaStreamSynchronize(stream()));
-  } catch (const Error&) {  // the device has failed, and has no stream yet
+  } catch (...) {  // the device has failed, and has no stream yet
   }
 }
 
@@ -55,21 +56,22 @@ namespace {
        free, total);
 }
 
-/// Graphs that were freed leave their memory with the device, where only other graphs find it. Whether there may be more memory now.
+/// Graphs that were freed and have run leave their memory with the device, where only other graphs find it. Whether there may be more now.
 bool give_back_memory_of_graphs() {
   cudaGetLastError();  // of the allocation
   int index = 0;
   if (recorded_device >= 0 || cudaGetDevice(&index) != cudaSuccess) return false;
+  wait_for_stream();
   return cudaDeviceGraphMemTrim(index) == cudaSuccess;
 }
 
-/// The devices to which a thread has issued work. When it ends, its handles of libraries end with it, and its streams where it has its own:
-/// nobody could wait for those any more.
+/// The devices to which a thread has issued work. When it ends, its streams end with it, if it has its own, and nobody could wait for them any
+/// more. A shared stream goes on, and may wait for a rank that never comes: only a rank looks at that.
 struct UsedDevices {
   std::bitset<256> used;
   ~UsedDevices() {
     for (size_t index = 0; index < used.size(); ++index) {
-      if (used[index] && cudaSetDevice(static_cast<int>(index)) == cudaSuccess) wait_in_destructor();
+      if (used[index] && has_own_streams && cudaSetDevice(static_cast<int>(index)) == cudaSuccess) wait_in_destructor();
     }
   }
 };

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -171,7 +172,8 @@ bool compiles_for(int architecture, const std::string& source) {
 /// A kernel, once it is compiled, or refused.
 struct Kernel {
   std::mutex mutex;
-  std::atomic<const void*> function = nullptr;
+  const void* function = nullptr;
+  std::array<std::atomic<bool>, 256> is_loaded = {};  // on each device
   std::atomic<bool> is_refused = false;
 };
 
@@ -215,34 +217,42 @@ class UnsafeCalls {
   cudaStreamCaptureMode other_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// As compile_kernel, for an architecture.
-const void* compile_kernel_for(int architecture, const std::string& source, const char* name) {
-  Kernel& kernel = kernel_of(architecture, source);
-  if (kernel.is_refused) return nullptr;
-  if (const void* const function = kernel.function) return function;  // without waiting for who records
-  // Code may be loaded in a way that disturbs the recordings of other threads. Who records has the first lock already.
-  const std::lock_guard recording(recording_mutex());
-  const std::lock_guard lock(kernel.mutex);
-  if (kernel.is_refused || kernel.function != nullptr) return kernel.function;
-  std::vector<char> code;
-  try {
-    code = Program(source, kSourceFiles).compile(architecture);
-  } catch (const Refusal&) {
-    kernel.is_refused = true;
-    throw;
-  }
 #if CUDART_VERSION >= 12080
-  const UnsafeCalls allowed;
+const void* function_of(const std::vector<char>& code, const char* name) {
   cudaLibrary_t library = nullptr;
   cuda::check(cudaLibraryLoadData(&library, code.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
               "cudaLibraryLoadData");
   cudaKernel_t function = nullptr;
   cuda::check(cudaLibraryGetKernel(&function, library, name), "cudaLibraryGetKernel");
+  return reinterpret_cast<const void*>(function);
+}
+#else
+const void* function_of(const std::vector<char>&, const char*) { return nullptr; }
+#endif
+
+/// As compile_kernel, for the current device.
+const void* compile_kernel_for(int device, const std::string& source, const char* name) {
+  const int architecture = architecture_of(device);
+  Kernel& kernel = kernel_of(architecture, source);
+  if (kernel.is_refused) return nullptr;
+  std::atomic<bool>& is_loaded = kernel.is_loaded[static_cast<size_t>(device)];
+  if (is_loaded) return kernel.function;  // without waiting for who records
+  // Code may be loaded in a way that disturbs the recordings of other threads. Who records has the first lock already.
+  const std::lock_guard recording(recording_mutex());
+  const std::lock_guard lock(kernel.mutex);
+  if (kernel.is_refused) return nullptr;
+  const UnsafeCalls allowed;
+  try {
+    if (kernel.function == nullptr)
+      kernel.function = function_of(Program(source, kSourceFiles).compile(architecture), name);
+  } catch (const Refusal&) {
+    kernel.is_refused = true;
+    throw;
+  }
   cudaFuncAttributes
       attributes;  // to be asked for them, the kernel is loaded, which its first launch would do otherwise
-  cuda::check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(function)), "cudaFuncGetAttributes");
-  kernel.function = reinterpret_cast<const void*>(function);
-#endif
+  cuda::check(cudaFuncGetAttributes(&attributes, kernel.function), "cudaFuncGetAttributes");
+  is_loaded = true;
   return kernel.function;
 }
 
@@ -252,7 +262,7 @@ const void* compile_kernel(const std::string& source, const char* name) {
   int device = 0;
   cuda::check(cudaGetDevice(&device), "cudaGetDevice");
   try {
-    return compile_kernel_for(architecture_of(device), source, name);
+    return compile_kernel_for(device, source, name);
   } catch (const Refusal& refusal) {
     // Without the locks: what receives the message may call functions of this library.
     log_message(fmt::format("ops of a fused loop are computed one by one, because {}", refusal.what()));
