@@ -34,7 +34,7 @@ uint64_t graph_instantiations() { return instantiations; }
 cudaError_t unsafe_call() {
   const std::lock_guard lock(mutex());
   CUstream_st* const mine = resolve(cudaStreamPerThread);
-  if (mine == nullptr || mine->recording == nullptr || capture_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
+  if (mine->recording == nullptr || capture_mode == cudaStreamCaptureModeRelaxed) return cudaSuccess;
   return break_recording(mine);
 }
 
