@@ -197,6 +197,118 @@ std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std
   return {params, moments1, moments2, beta1_pows, beta2_pows, master_params};
 }
 
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&> merged_sgd_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& learning_rate, const std::vector<Tensor>& grad,
+    std::vector<Tensor>& master_param, bool multi_precision, CallSite site) {
+  const Writing writing(site, param, master_param);
+  const autograd::UnlinkedWrite write(ops::merged_sgd_, param, learning_rate, grad, master_param);
+  call::dispatch_inplace(ops::merged_sgd_, dist::merged_sgd_, infer::merged_sgd_,
+      dense::merged_sgd_, param, learning_rate, grad, master_param, multi_precision);
+  return {param, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_rmsprop_(std::vector<Tensor>& param,
+    std::vector<Tensor>& mean_square, const std::vector<Tensor>& grad, std::vector<Tensor>& moment,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& mean_grad,
+    std::vector<Tensor>& master_param, float epsilon, float decay, float momentum, bool centered,
+    bool multi_precision, CallSite site) {
+  const Writing writing(site, param, mean_square, moment, mean_grad, master_param);
+  const autograd::UnlinkedWrite write(ops::merged_rmsprop_, param, mean_square, grad, moment,
+      learning_rate, mean_grad, master_param);
+  call::dispatch_inplace(ops::merged_rmsprop_, dist::merged_rmsprop_, infer::merged_rmsprop_,
+      dense::merged_rmsprop_, param, mean_square, grad, moment, learning_rate, mean_grad,
+      master_param, epsilon, decay, momentum, centered, multi_precision);
+  return {param, moment, mean_square, mean_grad, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&> merged_adagrad_(
+    std::vector<Tensor>& param, const std::vector<Tensor>& grad, std::vector<Tensor>& moment,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& master_param, float epsilon,
+    bool multi_precision, CallSite site) {
+  const Writing writing(site, param, moment, master_param);
+  const autograd::UnlinkedWrite write(ops::merged_adagrad_, param, grad, moment, learning_rate,
+      master_param);
+  call::dispatch_inplace(ops::merged_adagrad_, dist::merged_adagrad_, infer::merged_adagrad_,
+      dense::merged_adagrad_, param, grad, moment, learning_rate, master_param, epsilon,
+      multi_precision);
+  return {param, moment, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_adadelta_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, std::vector<Tensor>& avg_squared_grad,
+    std::vector<Tensor>& avg_squared_update, const std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& master_param, float rho, float epsilon, bool multi_precision,
+    CallSite site) {
+  const Writing writing(site, param, avg_squared_grad, avg_squared_update, master_param);
+  const autograd::UnlinkedWrite write(ops::merged_adadelta_, param, grad, avg_squared_grad,
+      avg_squared_update, learning_rate, master_param);
+  call::dispatch_inplace(ops::merged_adadelta_, dist::merged_adadelta_, infer::merged_adadelta_,
+      dense::merged_adadelta_, param, grad, avg_squared_grad, avg_squared_update, learning_rate,
+      master_param, rho, epsilon, multi_precision);
+  return {param, avg_squared_grad, avg_squared_update, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_adamax_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, const std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& moment, std::vector<Tensor>& inf_norm,
+    const std::vector<Tensor>& beta1_pow, std::vector<Tensor>& master_param, float beta1,
+    float beta2, float epsilon, bool multi_precision, CallSite site) {
+  const Writing writing(site, param, moment, inf_norm, master_param);
+  const autograd::UnlinkedWrite write(ops::merged_adamax_, param, grad, learning_rate, moment,
+      inf_norm, beta1_pow, master_param);
+  call::dispatch_inplace(ops::merged_adamax_, dist::merged_adamax_, infer::merged_adamax_,
+      dense::merged_adamax_, param, grad, learning_rate, moment, inf_norm, beta1_pow, master_param,
+      beta1, beta2, epsilon, multi_precision);
+  return {param, moment, inf_norm, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_asgd_(std::vector<Tensor>& param, const std::vector<Tensor>& grad,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& d, std::vector<Tensor>& y,
+    const std::vector<Tensor>& n, std::vector<Tensor>& master_param, bool multi_precision,
+    CallSite site) {
+  const Writing writing(site, param, d, y, master_param);
+  const autograd::UnlinkedWrite write(ops::merged_asgd_, param, grad, learning_rate, d, y, n,
+      master_param);
+  call::dispatch_inplace(ops::merged_asgd_, dist::merged_asgd_, infer::merged_asgd_,
+      dense::merged_asgd_, param, grad, learning_rate, d, y, n, master_param, multi_precision);
+  return {param, d, y, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_rprop_(std::vector<Tensor>& param, const std::vector<Tensor>& grad,
+    std::vector<Tensor>& prev, std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& master_param, const std::vector<Tensor>& learning_rate_range,
+    const std::vector<Tensor>& etas, bool multi_precision, CallSite site) {
+  const Writing writing(site, param, prev, learning_rate, master_param);
+  const autograd::UnlinkedWrite write(ops::merged_rprop_, param, grad, prev, learning_rate,
+      master_param, learning_rate_range, etas);
+  call::dispatch_inplace(ops::merged_rprop_, dist::merged_rprop_, infer::merged_rprop_,
+      dense::merged_rprop_, param, grad, prev, learning_rate, master_param, learning_rate_range,
+      etas, multi_precision);
+  return {param, prev, learning_rate, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&, std::vector<Tensor>&> merged_lamb_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, const std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& moment1, std::vector<Tensor>& moment2, std::vector<Tensor>& beta1_pow,
+    std::vector<Tensor>& beta2_pow, std::vector<Tensor>& master_param,
+    const std::vector<Tensor>& skip_update, float weight_decay, float beta1, float beta2,
+    float epsilon, bool always_adapt, bool multi_precision, CallSite site) {
+  const Writing writing(site, param, moment1, moment2, beta1_pow, beta2_pow, master_param);
+  const autograd::UnlinkedWrite write(ops::merged_lamb_, param, grad, learning_rate, moment1,
+      moment2, beta1_pow, beta2_pow, master_param, skip_update);
+  call::dispatch_inplace(ops::merged_lamb_, dist::merged_lamb_, infer::merged_lamb_,
+      dense::merged_lamb_, param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow,
+      master_param, skip_update, weight_decay, beta1, beta2, epsilon, always_adapt,
+      multi_precision);
+  return {param, moment1, moment2, beta1_pow, beta2_pow, master_param};
+}
+
 std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,
     const Tensor& scale, CallSite site) {
   const Writing writing(site, x);

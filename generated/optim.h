@@ -138,6 +138,71 @@ SHARD_API std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Ten
     const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, int chunk_size,
     float weight_decay, bool use_adamw, bool multi_precision, bool use_global_beta_pow,
     CallSite site = CallSite::here());
+/// sgd_ of each parameter of a list. grad and, with multi_precision, master_param have as many
+/// tensors, learning_rate as many or one for all; another number of them is an invalid_argument
+/// error. All parameters have one dtype. A device takes one launch for many parameters.
+SHARD_API std::tuple<std::vector<Tensor>&, std::vector<Tensor>&> merged_sgd_(
+    std::vector<Tensor>& param, const std::vector<Tensor>& learning_rate,
+    const std::vector<Tensor>& grad, std::vector<Tensor>& master_param,
+    bool multi_precision = false, CallSite site = CallSite::here());
+/// rmsprop_ of each parameter of a list, as in merged_sgd_; mean_square, moment and, with centered,
+/// mean_grad have as many tensors.
+SHARD_API std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&, std::vector<Tensor>&> merged_rmsprop_(std::vector<Tensor>& param,
+    std::vector<Tensor>& mean_square, const std::vector<Tensor>& grad, std::vector<Tensor>& moment,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& mean_grad,
+    std::vector<Tensor>& master_param, float epsilon = 1e-10f, float decay = 0.9f,
+    float momentum = 0.0f, bool centered = false, bool multi_precision = false,
+    CallSite site = CallSite::here());
+/// adagrad_ of each parameter of a list, as in merged_sgd_; moment has as many tensors.
+SHARD_API std::tuple<std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_adagrad_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, std::vector<Tensor>& moment,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& master_param,
+    float epsilon = 1e-06f, bool multi_precision = false, CallSite site = CallSite::here());
+/// adadelta_ of each parameter of a list, as in merged_sgd_; the states have as many tensors.
+SHARD_API std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_adadelta_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, std::vector<Tensor>& avg_squared_grad,
+    std::vector<Tensor>& avg_squared_update, const std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& master_param, float rho, float epsilon, bool multi_precision,
+    CallSite site = CallSite::here());
+/// adamax_ of each parameter of a list, as in merged_sgd_; the states have as many tensors,
+/// beta1_pow as many or one for all.
+SHARD_API std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_adamax_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, const std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& moment, std::vector<Tensor>& inf_norm,
+    const std::vector<Tensor>& beta1_pow, std::vector<Tensor>& master_param, float beta1 = 0.9f,
+    float beta2 = 0.999f, float epsilon = 1e-08f, bool multi_precision = false,
+    CallSite site = CallSite::here());
+/// asgd_ of each parameter of a list, as in merged_sgd_; d and y have as many tensors, n as many or
+/// one for all.
+SHARD_API std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_asgd_(std::vector<Tensor>& param, const std::vector<Tensor>& grad,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& d, std::vector<Tensor>& y,
+    const std::vector<Tensor>& n, std::vector<Tensor>& master_param, bool multi_precision = false,
+    CallSite site = CallSite::here());
+/// rprop_ of each parameter of a list, as in merged_sgd_; prev and learning_rate have as many
+/// tensors, learning_rate_range and etas as many or one for all.
+SHARD_API std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_rprop_(std::vector<Tensor>& param, const std::vector<Tensor>& grad,
+    std::vector<Tensor>& prev, std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& master_param, const std::vector<Tensor>& learning_rate_range,
+    const std::vector<Tensor>& etas, bool multi_precision = false,
+    CallSite site = CallSite::here());
+/// lamb_ of each parameter of a list, as in merged_sgd_, with norms of each; moments and powers of
+/// betas have as many tensors, and skip_update as many, one for all, or none. Ranks combine the
+/// norms of all parameters at once. The updates of all are kept until then, in float32 (float64 for
+/// parameters of that dtype).
+SHARD_API std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&> merged_lamb_(
+    std::vector<Tensor>& param, const std::vector<Tensor>& grad,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& moment1,
+    std::vector<Tensor>& moment2, std::vector<Tensor>& beta1_pow, std::vector<Tensor>& beta2_pow,
+    std::vector<Tensor>& master_param, const std::vector<Tensor>& skip_update, float weight_decay,
+    float beta1 = 0.9, float beta2 = 0.999, float epsilon = 1e-06f, bool always_adapt = false,
+    bool multi_precision = false, CallSite site = CallSite::here());
 /// x / scale for each tensor of the list, and whether an element of one of them is infinite or NaN,
 /// as a bool [1]. The tensors have one float dtype, and scale is [1] of a float dtype.
 SHARD_API std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,

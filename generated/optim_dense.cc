@@ -178,6 +178,104 @@ std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>, std::vector<
       beta2_pows_out_metas, master_params_out_metas};
 }
 
+std::tuple<std::vector<Meta>, std::vector<Meta>> merged_sgd_(const OpContext& ctx,
+    std::span<const Meta> param, std::span<const Meta> learning_rate, std::span<const Meta> grad,
+    std::span<const Meta> master_param, bool multi_precision) {
+  std::vector<Meta> param_out_metas, master_param_out_metas;
+  meta::MergedSgdInferMeta(ctx, param, learning_rate, grad, master_param, multi_precision,
+      param_out_metas, master_param_out_metas);
+  return {param_out_metas, master_param_out_metas};
+}
+
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>, std::vector<Meta>,
+    std::vector<Meta>> merged_rmsprop_(const OpContext& ctx, std::span<const Meta> param,
+    std::span<const Meta> mean_square, std::span<const Meta> grad, std::span<const Meta> moment,
+    std::span<const Meta> learning_rate, std::span<const Meta> mean_grad,
+    std::span<const Meta> master_param, float /*epsilon*/, float /*decay*/, float /*momentum*/,
+    bool centered, bool multi_precision) {
+  std::vector<Meta> param_out_metas, moment_out_metas, mean_square_out_metas, mean_grad_out_metas,
+      master_param_out_metas;
+  meta::MergedRmspropInferMeta(ctx, param, mean_square, grad, moment, learning_rate, mean_grad,
+      master_param, centered, multi_precision, param_out_metas, moment_out_metas,
+      mean_square_out_metas, mean_grad_out_metas, master_param_out_metas);
+  return {param_out_metas, moment_out_metas, mean_square_out_metas, mean_grad_out_metas,
+      master_param_out_metas};
+}
+
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>> merged_adagrad_(
+    const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+    std::span<const Meta> moment, std::span<const Meta> learning_rate,
+    std::span<const Meta> master_param, float /*epsilon*/, bool multi_precision) {
+  std::vector<Meta> param_out_metas, moment_out_metas, master_param_out_metas;
+  meta::MergedAdagradInferMeta(ctx, param, grad, moment, learning_rate, master_param,
+      multi_precision, param_out_metas, moment_out_metas, master_param_out_metas);
+  return {param_out_metas, moment_out_metas, master_param_out_metas};
+}
+
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>,
+    std::vector<Meta>> merged_adadelta_(const OpContext& ctx, std::span<const Meta> param,
+    std::span<const Meta> grad, std::span<const Meta> avg_squared_grad,
+    std::span<const Meta> avg_squared_update, std::span<const Meta> learning_rate,
+    std::span<const Meta> master_param, float /*rho*/, float /*epsilon*/, bool multi_precision) {
+  std::vector<Meta> param_out_metas, moment_out_metas, inf_norm_out_metas, master_param_out_metas;
+  meta::MergedAdadeltaInferMeta(ctx, param, grad, avg_squared_grad, avg_squared_update,
+      learning_rate, master_param, multi_precision, param_out_metas, moment_out_metas,
+      inf_norm_out_metas, master_param_out_metas);
+  return {param_out_metas, moment_out_metas, inf_norm_out_metas, master_param_out_metas};
+}
+
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>,
+    std::vector<Meta>> merged_adamax_(const OpContext& ctx, std::span<const Meta> param,
+    std::span<const Meta> grad, std::span<const Meta> learning_rate, std::span<const Meta> moment,
+    std::span<const Meta> inf_norm, std::span<const Meta> beta1_pow,
+    std::span<const Meta> master_param, float /*beta1*/, float /*beta2*/, float /*epsilon*/,
+    bool multi_precision) {
+  std::vector<Meta> param_out_metas, moment_out_metas, inf_norm_out_metas, master_param_out_metas;
+  meta::MergedAdamaxInferMeta(ctx, param, grad, learning_rate, moment, inf_norm, beta1_pow,
+      master_param, multi_precision, param_out_metas, moment_out_metas, inf_norm_out_metas,
+      master_param_out_metas);
+  return {param_out_metas, moment_out_metas, inf_norm_out_metas, master_param_out_metas};
+}
+
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>, std::vector<Meta>> merged_asgd_(
+    const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+    std::span<const Meta> learning_rate, std::span<const Meta> d, std::span<const Meta> y,
+    std::span<const Meta> n, std::span<const Meta> master_param, bool multi_precision) {
+  std::vector<Meta> param_out_metas, d_out_metas, y_out_metas, master_param_out_metas;
+  meta::MergedAsgdInferMeta(ctx, param, grad, learning_rate, d, y, n, master_param, multi_precision,
+      param_out_metas, d_out_metas, y_out_metas, master_param_out_metas);
+  return {param_out_metas, d_out_metas, y_out_metas, master_param_out_metas};
+}
+
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>,
+    std::vector<Meta>> merged_rprop_(const OpContext& ctx, std::span<const Meta> param,
+    std::span<const Meta> grad, std::span<const Meta> prev, std::span<const Meta> learning_rate,
+    std::span<const Meta> master_param, std::span<const Meta> learning_rate_range,
+    std::span<const Meta> etas, bool multi_precision) {
+  std::vector<Meta> param_out_metas, prev_out_metas, learning_rate_out_metas,
+      master_param_out_metas;
+  meta::MergedRpropInferMeta(ctx, param, grad, prev, learning_rate, master_param,
+      learning_rate_range, etas, multi_precision, param_out_metas, prev_out_metas,
+      learning_rate_out_metas, master_param_out_metas);
+  return {param_out_metas, prev_out_metas, learning_rate_out_metas, master_param_out_metas};
+}
+
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>, std::vector<Meta>,
+    std::vector<Meta>, std::vector<Meta>> merged_lamb_(const OpContext& ctx,
+    std::span<const Meta> param, std::span<const Meta> grad, std::span<const Meta> learning_rate,
+    std::span<const Meta> moment1, std::span<const Meta> moment2, std::span<const Meta> beta1_pow,
+    std::span<const Meta> beta2_pow, std::span<const Meta> master_param,
+    std::span<const Meta> skip_update, float /*weight_decay*/, float /*beta1*/, float /*beta2*/,
+    float /*epsilon*/, bool /*always_adapt*/, bool multi_precision) {
+  std::vector<Meta> param_out_metas, moment1_out_metas, moment2_out_metas, beta1_pow_out_metas,
+      beta2_pow_out_metas, master_param_out_metas;
+  meta::MergedLambInferMeta(ctx, param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow,
+      master_param, skip_update, multi_precision, param_out_metas, moment1_out_metas,
+      moment2_out_metas, beta1_pow_out_metas, beta2_pow_out_metas, master_param_out_metas);
+  return {param_out_metas, moment1_out_metas, moment2_out_metas, beta1_pow_out_metas,
+      beta2_pow_out_metas, master_param_out_metas};
+}
+
 std::tuple<std::vector<Meta>, Meta> check_finite_and_unscale_(const OpContext& ctx,
     std::span<const Meta> x, const Meta& scale) {
   Meta found_infinite_meta;
@@ -394,6 +492,106 @@ void fused_adam_(const OpContext& ctx, std::span<const Meta> params_out_metas,
       beta2_pows_out_metas, master_params_out_metas), params, grads, learning_rate, moments1,
       moments2, beta1_pows, beta2_pows, master_params, skip_update, beta1, beta2, epsilon,
       chunk_size, weight_decay, use_adamw, multi_precision, use_global_beta_pow);
+}
+
+void merged_sgd_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> master_param_out_metas, call::Targets param,
+    std::span<const DenseTensor> learning_rate, std::span<const DenseTensor> grad,
+    call::Targets master_param, bool multi_precision) {
+  call::compute_inplace(ctx, ops::merged_sgd_, kernels<"merged_sgd">(), param.front()->dtype(),
+      std::tie(param, master_param), std::tie(param_out_metas, master_param_out_metas), param,
+      learning_rate, grad, master_param, multi_precision);
+}
+
+void merged_rmsprop_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> moment_out_metas, std::span<const Meta> mean_square_out_metas,
+    std::span<const Meta> mean_grad_out_metas, std::span<const Meta> master_param_out_metas,
+    call::Targets param, call::Targets mean_square, std::span<const DenseTensor> grad,
+    call::Targets moment, std::span<const DenseTensor> learning_rate, call::Targets mean_grad,
+    call::Targets master_param, float epsilon, float decay, float momentum, bool centered,
+    bool multi_precision) {
+  call::compute_inplace(ctx, ops::merged_rmsprop_, kernels<"merged_rmsprop">(),
+      param.front()->dtype(), std::tie(param, moment, mean_square, mean_grad, master_param),
+      std::tie(param_out_metas, moment_out_metas, mean_square_out_metas, mean_grad_out_metas,
+      master_param_out_metas), param, mean_square, grad, moment, learning_rate, mean_grad,
+      master_param, epsilon, decay, momentum, centered, multi_precision);
+}
+
+void merged_adagrad_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> moment_out_metas, std::span<const Meta> master_param_out_metas,
+    call::Targets param, std::span<const DenseTensor> grad, call::Targets moment,
+    std::span<const DenseTensor> learning_rate, call::Targets master_param, float epsilon,
+    bool multi_precision) {
+  call::compute_inplace(ctx, ops::merged_adagrad_, kernels<"merged_adagrad">(),
+      param.front()->dtype(), std::tie(param, moment, master_param),
+      std::tie(param_out_metas, moment_out_metas, master_param_out_metas), param, grad, moment,
+      learning_rate, master_param, epsilon, multi_precision);
+}
+
+void merged_adadelta_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> moment_out_metas, std::span<const Meta> inf_norm_out_metas,
+    std::span<const Meta> master_param_out_metas, call::Targets param,
+    std::span<const DenseTensor> grad, call::Targets avg_squared_grad,
+    call::Targets avg_squared_update, std::span<const DenseTensor> learning_rate,
+    call::Targets master_param, float rho, float epsilon, bool multi_precision) {
+  call::compute_inplace(ctx, ops::merged_adadelta_, kernels<"merged_adadelta">(),
+      param.front()->dtype(), std::tie(param, avg_squared_grad, avg_squared_update, master_param),
+      std::tie(param_out_metas, moment_out_metas, inf_norm_out_metas, master_param_out_metas),
+      param, grad, avg_squared_grad, avg_squared_update, learning_rate, master_param, rho, epsilon,
+      multi_precision);
+}
+
+void merged_adamax_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> moment_out_metas, std::span<const Meta> inf_norm_out_metas,
+    std::span<const Meta> master_param_out_metas, call::Targets param,
+    std::span<const DenseTensor> grad, std::span<const DenseTensor> learning_rate,
+    call::Targets moment, call::Targets inf_norm, std::span<const DenseTensor> beta1_pow,
+    call::Targets master_param, float beta1, float beta2, float epsilon, bool multi_precision) {
+  call::compute_inplace(ctx, ops::merged_adamax_, kernels<"merged_adamax">(),
+      param.front()->dtype(), std::tie(param, moment, inf_norm, master_param),
+      std::tie(param_out_metas, moment_out_metas, inf_norm_out_metas, master_param_out_metas),
+      param, grad, learning_rate, moment, inf_norm, beta1_pow, master_param, beta1, beta2, epsilon,
+      multi_precision);
+}
+
+void merged_asgd_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> d_out_metas, std::span<const Meta> y_out_metas,
+    std::span<const Meta> master_param_out_metas, call::Targets param,
+    std::span<const DenseTensor> grad, std::span<const DenseTensor> learning_rate, call::Targets d,
+    call::Targets y, std::span<const DenseTensor> n, call::Targets master_param,
+    bool multi_precision) {
+  call::compute_inplace(ctx, ops::merged_asgd_, kernels<"merged_asgd">(), param.front()->dtype(),
+      std::tie(param, d, y, master_param),
+      std::tie(param_out_metas, d_out_metas, y_out_metas, master_param_out_metas), param, grad,
+      learning_rate, d, y, n, master_param, multi_precision);
+}
+
+void merged_rprop_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> prev_out_metas, std::span<const Meta> learning_rate_out_metas,
+    std::span<const Meta> master_param_out_metas, call::Targets param,
+    std::span<const DenseTensor> grad, call::Targets prev, call::Targets learning_rate,
+    call::Targets master_param, std::span<const DenseTensor> learning_rate_range,
+    std::span<const DenseTensor> etas, bool multi_precision) {
+  call::compute_inplace(ctx, ops::merged_rprop_, kernels<"merged_rprop">(), param.front()->dtype(),
+      std::tie(param, prev, learning_rate, master_param),
+      std::tie(param_out_metas, prev_out_metas, learning_rate_out_metas, master_param_out_metas),
+      param, grad, prev, learning_rate, master_param, learning_rate_range, etas, multi_precision);
+}
+
+void merged_lamb_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> moment1_out_metas, std::span<const Meta> moment2_out_metas,
+    std::span<const Meta> beta1_pow_out_metas, std::span<const Meta> beta2_pow_out_metas,
+    std::span<const Meta> master_param_out_metas, call::Targets param,
+    std::span<const DenseTensor> grad, std::span<const DenseTensor> learning_rate,
+    call::Targets moment1, call::Targets moment2, call::Targets beta1_pow, call::Targets beta2_pow,
+    call::Targets master_param, std::span<const DenseTensor> skip_update, float weight_decay,
+    float beta1, float beta2, float epsilon, bool always_adapt, bool multi_precision) {
+  call::compute_inplace(ctx, ops::merged_lamb_, kernels<"merged_lamb">(), param.front()->dtype(),
+      std::tie(param, moment1, moment2, beta1_pow, beta2_pow, master_param),
+      std::tie(param_out_metas, moment1_out_metas, moment2_out_metas, beta1_pow_out_metas,
+      beta2_pow_out_metas, master_param_out_metas), param, grad, learning_rate, moment1, moment2,
+      beta1_pow, beta2_pow, master_param, skip_update, weight_decay, beta1, beta2, epsilon,
+      always_adapt, multi_precision);
 }
 
 DenseTensor check_finite_and_unscale_(const OpContext& ctx, std::span<const Meta> out_metas,

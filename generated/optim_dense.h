@@ -66,6 +66,46 @@ std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>, std::vector<
     std::span<const Meta> master_params, const Meta* skip_update, const Scalar& beta1,
     const Scalar& beta2, const Scalar& epsilon, int chunk_size, float weight_decay, bool use_adamw,
     bool multi_precision, bool use_global_beta_pow);
+std::tuple<std::vector<Meta>, std::vector<Meta>> merged_sgd_(const OpContext& ctx,
+    std::span<const Meta> param, std::span<const Meta> learning_rate, std::span<const Meta> grad,
+    std::span<const Meta> master_param, bool multi_precision);
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>, std::vector<Meta>,
+    std::vector<Meta>> merged_rmsprop_(const OpContext& ctx, std::span<const Meta> param,
+    std::span<const Meta> mean_square, std::span<const Meta> grad, std::span<const Meta> moment,
+    std::span<const Meta> learning_rate, std::span<const Meta> mean_grad,
+    std::span<const Meta> master_param, float epsilon, float decay, float momentum, bool centered,
+    bool multi_precision);
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>> merged_adagrad_(
+    const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+    std::span<const Meta> moment, std::span<const Meta> learning_rate,
+    std::span<const Meta> master_param, float epsilon, bool multi_precision);
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>,
+    std::vector<Meta>> merged_adadelta_(const OpContext& ctx, std::span<const Meta> param,
+    std::span<const Meta> grad, std::span<const Meta> avg_squared_grad,
+    std::span<const Meta> avg_squared_update, std::span<const Meta> learning_rate,
+    std::span<const Meta> master_param, float rho, float epsilon, bool multi_precision);
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>,
+    std::vector<Meta>> merged_adamax_(const OpContext& ctx, std::span<const Meta> param,
+    std::span<const Meta> grad, std::span<const Meta> learning_rate, std::span<const Meta> moment,
+    std::span<const Meta> inf_norm, std::span<const Meta> beta1_pow,
+    std::span<const Meta> master_param, float beta1, float beta2, float epsilon,
+    bool multi_precision);
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>, std::vector<Meta>> merged_asgd_(
+    const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+    std::span<const Meta> learning_rate, std::span<const Meta> d, std::span<const Meta> y,
+    std::span<const Meta> n, std::span<const Meta> master_param, bool multi_precision);
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>,
+    std::vector<Meta>> merged_rprop_(const OpContext& ctx, std::span<const Meta> param,
+    std::span<const Meta> grad, std::span<const Meta> prev, std::span<const Meta> learning_rate,
+    std::span<const Meta> master_param, std::span<const Meta> learning_rate_range,
+    std::span<const Meta> etas, bool multi_precision);
+std::tuple<std::vector<Meta>, std::vector<Meta>, std::vector<Meta>, std::vector<Meta>,
+    std::vector<Meta>, std::vector<Meta>> merged_lamb_(const OpContext& ctx,
+    std::span<const Meta> param, std::span<const Meta> grad, std::span<const Meta> learning_rate,
+    std::span<const Meta> moment1, std::span<const Meta> moment2, std::span<const Meta> beta1_pow,
+    std::span<const Meta> beta2_pow, std::span<const Meta> master_param,
+    std::span<const Meta> skip_update, float weight_decay, float beta1, float beta2, float epsilon,
+    bool always_adapt, bool multi_precision);
 std::tuple<std::vector<Meta>, Meta> check_finite_and_unscale_(const OpContext& ctx,
     std::span<const Meta> x, const Meta& scale);
 std::tuple<std::vector<Meta>, Meta, Meta, Meta> update_loss_scaling_(const OpContext& ctx,
@@ -161,6 +201,54 @@ void fused_adam_(const OpContext& ctx, std::span<const Meta> params_out_metas,
     call::Targets master_params, const DenseTensor& skip_update, const Scalar& beta1,
     const Scalar& beta2, const Scalar& epsilon, int chunk_size, float weight_decay, bool use_adamw,
     bool multi_precision, bool use_global_beta_pow);
+void merged_sgd_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> master_param_out_metas, call::Targets param,
+    std::span<const DenseTensor> learning_rate, std::span<const DenseTensor> grad,
+    call::Targets master_param, bool multi_precision);
+void merged_rmsprop_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> moment_out_metas, std::span<const Meta> mean_square_out_metas,
+    std::span<const Meta> mean_grad_out_metas, std::span<const Meta> master_param_out_metas,
+    call::Targets param, call::Targets mean_square, std::span<const DenseTensor> grad,
+    call::Targets moment, std::span<const DenseTensor> learning_rate, call::Targets mean_grad,
+    call::Targets master_param, float epsilon, float decay, float momentum, bool centered,
+    bool multi_precision);
+void merged_adagrad_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> moment_out_metas, std::span<const Meta> master_param_out_metas,
+    call::Targets param, std::span<const DenseTensor> grad, call::Targets moment,
+    std::span<const DenseTensor> learning_rate, call::Targets master_param, float epsilon,
+    bool multi_precision);
+void merged_adadelta_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> moment_out_metas, std::span<const Meta> inf_norm_out_metas,
+    std::span<const Meta> master_param_out_metas, call::Targets param,
+    std::span<const DenseTensor> grad, call::Targets avg_squared_grad,
+    call::Targets avg_squared_update, std::span<const DenseTensor> learning_rate,
+    call::Targets master_param, float rho, float epsilon, bool multi_precision);
+void merged_adamax_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> moment_out_metas, std::span<const Meta> inf_norm_out_metas,
+    std::span<const Meta> master_param_out_metas, call::Targets param,
+    std::span<const DenseTensor> grad, std::span<const DenseTensor> learning_rate,
+    call::Targets moment, call::Targets inf_norm, std::span<const DenseTensor> beta1_pow,
+    call::Targets master_param, float beta1, float beta2, float epsilon, bool multi_precision);
+void merged_asgd_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> d_out_metas, std::span<const Meta> y_out_metas,
+    std::span<const Meta> master_param_out_metas, call::Targets param,
+    std::span<const DenseTensor> grad, std::span<const DenseTensor> learning_rate, call::Targets d,
+    call::Targets y, std::span<const DenseTensor> n, call::Targets master_param,
+    bool multi_precision);
+void merged_rprop_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> prev_out_metas, std::span<const Meta> learning_rate_out_metas,
+    std::span<const Meta> master_param_out_metas, call::Targets param,
+    std::span<const DenseTensor> grad, call::Targets prev, call::Targets learning_rate,
+    call::Targets master_param, std::span<const DenseTensor> learning_rate_range,
+    std::span<const DenseTensor> etas, bool multi_precision);
+void merged_lamb_(const OpContext& ctx, std::span<const Meta> param_out_metas,
+    std::span<const Meta> moment1_out_metas, std::span<const Meta> moment2_out_metas,
+    std::span<const Meta> beta1_pow_out_metas, std::span<const Meta> beta2_pow_out_metas,
+    std::span<const Meta> master_param_out_metas, call::Targets param,
+    std::span<const DenseTensor> grad, std::span<const DenseTensor> learning_rate,
+    call::Targets moment1, call::Targets moment2, call::Targets beta1_pow, call::Targets beta2_pow,
+    call::Targets master_param, std::span<const DenseTensor> skip_update, float weight_decay,
+    float beta1, float beta2, float epsilon, bool always_adapt, bool multi_precision);
 DenseTensor check_finite_and_unscale_(const OpContext& ctx, std::span<const Meta> out_metas,
     const Meta& found_infinite_meta, call::Targets x, const DenseTensor& scale);
 void update_loss_scaling_(const OpContext& ctx, std::span<const Meta> out_metas,

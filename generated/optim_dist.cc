@@ -216,6 +216,127 @@ std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std
   return {params, moments1, moments2, beta1_pows, beta2_pows, master_params};
 }
 
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&> merged_sgd_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& learning_rate, const std::vector<Tensor>& grad,
+    std::vector<Tensor>& master_param, bool multi_precision) {
+  call::DistCall call(call::inplace, ops::merged_sgd_, param, learning_rate, grad, master_param,
+      multi_precision);
+  call.run(infer::merged_sgd_, [&] {
+    dense::merged_sgd_(call, call.metas(0), call.metas(1), call.targets(0), call.locals(1),
+        call.locals(2), call.targets(3), multi_precision);
+  });
+  return {param, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_rmsprop_(std::vector<Tensor>& param,
+    std::vector<Tensor>& mean_square, const std::vector<Tensor>& grad, std::vector<Tensor>& moment,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& mean_grad,
+    std::vector<Tensor>& master_param, float epsilon, float decay, float momentum, bool centered,
+    bool multi_precision) {
+  call::DistCall call(call::inplace, ops::merged_rmsprop_, param, mean_square, grad, moment,
+      learning_rate, mean_grad, master_param, epsilon, decay, momentum, centered, multi_precision);
+  call.run(infer::merged_rmsprop_, [&] {
+    dense::merged_rmsprop_(call, call.metas(0), call.metas(1), call.metas(2), call.metas(3),
+        call.metas(4), call.targets(0), call.targets(1), call.locals(2), call.targets(3),
+        call.locals(4), call.targets(5), call.targets(6), epsilon, decay, momentum, centered,
+        multi_precision);
+  });
+  return {param, moment, mean_square, mean_grad, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&> merged_adagrad_(
+    std::vector<Tensor>& param, const std::vector<Tensor>& grad, std::vector<Tensor>& moment,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& master_param, float epsilon,
+    bool multi_precision) {
+  call::DistCall call(call::inplace, ops::merged_adagrad_, param, grad, moment, learning_rate,
+      master_param, epsilon, multi_precision);
+  call.run(infer::merged_adagrad_, [&] {
+    dense::merged_adagrad_(call, call.metas(0), call.metas(1), call.metas(2), call.targets(0),
+        call.locals(1), call.targets(2), call.locals(3), call.targets(4), epsilon, multi_precision);
+  });
+  return {param, moment, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_adadelta_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, std::vector<Tensor>& avg_squared_grad,
+    std::vector<Tensor>& avg_squared_update, const std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& master_param, float rho, float epsilon, bool multi_precision) {
+  call::DistCall call(call::inplace, ops::merged_adadelta_, param, grad, avg_squared_grad,
+      avg_squared_update, learning_rate, master_param, rho, epsilon, multi_precision);
+  call.run(infer::merged_adadelta_, [&] {
+    dense::merged_adadelta_(call, call.metas(0), call.metas(1), call.metas(2), call.metas(3),
+        call.targets(0), call.locals(1), call.targets(2), call.targets(3), call.locals(4),
+        call.targets(5), rho, epsilon, multi_precision);
+  });
+  return {param, avg_squared_grad, avg_squared_update, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_adamax_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, const std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& moment, std::vector<Tensor>& inf_norm,
+    const std::vector<Tensor>& beta1_pow, std::vector<Tensor>& master_param, float beta1,
+    float beta2, float epsilon, bool multi_precision) {
+  call::DistCall call(call::inplace, ops::merged_adamax_, param, grad, learning_rate, moment,
+      inf_norm, beta1_pow, master_param, beta1, beta2, epsilon, multi_precision);
+  call.run(infer::merged_adamax_, [&] {
+    dense::merged_adamax_(call, call.metas(0), call.metas(1), call.metas(2), call.metas(3),
+        call.targets(0), call.locals(1), call.locals(2), call.targets(3), call.targets(4),
+        call.locals(5), call.targets(6), beta1, beta2, epsilon, multi_precision);
+  });
+  return {param, moment, inf_norm, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_asgd_(std::vector<Tensor>& param, const std::vector<Tensor>& grad,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& d, std::vector<Tensor>& y,
+    const std::vector<Tensor>& n, std::vector<Tensor>& master_param, bool multi_precision) {
+  call::DistCall call(call::inplace, ops::merged_asgd_, param, grad, learning_rate, d, y, n,
+      master_param, multi_precision);
+  call.run(infer::merged_asgd_, [&] {
+    dense::merged_asgd_(call, call.metas(0), call.metas(1), call.metas(2), call.metas(3),
+        call.targets(0), call.locals(1), call.locals(2), call.targets(3), call.targets(4),
+        call.locals(5), call.targets(6), multi_precision);
+  });
+  return {param, d, y, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_rprop_(std::vector<Tensor>& param, const std::vector<Tensor>& grad,
+    std::vector<Tensor>& prev, std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& master_param, const std::vector<Tensor>& learning_rate_range,
+    const std::vector<Tensor>& etas, bool multi_precision) {
+  call::DistCall call(call::inplace, ops::merged_rprop_, param, grad, prev, learning_rate,
+      master_param, learning_rate_range, etas, multi_precision);
+  call.run(infer::merged_rprop_, [&] {
+    dense::merged_rprop_(call, call.metas(0), call.metas(1), call.metas(2), call.metas(3),
+        call.targets(0), call.locals(1), call.targets(2), call.targets(3), call.targets(4),
+        call.locals(5), call.locals(6), multi_precision);
+  });
+  return {param, prev, learning_rate, master_param};
+}
+
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&, std::vector<Tensor>&> merged_lamb_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, const std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& moment1, std::vector<Tensor>& moment2, std::vector<Tensor>& beta1_pow,
+    std::vector<Tensor>& beta2_pow, std::vector<Tensor>& master_param,
+    const std::vector<Tensor>& skip_update, float weight_decay, float beta1, float beta2,
+    float epsilon, bool always_adapt, bool multi_precision) {
+  call::DistCall call(call::inplace, ops::merged_lamb_, param, grad, learning_rate, moment1,
+      moment2, beta1_pow, beta2_pow, master_param, skip_update, weight_decay, beta1, beta2, epsilon,
+      always_adapt, multi_precision);
+  call.run(infer::merged_lamb_, [&] {
+    dense::merged_lamb_(call, call.metas(0), call.metas(1), call.metas(2), call.metas(3),
+        call.metas(4), call.metas(5), call.targets(0), call.locals(1), call.locals(2),
+        call.targets(3), call.targets(4), call.targets(5), call.targets(6), call.targets(7),
+        call.locals(8), weight_decay, beta1, beta2, epsilon, always_adapt, multi_precision);
+  });
+  return {param, moment1, moment2, beta1_pow, beta2_pow, master_param};
+}
+
 std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,
     const Tensor& scale) {
   call::DistCall call(call::inplace, ops::check_finite_and_unscale_, x, scale);

@@ -62,6 +62,46 @@ std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std
     std::vector<Tensor>& master_params, const Tensor& skip_update, const Scalar& beta1,
     const Scalar& beta2, const Scalar& epsilon, int chunk_size, float weight_decay, bool use_adamw,
     bool multi_precision, bool use_global_beta_pow);
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&> merged_sgd_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& learning_rate, const std::vector<Tensor>& grad,
+    std::vector<Tensor>& master_param, bool multi_precision);
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_rmsprop_(std::vector<Tensor>& param,
+    std::vector<Tensor>& mean_square, const std::vector<Tensor>& grad, std::vector<Tensor>& moment,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& mean_grad,
+    std::vector<Tensor>& master_param, float epsilon, float decay, float momentum, bool centered,
+    bool multi_precision);
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&> merged_adagrad_(
+    std::vector<Tensor>& param, const std::vector<Tensor>& grad, std::vector<Tensor>& moment,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& master_param, float epsilon,
+    bool multi_precision);
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_adadelta_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, std::vector<Tensor>& avg_squared_grad,
+    std::vector<Tensor>& avg_squared_update, const std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& master_param, float rho, float epsilon, bool multi_precision);
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_adamax_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, const std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& moment, std::vector<Tensor>& inf_norm,
+    const std::vector<Tensor>& beta1_pow, std::vector<Tensor>& master_param, float beta1,
+    float beta2, float epsilon, bool multi_precision);
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_asgd_(std::vector<Tensor>& param, const std::vector<Tensor>& grad,
+    const std::vector<Tensor>& learning_rate, std::vector<Tensor>& d, std::vector<Tensor>& y,
+    const std::vector<Tensor>& n, std::vector<Tensor>& master_param, bool multi_precision);
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&> merged_rprop_(std::vector<Tensor>& param, const std::vector<Tensor>& grad,
+    std::vector<Tensor>& prev, std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& master_param, const std::vector<Tensor>& learning_rate_range,
+    const std::vector<Tensor>& etas, bool multi_precision);
+std::tuple<std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&, std::vector<Tensor>&,
+    std::vector<Tensor>&, std::vector<Tensor>&> merged_lamb_(std::vector<Tensor>& param,
+    const std::vector<Tensor>& grad, const std::vector<Tensor>& learning_rate,
+    std::vector<Tensor>& moment1, std::vector<Tensor>& moment2, std::vector<Tensor>& beta1_pow,
+    std::vector<Tensor>& beta2_pow, std::vector<Tensor>& master_param,
+    const std::vector<Tensor>& skip_update, float weight_decay, float beta1, float beta2,
+    float epsilon, bool always_adapt, bool multi_precision);
 std::tuple<std::vector<Tensor>&, Tensor> check_finite_and_unscale_(std::vector<Tensor>& x,
     const Tensor& scale);
 std::tuple<std::vector<Tensor>&, Tensor&, Tensor&, Tensor&> update_loss_scaling_(

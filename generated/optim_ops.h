@@ -106,8 +106,9 @@ inline constexpr OpDef lamb_ = {.name = "lamb_", .inplace_name = "lamb_", .locat
     .outputs = slots<"param_out", "moment1_out", "moment2_out", "beta1_pow_out", "beta2_pow_out",
     "master_param_outs?">,
     .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
-    inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>, .rule = "LambInferSpmd",
-    .elementwise = true, .kernel = "lamb", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+    inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>,
+    .rule = "*..., *..., 1, *..., *..., 1, 1, *..., 1 -> *..., *..., *..., 1, 1, "
+    "*...", .elementwise = true, .kernel = "lamb", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef merged_momentum_ = {.name = "merged_momentum_",
     .inplace_name = "merged_momentum_", .location = "optim.yaml",
     .inputs = slots<"param[]", "grad[]", "velocity[]", "learning_rate[]", "master_param[]">,
@@ -115,8 +116,8 @@ inline constexpr OpDef merged_momentum_ = {.name = "merged_momentum_",
     "multi_precision", "rescale_grad">,
     .outputs = slots<"param_out[]", "velocity_out[]", "master_param_out[]">,
     .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 2), inplace_alias(2, 4)>,
-    .rule = "MergedMomentumInferSpmd", .elementwise = true, .kernel = "merged_momentum",
-    .kernel_dtypes = dtype_sources<input_dtype(0)>};
+    .rule = "each: [...], [...], [...], [1], [...] -> [...], [...], [...]", .elementwise = true,
+    .kernel = "merged_momentum", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef merged_adam_ = {.name = "merged_adam_", .inplace_name = "merged_adam_",
     .location = "optim.yaml",
     .inputs = slots<"param[]", "grad[]", "learning_rate[]", "moment1[]", "moment2[]", "beta1_pow[]",
@@ -125,8 +126,10 @@ inline constexpr OpDef merged_adam_ = {.name = "merged_adam_", .inplace_name = "
     .outputs = slots<"param_out[]", "moment1_out[]", "moment2_out[]", "beta1_pow_out[]",
     "beta2_pow_out[]", "master_param_out[]">,
     .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
-    inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>, .rule = "MergedAdamInferSpmd",
-    .elementwise = true, .kernel = "merged_adam", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+    inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>,
+    .rule = "each: [...], [...], [1], [...], [...], [1], [1], [...] -> [...], "
+    "[...], [...], [1], [1], [...]", .elementwise = true, .kernel = "merged_adam", .kernel_dtypes =
+        dtype_sources<input_dtype(0)>};
 inline constexpr OpDef fused_adam_ = {.name = "fused_adam_", .inplace_name = "fused_adam_",
     .location = "optim.yaml",
     .inputs = slots<"params[]", "grads[]", "learning_rate", "moments1[]", "moments2[]",
@@ -136,12 +139,93 @@ inline constexpr OpDef fused_adam_ = {.name = "fused_adam_", .inplace_name = "fu
     .outputs = slots<"params_out[]", "moments1_out[]", "moments2_out[]", "beta1_pows_out[]",
     "beta2_pows_out[]", "master_params_out[]">,
     .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
-    inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>, .rule = "FusedAdamInferSpmd",
-    .elementwise = true, .kernel = "fused_adam", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+    inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>,
+    .rule = "each: [...], [...], 1, [...], [...], [1], [1], [...], 1 -> [...], "
+    "[...], [...], [1], [1], [...]", .elementwise = true, .kernel = "fused_adam", .kernel_dtypes =
+        dtype_sources<input_dtype(0)>};
+inline constexpr OpDef merged_sgd_ = {.name = "merged_sgd_", .inplace_name = "merged_sgd_",
+    .location = "optim.yaml",
+    .inputs = slots<"param[]", "learning_rate[]", "grad[]", "master_param[]">,
+    .attrs = names<"multi_precision">, .outputs = slots<"param_out[]", "master_param_out[]">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3)>,
+    .rule = "each: [...], [1], [...], [...] -> [...], [...]", .elementwise = true,
+    .kernel = "merged_sgd", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef merged_rmsprop_ = {.name = "merged_rmsprop_",
+    .inplace_name = "merged_rmsprop_", .location = "optim.yaml",
+    .inputs = slots<"param[]", "mean_square[]", "grad[]", "moment[]", "learning_rate[]",
+    "mean_grad[]", "master_param[]">,
+    .attrs = names<"epsilon", "decay", "momentum", "centered", "multi_precision">,
+    .outputs = slots<"param_out[]", "moment_out[]", "mean_square_out[]", "mean_grad_out[]",
+    "master_param_out[]">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 1),
+    inplace_alias(3, 5), inplace_alias(4, 6)>,
+    .rule = "each: [...], [...], [...], [...], [1], [...], [...] -> [...], [...], "
+    "[...], [...], [...]", .elementwise = true, .kernel = "merged_rmsprop", .kernel_dtypes =
+        dtype_sources<input_dtype(0)>};
+inline constexpr OpDef merged_adagrad_ = {.name = "merged_adagrad_",
+    .inplace_name = "merged_adagrad_", .location = "optim.yaml",
+    .inputs = slots<"param[]", "grad[]", "moment[]", "learning_rate[]", "master_param[]">,
+    .attrs = names<"epsilon", "multi_precision">,
+    .outputs = slots<"param_out[]", "moment_out[]", "master_param_out[]">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 2), inplace_alias(2, 4)>,
+    .rule = "each: [...], [...], [...], [1], [...] -> [...], [...], [...]", .elementwise = true,
+    .kernel = "merged_adagrad", .kernel_dtypes = dtype_sources<input_dtype(0)>};
+inline constexpr OpDef merged_adadelta_ = {.name = "merged_adadelta_",
+    .inplace_name = "merged_adadelta_", .location = "optim.yaml",
+    .inputs = slots<"param[]", "grad[]", "avg_squared_grad[]", "avg_squared_update[]",
+    "learning_rate[]", "master_param[]">, .attrs = names<"rho", "epsilon", "multi_precision">,
+    .outputs = slots<"param_out[]", "moment_out[]", "inf_norm_out[]", "master_param_out[]">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 2), inplace_alias(2, 3),
+    inplace_alias(3, 5)>,
+    .rule = "each: [...], [...], [...], [...], [1], [...] -> [...], [...], [...], "
+    "[...]", .elementwise = true, .kernel = "merged_adadelta", .kernel_dtypes =
+        dtype_sources<input_dtype(0)>};
+inline constexpr OpDef merged_adamax_ = {.name = "merged_adamax_", .inplace_name = "merged_adamax_",
+    .location = "optim.yaml",
+    .inputs = slots<"param[]", "grad[]", "learning_rate[]", "moment[]", "inf_norm[]", "beta1_pow[]",
+    "master_param[]">, .attrs = names<"beta1", "beta2", "epsilon", "multi_precision">,
+    .outputs = slots<"param_out[]", "moment_out[]", "inf_norm_out[]", "master_param_out[]">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
+    inplace_alias(3, 6)>,
+    .rule = "each: [...], [...], [1], [...], [...], [1], [...] -> [...], [...], "
+    "[...], [...]", .elementwise = true, .kernel = "merged_adamax", .kernel_dtypes =
+        dtype_sources<input_dtype(0)>};
+inline constexpr OpDef merged_asgd_ = {.name = "merged_asgd_", .inplace_name = "merged_asgd_",
+    .location = "optim.yaml",
+    .inputs = slots<"param[]", "grad[]", "learning_rate[]", "d[]", "y[]", "n[]", "master_param[]">,
+    .attrs = names<"multi_precision">,
+    .outputs = slots<"param_out[]", "d_out[]", "y_out[]", "master_param_out[]">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
+    inplace_alias(3, 6)>,
+    .rule = "each: [...], [...], [1], [...], [...], [1], [...] -> [...], [...], "
+    "[...], [...]", .elementwise = true, .kernel = "merged_asgd", .kernel_dtypes =
+        dtype_sources<input_dtype(0)>};
+inline constexpr OpDef merged_rprop_ = {.name = "merged_rprop_", .inplace_name = "merged_rprop_",
+    .location = "optim.yaml",
+    .inputs = slots<"param[]", "grad[]", "prev[]", "learning_rate[]", "master_param[]",
+    "learning_rate_range[]", "etas[]">, .attrs = names<"multi_precision">,
+    .outputs = slots<"param_out[]", "prev_out[]", "learning_rate_out[]", "master_param_out[]">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 2), inplace_alias(2, 3),
+    inplace_alias(3, 4)>,
+    .rule = "each: [...], [...], [...], [...], [...], [1], [1] -> [...], [...], "
+    "[...], [...]", .elementwise = true, .kernel = "merged_rprop", .kernel_dtypes =
+        dtype_sources<input_dtype(0)>};
+inline constexpr OpDef merged_lamb_ = {.name = "merged_lamb_", .inplace_name = "merged_lamb_",
+    .location = "optim.yaml",
+    .inputs = slots<"param[]", "grad[]", "learning_rate[]", "moment1[]", "moment2[]", "beta1_pow[]",
+    "beta2_pow[]", "master_param[]", "skip_update[]">,
+    .attrs = names<"weight_decay", "beta1", "beta2", "epsilon", "always_adapt", "multi_precision">,
+    .outputs = slots<"param_out[]", "moment1_out[]", "moment2_out[]", "beta1_pow_out[]",
+    "beta2_pow_out[]", "master_param_out[]">,
+    .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 3), inplace_alias(2, 4),
+    inplace_alias(3, 5), inplace_alias(4, 6), inplace_alias(5, 7)>,
+    .rule = "each: [*...], [*...], [1], [*...], [*...], [1], [1], [*...], [1] -> "
+    "[*...], [*...], [*...], [1], [1], [*...]", .elementwise = true, .kernel = "merged_lamb",
+        .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef check_finite_and_unscale_ = {.name = "check_finite_and_unscale_",
     .inplace_name = "check_finite_and_unscale_", .location = "optim.yaml",
     .inputs = slots<"x[]", "scale">, .outputs = slots<"out[]", "found_infinite">,
-    .aliases = aliases<inplace_alias(0, 0)>, .rule = "CheckFiniteAndUnscaleInferSpmd",
+    .aliases = aliases<inplace_alias(0, 0)>, .rule = "each: [*...], 1 -> [*...], 1",
     .elementwise = true, .kernel = "check_finite_and_unscale",
     .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef update_loss_scaling_ = {.name = "update_loss_scaling_",
@@ -150,7 +234,7 @@ inline constexpr OpDef update_loss_scaling_ = {.name = "update_loss_scaling_",
     .attrs = names<"incr_every_n_steps", "decr_every_n_nan_or_inf", "incr_ratio", "decr_ratio",
     "stop_update">, .outputs = slots<"out[]", "loss_scaling", "out_good_steps", "out_bad_steps">,
     .aliases = aliases<inplace_alias(0, 0), inplace_alias(1, 2), inplace_alias(2, 3),
-    inplace_alias(3, 4)>, .rule = "UpdateLossScalingInferSpmd", .elementwise = true,
+    inplace_alias(3, 4)>, .rule = "each: [...], 1, 1, 1, 1 -> [...], 1, 1, 1", .elementwise = true,
     .kernel = "update_loss_scaling", .kernel_dtypes = dtype_sources<input_dtype(0)>};
 inline constexpr OpDef average_accumulates_ = {.name = "average_accumulates_",
     .inplace_name = "average_accumulates_", .location = "optim.yaml",

@@ -21,6 +21,17 @@ void register_api_optim([[maybe_unused]] OpTable& table) {
       op_entry(ops::merged_momentum_, infer::merged_momentum_, nullptr, dense::merged_momentum_));
   table.add(op_entry(ops::merged_adam_, infer::merged_adam_, nullptr, dense::merged_adam_));
   table.add(op_entry(ops::fused_adam_, infer::fused_adam_, nullptr, dense::fused_adam_));
+  table.add(op_entry(ops::merged_sgd_, infer::merged_sgd_, nullptr, dense::merged_sgd_));
+  table.add(
+      op_entry(ops::merged_rmsprop_, infer::merged_rmsprop_, nullptr, dense::merged_rmsprop_));
+  table.add(
+      op_entry(ops::merged_adagrad_, infer::merged_adagrad_, nullptr, dense::merged_adagrad_));
+  table.add(
+      op_entry(ops::merged_adadelta_, infer::merged_adadelta_, nullptr, dense::merged_adadelta_));
+  table.add(op_entry(ops::merged_adamax_, infer::merged_adamax_, nullptr, dense::merged_adamax_));
+  table.add(op_entry(ops::merged_asgd_, infer::merged_asgd_, nullptr, dense::merged_asgd_));
+  table.add(op_entry(ops::merged_rprop_, infer::merged_rprop_, nullptr, dense::merged_rprop_));
+  table.add(op_entry(ops::merged_lamb_, infer::merged_lamb_, nullptr, dense::merged_lamb_));
   table.add(
       op_entry(ops::check_finite_and_unscale_, infer::check_finite_and_unscale_, nullptr,
       dense::check_finite_and_unscale_));

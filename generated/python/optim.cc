@@ -597,6 +597,282 @@ constexpr python::Function fused_adam__function = {
     "chunk_size is accepted for compatibility and has no effect.",
 };
 
+constexpr python::Parameter merged_sgd__parameters[] = {
+    {"param", "Sequence[Tensor]"},
+    {"learning_rate", "Sequence[Tensor]"},
+    {"grad", "Sequence[Tensor]"},
+    {"master_param", "Sequence[Tensor] | None", "None"},
+    {"multi_precision", "bool", "False"},
+};
+PyObject* merged_sgd__body(python::Arguments& arguments) {
+  std::vector<Tensor>& param = arguments.targets(0);
+  const std::vector<Tensor> learning_rate = arguments.tensors(1);
+  const std::vector<Tensor> grad = arguments.tensors(2);
+  std::vector<Tensor>& master_param = arguments.targets(3);
+  const bool multi_precision = python::value<bool>(arguments, 4, false);
+  return arguments.call([&](CallSite site) -> decltype(auto) {
+    return shard::merged_sgd_(param, learning_rate, grad, master_param, multi_precision, site);
+  });
+}
+constexpr python::Function merged_sgd__function = {
+    .name = "merged_sgd_", .parameters = merged_sgd__parameters, .body = merged_sgd__body,
+    .doc =
+    "sgd_ of each parameter of a list. grad and, with multi_precision, master_param have\n"
+    "as many tensors, learning_rate as many or one for all; another number of them is an\n"
+    "invalid_argument error. All parameters have one dtype. A device takes one launch for\n"
+    "many parameters.",
+};
+
+constexpr python::Parameter merged_rmsprop__parameters[] = {
+    {"param", "Sequence[Tensor]"},
+    {"mean_square", "Sequence[Tensor]"},
+    {"grad", "Sequence[Tensor]"},
+    {"moment", "Sequence[Tensor]"},
+    {"learning_rate", "Sequence[Tensor]"},
+    {"mean_grad", "Sequence[Tensor] | None", "None"},
+    {"master_param", "Sequence[Tensor] | None", "None"},
+    {"epsilon", "float", "1e-10"},
+    {"decay", "float", "0.9"},
+    {"momentum", "float", "0.0"},
+    {"centered", "bool", "False"},
+    {"multi_precision", "bool", "False"},
+};
+PyObject* merged_rmsprop__body(python::Arguments& arguments) {
+  std::vector<Tensor>& param = arguments.targets(0);
+  std::vector<Tensor>& mean_square = arguments.targets(1);
+  const std::vector<Tensor> grad = arguments.tensors(2);
+  std::vector<Tensor>& moment = arguments.targets(3);
+  const std::vector<Tensor> learning_rate = arguments.tensors(4);
+  std::vector<Tensor>& mean_grad = arguments.targets(5);
+  std::vector<Tensor>& master_param = arguments.targets(6);
+  const float epsilon = python::value<float>(arguments, 7, 1e-10f);
+  const float decay = python::value<float>(arguments, 8, 0.9f);
+  const float momentum = python::value<float>(arguments, 9, 0.0f);
+  const bool centered = python::value<bool>(arguments, 10, false);
+  const bool multi_precision = python::value<bool>(arguments, 11, false);
+  return arguments.call([&](CallSite site) -> decltype(auto) {
+    return shard::merged_rmsprop_(param, mean_square, grad, moment, learning_rate, mean_grad,
+        master_param, epsilon, decay, momentum, centered, multi_precision, site);
+  });
+}
+constexpr python::Function merged_rmsprop__function = {
+    .name = "merged_rmsprop_", .parameters = merged_rmsprop__parameters, .body =
+        merged_rmsprop__body,
+    .doc =
+    "rmsprop_ of each parameter of a list, as in merged_sgd_; mean_square, moment and,\n"
+    "with centered, mean_grad have as many tensors.",
+};
+
+constexpr python::Parameter merged_adagrad__parameters[] = {
+    {"param", "Sequence[Tensor]"},
+    {"grad", "Sequence[Tensor]"},
+    {"moment", "Sequence[Tensor]"},
+    {"learning_rate", "Sequence[Tensor]"},
+    {"master_param", "Sequence[Tensor] | None", "None"},
+    {"epsilon", "float", "1e-06"},
+    {"multi_precision", "bool", "False"},
+};
+PyObject* merged_adagrad__body(python::Arguments& arguments) {
+  std::vector<Tensor>& param = arguments.targets(0);
+  const std::vector<Tensor> grad = arguments.tensors(1);
+  std::vector<Tensor>& moment = arguments.targets(2);
+  const std::vector<Tensor> learning_rate = arguments.tensors(3);
+  std::vector<Tensor>& master_param = arguments.targets(4);
+  const float epsilon = python::value<float>(arguments, 5, 1e-06f);
+  const bool multi_precision = python::value<bool>(arguments, 6, false);
+  return arguments.call([&](CallSite site) -> decltype(auto) {
+    return shard::merged_adagrad_(param, grad, moment, learning_rate, master_param, epsilon,
+        multi_precision, site);
+  });
+}
+constexpr python::Function merged_adagrad__function = {
+    .name = "merged_adagrad_", .parameters = merged_adagrad__parameters, .body =
+        merged_adagrad__body,
+    .doc =
+    "adagrad_ of each parameter of a list, as in merged_sgd_; moment has as many tensors.",
+};
+
+constexpr python::Parameter merged_adadelta__parameters[] = {
+    {"param", "Sequence[Tensor]"},
+    {"grad", "Sequence[Tensor]"},
+    {"avg_squared_grad", "Sequence[Tensor]"},
+    {"avg_squared_update", "Sequence[Tensor]"},
+    {"learning_rate", "Sequence[Tensor]"},
+    {"master_param", "Sequence[Tensor] | None"},
+    {"rho", "float"},
+    {"epsilon", "float"},
+    {"multi_precision", "bool"},
+};
+PyObject* merged_adadelta__body(python::Arguments& arguments) {
+  std::vector<Tensor>& param = arguments.targets(0);
+  const std::vector<Tensor> grad = arguments.tensors(1);
+  std::vector<Tensor>& avg_squared_grad = arguments.targets(2);
+  std::vector<Tensor>& avg_squared_update = arguments.targets(3);
+  const std::vector<Tensor> learning_rate = arguments.tensors(4);
+  std::vector<Tensor>& master_param = arguments.targets(5);
+  const float rho = python::value<float>(arguments, 6);
+  const float epsilon = python::value<float>(arguments, 7);
+  const bool multi_precision = python::value<bool>(arguments, 8);
+  return arguments.call([&](CallSite site) -> decltype(auto) {
+    return shard::merged_adadelta_(param, grad, avg_squared_grad, avg_squared_update, learning_rate,
+        master_param, rho, epsilon, multi_precision, site);
+  });
+}
+constexpr python::Function merged_adadelta__function = {
+    .name = "merged_adadelta_", .parameters = merged_adadelta__parameters, .body =
+        merged_adadelta__body,
+    .doc =
+    "adadelta_ of each parameter of a list, as in merged_sgd_; the states have as many\n"
+    "tensors.",
+};
+
+constexpr python::Parameter merged_adamax__parameters[] = {
+    {"param", "Sequence[Tensor]"},
+    {"grad", "Sequence[Tensor]"},
+    {"learning_rate", "Sequence[Tensor]"},
+    {"moment", "Sequence[Tensor]"},
+    {"inf_norm", "Sequence[Tensor]"},
+    {"beta1_pow", "Sequence[Tensor]"},
+    {"master_param", "Sequence[Tensor] | None", "None"},
+    {"beta1", "float", "0.9"},
+    {"beta2", "float", "0.999"},
+    {"epsilon", "float", "1e-08"},
+    {"multi_precision", "bool", "False"},
+};
+PyObject* merged_adamax__body(python::Arguments& arguments) {
+  std::vector<Tensor>& param = arguments.targets(0);
+  const std::vector<Tensor> grad = arguments.tensors(1);
+  const std::vector<Tensor> learning_rate = arguments.tensors(2);
+  std::vector<Tensor>& moment = arguments.targets(3);
+  std::vector<Tensor>& inf_norm = arguments.targets(4);
+  const std::vector<Tensor> beta1_pow = arguments.tensors(5);
+  std::vector<Tensor>& master_param = arguments.targets(6);
+  const float beta1 = python::value<float>(arguments, 7, 0.9f);
+  const float beta2 = python::value<float>(arguments, 8, 0.999f);
+  const float epsilon = python::value<float>(arguments, 9, 1e-08f);
+  const bool multi_precision = python::value<bool>(arguments, 10, false);
+  return arguments.call([&](CallSite site) -> decltype(auto) {
+    return shard::merged_adamax_(param, grad, learning_rate, moment, inf_norm, beta1_pow,
+        master_param, beta1, beta2, epsilon, multi_precision, site);
+  });
+}
+constexpr python::Function merged_adamax__function = {
+    .name = "merged_adamax_", .parameters = merged_adamax__parameters, .body = merged_adamax__body,
+    .doc =
+    "adamax_ of each parameter of a list, as in merged_sgd_; the states have as many\n"
+    "tensors, beta1_pow as many or one for all.",
+};
+
+constexpr python::Parameter merged_asgd__parameters[] = {
+    {"param", "Sequence[Tensor]"},
+    {"grad", "Sequence[Tensor]"},
+    {"learning_rate", "Sequence[Tensor]"},
+    {"d", "Sequence[Tensor]"},
+    {"y", "Sequence[Tensor]"},
+    {"n", "Sequence[Tensor]"},
+    {"master_param", "Sequence[Tensor] | None", "None"},
+    {"multi_precision", "bool", "False"},
+};
+PyObject* merged_asgd__body(python::Arguments& arguments) {
+  std::vector<Tensor>& param = arguments.targets(0);
+  const std::vector<Tensor> grad = arguments.tensors(1);
+  const std::vector<Tensor> learning_rate = arguments.tensors(2);
+  std::vector<Tensor>& d = arguments.targets(3);
+  std::vector<Tensor>& y = arguments.targets(4);
+  const std::vector<Tensor> n = arguments.tensors(5);
+  std::vector<Tensor>& master_param = arguments.targets(6);
+  const bool multi_precision = python::value<bool>(arguments, 7, false);
+  return arguments.call([&](CallSite site) -> decltype(auto) {
+    return shard::merged_asgd_(param, grad, learning_rate, d, y, n, master_param, multi_precision,
+        site);
+  });
+}
+constexpr python::Function merged_asgd__function = {
+    .name = "merged_asgd_", .parameters = merged_asgd__parameters, .body = merged_asgd__body,
+    .doc =
+    "asgd_ of each parameter of a list, as in merged_sgd_; d and y have as many tensors,\n"
+    "n as many or one for all.",
+};
+
+constexpr python::Parameter merged_rprop__parameters[] = {
+    {"param", "Sequence[Tensor]"},
+    {"grad", "Sequence[Tensor]"},
+    {"prev", "Sequence[Tensor]"},
+    {"learning_rate", "Sequence[Tensor]"},
+    {"master_param", "Sequence[Tensor] | None"},
+    {"learning_rate_range", "Sequence[Tensor]"},
+    {"etas", "Sequence[Tensor]"},
+    {"multi_precision", "bool", "False"},
+};
+PyObject* merged_rprop__body(python::Arguments& arguments) {
+  std::vector<Tensor>& param = arguments.targets(0);
+  const std::vector<Tensor> grad = arguments.tensors(1);
+  std::vector<Tensor>& prev = arguments.targets(2);
+  std::vector<Tensor>& learning_rate = arguments.targets(3);
+  std::vector<Tensor>& master_param = arguments.targets(4);
+  const std::vector<Tensor> learning_rate_range = arguments.tensors(5);
+  const std::vector<Tensor> etas = arguments.tensors(6);
+  const bool multi_precision = python::value<bool>(arguments, 7, false);
+  return arguments.call([&](CallSite site) -> decltype(auto) {
+    return shard::merged_rprop_(param, grad, prev, learning_rate, master_param, learning_rate_range,
+        etas, multi_precision, site);
+  });
+}
+constexpr python::Function merged_rprop__function = {
+    .name = "merged_rprop_", .parameters = merged_rprop__parameters, .body = merged_rprop__body,
+    .doc =
+    "rprop_ of each parameter of a list, as in merged_sgd_; prev and learning_rate have\n"
+    "as many tensors, learning_rate_range and etas as many or one for all.",
+};
+
+constexpr python::Parameter merged_lamb__parameters[] = {
+    {"param", "Sequence[Tensor]"},
+    {"grad", "Sequence[Tensor]"},
+    {"learning_rate", "Sequence[Tensor]"},
+    {"moment1", "Sequence[Tensor]"},
+    {"moment2", "Sequence[Tensor]"},
+    {"beta1_pow", "Sequence[Tensor]"},
+    {"beta2_pow", "Sequence[Tensor]"},
+    {"master_param", "Sequence[Tensor] | None"},
+    {"skip_update", "Sequence[Tensor] | None"},
+    {"weight_decay", "float"},
+    {"beta1", "float", "0.9"},
+    {"beta2", "float", "0.999"},
+    {"epsilon", "float", "1e-06"},
+    {"always_adapt", "bool", "False"},
+    {"multi_precision", "bool", "False"},
+};
+PyObject* merged_lamb__body(python::Arguments& arguments) {
+  std::vector<Tensor>& param = arguments.targets(0);
+  const std::vector<Tensor> grad = arguments.tensors(1);
+  const std::vector<Tensor> learning_rate = arguments.tensors(2);
+  std::vector<Tensor>& moment1 = arguments.targets(3);
+  std::vector<Tensor>& moment2 = arguments.targets(4);
+  std::vector<Tensor>& beta1_pow = arguments.targets(5);
+  std::vector<Tensor>& beta2_pow = arguments.targets(6);
+  std::vector<Tensor>& master_param = arguments.targets(7);
+  const std::vector<Tensor> skip_update = arguments.optional_tensors(8);
+  const float weight_decay = python::value<float>(arguments, 9);
+  const float beta1 = python::value<float>(arguments, 10, 0.9);
+  const float beta2 = python::value<float>(arguments, 11, 0.999);
+  const float epsilon = python::value<float>(arguments, 12, 1e-06f);
+  const bool always_adapt = python::value<bool>(arguments, 13, false);
+  const bool multi_precision = python::value<bool>(arguments, 14, false);
+  return arguments.call([&](CallSite site) -> decltype(auto) {
+    return shard::merged_lamb_(param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow,
+        master_param, skip_update, weight_decay, beta1, beta2, epsilon, always_adapt,
+        multi_precision, site);
+  });
+}
+constexpr python::Function merged_lamb__function = {
+    .name = "merged_lamb_", .parameters = merged_lamb__parameters, .body = merged_lamb__body,
+    .doc =
+    "lamb_ of each parameter of a list, as in merged_sgd_, with norms of each; moments\n"
+    "and powers of betas have as many tensors, and skip_update as many, one for all, or\n"
+    "none. Ranks combine the norms of all parameters at once. The updates of all are kept\n"
+    "until then, in float32 (float64 for parameters of that dtype).",
+};
+
 constexpr python::Parameter check_finite_and_unscale__parameters[] = {
     {"x", "Sequence[Tensor]"},
     {"scale", "Tensor"},
@@ -722,6 +998,14 @@ std::span<const python::Binding> api_optim_bindings() {
       python::bind<merged_momentum__function, false>(),
       python::bind<merged_adam__function, false>(),
       python::bind<fused_adam__function, false>(),
+      python::bind<merged_sgd__function, false>(),
+      python::bind<merged_rmsprop__function, false>(),
+      python::bind<merged_adagrad__function, false>(),
+      python::bind<merged_adadelta__function, false>(),
+      python::bind<merged_adamax__function, false>(),
+      python::bind<merged_asgd__function, false>(),
+      python::bind<merged_rprop__function, false>(),
+      python::bind<merged_lamb__function, false>(),
       python::bind<check_finite_and_unscale__function, false>(),
       python::bind<update_loss_scaling__function, false>(),
       python::bind<average_accumulates__function, true>(),

@@ -170,6 +170,82 @@ def fused_adam_(params: Sequence[Tensor], grads: Sequence[Tensor], learning_rate
     chunk_size is accepted for compatibility and has no effect."""
     ...
 
+def merged_sgd_(param: Sequence[Tensor], learning_rate: Sequence[Tensor], grad: Sequence[Tensor],
+    master_param: Sequence[Tensor] | None = None,
+    multi_precision: bool | None = False) -> tuple[list[Tensor], list[Tensor]]:
+    """sgd_ of each parameter of a list. grad and, with multi_precision, master_param have
+    as many tensors, learning_rate as many or one for all; another number of them is an
+    invalid_argument error. All parameters have one dtype. A device takes one launch for
+    many parameters."""
+    ...
+
+def merged_rmsprop_(param: Sequence[Tensor], mean_square: Sequence[Tensor], grad: Sequence[Tensor],
+    moment: Sequence[Tensor], learning_rate: Sequence[Tensor],
+    mean_grad: Sequence[Tensor] | None = None, master_param: Sequence[Tensor] | None = None,
+    epsilon: float | None = 1e-10, decay: float | None = 0.9, momentum: float | None = 0.0,
+    centered: bool | None = False, multi_precision: bool | None = False) -> tuple[list[Tensor],
+    list[Tensor], list[Tensor], list[Tensor], list[Tensor]]:
+    """rmsprop_ of each parameter of a list, as in merged_sgd_; mean_square, moment and,
+    with centered, mean_grad have as many tensors."""
+    ...
+
+def merged_adagrad_(param: Sequence[Tensor], grad: Sequence[Tensor], moment: Sequence[Tensor],
+    learning_rate: Sequence[Tensor], master_param: Sequence[Tensor] | None = None,
+    epsilon: float | None = 1e-06, multi_precision: bool | None = False) -> tuple[list[Tensor],
+    list[Tensor], list[Tensor]]:
+    """adagrad_ of each parameter of a list, as in merged_sgd_; moment has as many tensors."""
+    ...
+
+def merged_adadelta_(param: Sequence[Tensor], grad: Sequence[Tensor],
+    avg_squared_grad: Sequence[Tensor], avg_squared_update: Sequence[Tensor],
+    learning_rate: Sequence[Tensor], master_param: Sequence[Tensor] | None, rho: float,
+    epsilon: float, multi_precision: bool) -> tuple[list[Tensor], list[Tensor], list[Tensor],
+    list[Tensor]]:
+    """adadelta_ of each parameter of a list, as in merged_sgd_; the states have as many
+    tensors."""
+    ...
+
+def merged_adamax_(param: Sequence[Tensor], grad: Sequence[Tensor], learning_rate: Sequence[Tensor],
+    moment: Sequence[Tensor], inf_norm: Sequence[Tensor], beta1_pow: Sequence[Tensor],
+    master_param: Sequence[Tensor] | None = None, beta1: float | None = 0.9,
+    beta2: float | None = 0.999, epsilon: float | None = 1e-08,
+    multi_precision: bool | None = False) -> tuple[list[Tensor], list[Tensor], list[Tensor],
+    list[Tensor]]:
+    """adamax_ of each parameter of a list, as in merged_sgd_; the states have as many
+    tensors, beta1_pow as many or one for all."""
+    ...
+
+def merged_asgd_(param: Sequence[Tensor], grad: Sequence[Tensor], learning_rate: Sequence[Tensor],
+    d: Sequence[Tensor], y: Sequence[Tensor], n: Sequence[Tensor],
+    master_param: Sequence[Tensor] | None = None,
+    multi_precision: bool | None = False) -> tuple[list[Tensor], list[Tensor], list[Tensor],
+    list[Tensor]]:
+    """asgd_ of each parameter of a list, as in merged_sgd_; d and y have as many tensors,
+    n as many or one for all."""
+    ...
+
+def merged_rprop_(param: Sequence[Tensor], grad: Sequence[Tensor], prev: Sequence[Tensor],
+    learning_rate: Sequence[Tensor], master_param: Sequence[Tensor] | None,
+    learning_rate_range: Sequence[Tensor], etas: Sequence[Tensor],
+    multi_precision: bool | None = False) -> tuple[list[Tensor], list[Tensor], list[Tensor],
+    list[Tensor]]:
+    """rprop_ of each parameter of a list, as in merged_sgd_; prev and learning_rate have
+    as many tensors, learning_rate_range and etas as many or one for all."""
+    ...
+
+def merged_lamb_(param: Sequence[Tensor], grad: Sequence[Tensor], learning_rate: Sequence[Tensor],
+    moment1: Sequence[Tensor], moment2: Sequence[Tensor], beta1_pow: Sequence[Tensor],
+    beta2_pow: Sequence[Tensor], master_param: Sequence[Tensor] | None,
+    skip_update: Sequence[Tensor] | None, weight_decay: float, beta1: float | None = 0.9,
+    beta2: float | None = 0.999, epsilon: float | None = 1e-06, always_adapt: bool | None = False,
+    multi_precision: bool | None = False) -> tuple[list[Tensor], list[Tensor], list[Tensor],
+    list[Tensor], list[Tensor], list[Tensor]]:
+    """lamb_ of each parameter of a list, as in merged_sgd_, with norms of each; moments
+    and powers of betas have as many tensors, and skip_update as many, one for all, or
+    none. Ranks combine the norms of all parameters at once. The updates of all are kept
+    until then, in float32 (float64 for parameters of that dtype)."""
+    ...
+
 def check_finite_and_unscale_(x: Sequence[Tensor], scale: Tensor) -> tuple[list[Tensor], Tensor]:
     """x / scale for each tensor of the list, and whether an element of one of them is
     infinite or NaN, as a bool [1]. The tensors have one float dtype, and scale is [1]

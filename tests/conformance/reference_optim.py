@@ -1,5 +1,7 @@
 """Functions of the ops of optim.yaml."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
 OPS = {}
@@ -11,15 +13,6 @@ def op(name):
         return function
 
     return register
-
-
-@op("sgd_")
-def sgd(call):
-    param, rate, grad, *master = call.inputs
-    if master:  # param is a rounded copy
-        updated = master[0] - rate * grad
-        return [updated, updated]
-    return param - rate * grad
 
 
 def adam_step(param, grad, rate, moment1, moment2, beta1_pow, beta2_pow, decay):
@@ -60,6 +53,14 @@ def stepped(call, states, numbers, step):
     master = rest.pop() if call.case.endswith("and a master copy") else None
     value, *updated = step(param if master is None else master, grad, rest[:states], rest[states:states + numbers])
     return [value, *updated] + ([] if master is None else [value])
+
+
+@op("sgd_")
+def sgd(call):
+    def step(value, grad, states, numbers):
+        return [value - numbers[0] * grad]
+
+    return stepped(call, 0, 1, step)
 
 
 @op("momentum_")
@@ -179,12 +180,50 @@ def lamb(call):
 
 @op("rprop_")
 def rprop(call):
-    param, grad, prev, rates, limits, etas = call.inputs
-    agreement = grad * prev
-    faster, slower = np.minimum(rates * etas[1], limits[1]), np.maximum(rates * etas[0], limits[0])
-    rates = np.where(agreement > 0, faster, np.where(agreement < 0, slower, rates))
-    grad = np.where(agreement < 0, 0.0, grad)
-    return [param - np.sign(grad) * rates, grad, rates]
+    def step(value, grad, states, numbers):
+        prev, rates = states
+        limits, etas = numbers
+        agreement = np.sign(grad) * np.sign(prev)
+        faster, slower = rates * etas[1], rates * etas[0]
+        faster = np.where(limits[1] < faster, limits[1], faster)  # a limit that is NaN limits nothing
+        slower = np.where(slower < limits[0], limits[0], slower)
+        rates = np.where(agreement > 0, faster, np.where(agreement < 0, slower, rates))
+        grad = np.where(agreement < 0, 0.0, grad)
+        # A gradient of 0 makes no step, however large the rate.
+        return [value - np.where(grad > 0, rates, np.where(grad < 0, -rates, grad)), grad, rates]
+
+    return stepped(call, 2, 2, step)
+
+
+def merged(name, lists):
+    """The steps of two parameters by the function of `name`.
+
+    The inputs are lists: the parameters, the gradients, those of `lists`, and in cases "... and a master copy" these copies.
+    A letter of `lists` is "o" for a list with a tensor for each parameter, "s" for one with a tensor for both, which in
+    cases with master copies has one for each too. Centered steps have one more state.
+    """
+
+    @op("merged_" + name)
+    def steps(call):
+        master = call.case.endswith("and a master copy")
+        inputs, entries = list(call.inputs), ([], [])
+        letters = ("ooo" if call.case.startswith("centered") else "oo") + lists
+        for letter in letters.replace("s", "o") + "o" if master else letters:
+            both = [inputs.pop(0) for _ in range(2 if letter == "o" else 1)]
+            for i, entry in enumerate(entries):
+                entry.append(both[i % len(both)])
+        outs = [OPS[name](SimpleNamespace(case=call.case, inputs=entry)) for entry in entries]
+        return [out[k] for k in range(len(outs[0])) for out in outs]
+
+
+merged("sgd_", "s")
+merged("rmsprop_", "oos")
+merged("adagrad_", "os")
+merged("adadelta_", "oos")
+merged("adamax_", "ooss")
+merged("asgd_", "ooss")
+merged("rprop_", "ooss")
+merged("lamb_", "oosoo")
 
 
 @op("clip_by_norm")

@@ -37,16 +37,17 @@ const SlotNames kUnaryGrad{{"x", "out_grad"}, {"x_grad"}};
 }  // namespace
 
 TEST_CASE("an axis expression in canonical spacing prints as it was read") {
-  const std::string rule =
-      GENERATE("m k, k n -> m n", "..., ... -> ...", "..., v d -> ... d", "!k 1 -> k", "... -> ", "b k:max -> b",
-               "b k:avg -> b", "b k:min j:prod i:any h:all g:sum -> b", "[...] -> ...{+axis}",
-               "...{!axis} -> [...{!axis}]", "[a b], [1], 1 -> [a b]", "...{axis:sum} -> ...{-axis?keepdim}",
-               "...{axis} -> ...{-axis}", "...{!axis, other:max} -> ...{!axis, -other}", "... -> ...{@perm}",
-               "...{!begin..}, 1, 1 -> ...{!begin..}, ...{-begin..}", "...{begin..:max} -> ...{-begin..?keep}",
-               "... m? k ^transpose_x, ... k n? ^transpose_y -> ... m? n?", "[m k ^flag] -> m k",
-               "..., ... -> ... ~ linear", "... -> ... ~ monotone(max)", "..., ... -> ... ~ multilinear(sum, avg)",
-               "... -> ... ~ rearranging", "b !k, 1 -> b !k, 1:sum", "...{*axis} -> ...{*axis}",
-               "... *d, *d -> ... *d, ...", "...{*begin..}, 1 -> ...{*begin..}, ...{-begin..}");
+  const std::string rule = GENERATE(
+      "m k, k n -> m n", "..., ... -> ...", "..., v d -> ... d", "!k 1 -> k", "... -> ", "b k:max -> b", "b k:avg -> b",
+      "b k:min j:prod i:any h:all g:sum -> b", "[...] -> ...{+axis}", "...{!axis} -> [...{!axis}]",
+      "[a b], [1], 1 -> [a b]", "...{axis:sum} -> ...{-axis?keepdim}", "...{axis} -> ...{-axis}",
+      "...{!axis, other:max} -> ...{!axis, -other}", "... -> ...{@perm}",
+      "...{!begin..}, 1, 1 -> ...{!begin..}, ...{-begin..}", "...{begin..:max} -> ...{-begin..?keep}",
+      "... m? k ^transpose_x, ... k n? ^transpose_y -> ... m? n?", "[m k ^flag] -> m k", "..., ... -> ... ~ linear",
+      "... -> ... ~ monotone(max)", "..., ... -> ... ~ multilinear(sum, avg)", "... -> ... ~ rearranging",
+      "b !k, 1 -> b !k, 1:sum", "...{*axis} -> ...{*axis}", "... *d, *d -> ... *d, ...",
+      "...{*begin..}, 1 -> ...{*begin..}, ...{-begin..}", "each: [...], [1], 1 -> [...], 1", "each: [m k], [m] -> [k]",
+      "each:max b -> b", "*..., 1 -> *...", "!... -> !...", "*...{!axis} -> *...{!axis}");
   CHECK(to_string(parse(rule)) == rule);
 }
 
@@ -122,6 +123,12 @@ TEST_CASE("each bad expression is one sentence with its column") {
       {"m -> m ~ lineer", "10: 'lineer' is not a commutation; choose linear, rearranging, monotone or multilinear."},
       {"m -> m ~ linear(sun)", "17: 'sun' is not a reduction; choose sum, max, min, prod, avg, any or all."},
       {"m -> m ~ linear(sum", "20: Expected ',' or ')' after a reduction, found the end."},
+      {"each: m -> m", "7: 'each:' needs an input that is a list, a term in square brackets."},
+      {"each: [m], m -> [m]", "12: Beside 'each:' a tensor that is not in a list is one for all entries; write '1'."},
+      {"each: [...], 1 -> ...", "19: Beside 'each:' a tensor that is not in a list is one for all entries; write '1'."},
+      {"each: [...], 1 -> [...], 1:sum",
+       "26: Beside 'each:' a tensor that is not in a list is one for all entries; write '1'."},
+      {"each -> m", "9: Axis 'm' of an output occurs in no input."},
       {"m -> m ~ linear m", "17: Expected ',', '~' or the end, found 'm'."},
   };
   for (const auto& [text, problem] : cases) {
@@ -166,6 +173,10 @@ TEST_CASE("gradients: each tensor keeps the term of the tensor that it belongs t
   CHECK(gradient("...{*axis} -> ...{*axis}", kUnary, {{"out", "out_grad"}, {"x_grad"}}) ==
         "...{!axis}, ...{!axis} -> ...{!axis}");
   CHECK(gradient("m *k -> m *k", kUnary, kUnaryGrad) == "m !k, m !k -> m !k");
+  CHECK(gradient("*... -> *...", kUnary, kUnaryGrad) == "!..., !... -> !...");
+  CHECK(gradient("each: [...], [...] -> [...]", kBinary, kBinaryGrad) == "each: [...], [...], [...] -> [...], [...]");
+  CHECK(gradient("each: [...], 1 -> [...]", kBinary, kBinaryGrad) ==
+        "none");  // the gradient of y is a sum over entries
   CHECK(gradient("..., v d -> ... d", {{"x", "weight"}, {"out"}}, {{"x", "weight", "out_grad"}, {"weight_grad"}}) ==
         "..., v d, ... d -> v d");
   CHECK(gradient("[...{!axis}] -> ...{!axis}", kUnary, kUnaryGrad) == "[...{!axis}], ...{!axis} -> [...{!axis}]");

@@ -5,6 +5,7 @@
 
 #include "cuda_case.h"
 #include "shard/shard.h"
+#include "support/merged_steps.h"
 
 namespace many_test {
 
@@ -172,6 +173,58 @@ TEST_CASE("fused_adam has the bits of adamw of each parameter on the device") {
       single.step_of_each(*device, dtype, moved, dtype != DType::float64);
       CHECK(bits_of(fused.written()) == bits_of(single.written()));
       CHECK((bits_of(fused.written()) == before) == skips);
+    }
+  }
+}
+
+TEST_CASE("steps of long lists have the bits of the step of each parameter on the device") {
+  const auto device = cuda_device();
+  if (!device) return;
+  const std::vector<int64_t> sizes = many_sizes(34);
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const auto start = [&] {
+      const auto list = [&](DType type, uint64_t seed, bool positive = false) {
+        std::vector<Tensor> tensors;
+        for (const DenseTensor& x : list_of(sizes, type, seed)) {
+          const Tensor drawn(x);
+          tensors.push_back((positive ? abs(drawn) : drawn).to(*device));
+        }
+        return tensors;
+      };
+      const auto numbers = [&](float value) {
+        std::vector<Tensor> tensors;
+        for (size_t i = 0; i < sizes.size(); ++i)
+          tensors.push_back(full({1}, value + 0.005f * static_cast<float>(i)).to(*device));
+        return tensors;
+      };
+      StepLists l;
+      l.params = list(dtype, 1);
+      l.grads = list(dtype, 100);
+      l.first = list(DType::float32, 200, true);
+      l.second = list(DType::float32, 300, true);
+      l.third = list(DType::float32, 400);
+      for (size_t i = 1; i < sizes.size(); i += 3) {  // states in the dtype of their parameter
+        for (auto* states : {&l.first, &l.second, &l.third}) (*states)[i] = cast((*states)[i], dtype);
+      }
+      l.rates = numbers(0.25f);
+      l.numbers = l.powers1 = numbers(0.5f);
+      l.powers2 = numbers(0.625f);
+      l.pairs = {Tensor::from_data(std::vector<float>{0.25f, 1.5f}, {2}).to(*device)};
+      if (size_of(dtype) == 2) l.masters = list(DType::float32, 1);
+      return l;
+    };
+    for (const MergedStep& step : merged_steps()) {
+      INFO(step.name << ", " << to_string(dtype));
+      StepLists all = start(), each = start();
+      const auto bits = [](const StepLists& l) {
+        std::vector<DenseTensor> values;
+        for (const Tensor& x : l.written()) values.push_back(x.get().value);
+        return bits_of(values);
+      };
+      step.of_all(all);
+      for (size_t i = 0; i < sizes.size(); ++i) step.of_one(each, i);
+      CHECK(bits(all) == bits(each));
+      CHECK(bits(all) != bits(start()));
     }
   }
 }

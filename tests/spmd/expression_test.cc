@@ -125,6 +125,43 @@ TEST_CASE("axis expressions: lists, and outputs that lack a letter others keep")
   });
 }
 
+TEST_CASE("axis expressions: with 'each:' the entries of lists have layouts of their own") {
+  const Expression each("each: [...], [1], [...], [...], 1 -> [...], [...], 1", 5, 3);
+  const In x{{6, 4}, "a, b"}, y{{6}, "b"}, one{{1}, "-"};
+  const In grad_x{{6, 4}, "-, a"}, grad_y{{6}, "- | sum(a)"};
+  Case call{each.def, {x, y, one, grad_x, grad_y, one}, {}, {{6, 4}, {6}, {1}}, ""};
+  call.slots = {2, 1, 2, 0, 1};
+  call.output_slots = {2, 0, 1};
+  call.pinned = {true, true};
+  CHECK(run(call).text == "[a, b], [b], [-], [a, b], [b], [-] -> [a, b], [b], [-]");
+  CHECK(run(call, {"-, b", "a", nullptr}).text == "[-, b], [a], [-], [-, b], [a], [-] -> [-, b], [a], [-]");
+
+  call.inputs = {x, y, {{1}, "a"}, one, x, y, one};
+  call.slots = {2, 2, 2, 0, 1};
+  CHECK(run(call).text == "[a, b], [b], [-], [-], [a, b], [b], [-] -> [a, b], [b], [-]");
+  call.slots = {2, 1, 1, 2, 1};
+  call.output_slots = {2, 0, 1};
+  CHECK_THAT(
+      error_of([&] { run(call); }, ErrorCode::layout),
+      Catch::Contains("[mine] axis expression \"each: ") && Catch::Contains("(mine.yaml:3)") &&
+          Catch::Contains("a list has 1 tensors where another has 2; only a list whose term is [1] can have one"));
+}
+
+TEST_CASE("axis expressions: '*...' may be sharded, and the kernel combines over the axes that shard it") {
+  const Expression norm("*..., ... -> *..., 1", 2, 2), whole("!... -> !...", 1),
+      each("each: [*...] -> [*...], 1", 1, 2);
+  const Dims d{6, 4};
+  const Case one{norm.def, {{d, "a, -"}, {d, "-, -"}}, {}, {d, {1}}, ""};
+  CHECK(run(one).text == "[a, -], [a, -] -> [a, -], [-]");
+  CHECK(run(one).reduce_axes == AxisList{0});
+  CHECK(run({whole.def, {{d, "a, b"}}, {}, {d}, ""}).text == "[-, -] -> [-, -]");
+  Case all{each.def, {{d, "-, b"}, {{6}, "-"}, {{8}, "b"}}, {}, {d, {6}, {8}, {1}}, ""};
+  all.slots = {3};
+  all.output_slots = {3, 1};
+  CHECK(run(all).text == "[-, b], [-], [b] -> [-, b], [-], [b], [-]");
+  CHECK(run(all).reduce_axes == AxisList{1});
+}
+
 TEST_CASE("axis expressions: the commutation mark counts as the op's table does") {
   const Expression linear("..., ... -> ... ~ linear"), multilinear("..., ... -> ... ~ multilinear"),
       max("... -> ... ~ monotone(max)", 1);

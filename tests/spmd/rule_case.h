@@ -28,6 +28,7 @@ struct Case {
   std::vector<bool> pinned = {};
   const ProcessMesh* mesh = grid();
   const LayoutSolver* solver = nullptr;
+  std::vector<size_t> output_slots = {};  // tensors per output slot; empty: all those of a list, or one each
 };
 
 struct Inferred {
@@ -60,9 +61,12 @@ inline Inferred run(const Case& c, const std::vector<const char*>& wanted = {}) 
   std::vector<Meta> outputs;
   std::vector<SlotRange> output_slots;
   for (const Dims& dims : c.outputs) outputs.push_back({dims, c.inputs[0].dtype});
+  first = 0;
   for (size_t o = 0; o < c.op.outputs.size(); ++o) {
     const bool list = c.op.outputs[o].kind == SlotDef::Kind::list;
-    output_slots.push_back({o, list ? outputs.size() : 1});
+    const size_t count = c.output_slots.empty() ? (list ? outputs.size() : 1) : c.output_slots[o];
+    output_slots.push_back({first, count});
+    first += count;
   }
   RuleArgs args{c.op, c.mesh, tensors, slots, c.attrs, outputs, output_slots, c.pinned};
   args.solver = c.solver;

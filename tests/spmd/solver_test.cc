@@ -571,13 +571,13 @@ TEST_CASE("a registered rule and guard are used, and a later one replaces the ea
 
 TEST_CASE("a rule that names too few dims is an error with the argument's rank") {
   OpDef op = Expression("..., ... -> ...").def;
-  register_rule("ForgetfulInferSpmd", [](const RuleArgs& args) {
+  register_rule("Forgetful", [](const RuleArgs& args) {
     Notation n;
     n.inputs = {fresh_letters(n, args.tensors[0].meta.dims), {}};
     n.outputs = {n.inputs[0]};
     return solve(args, n);
   });
-  op.rule = "ForgetfulInferSpmd";
+  op.rule = "Forgetful";
   CHECK_THROWS_WITH(run({op, {{{6, 4}, "a, -"}, {{6, 4}, "-, -"}}, {}, {{6, 4}}, ""}),
                     Catch::Contains("argument 1 has 2 dims, but its placement rule names 0"));
 }

@@ -23,6 +23,7 @@ class Parser {
   Parser(std::string_view text, AxisProblem& problem) : text_(text), problem_(problem) {}
 
   bool parse(AxisExpr& expr) {
+    expr.each = eat_each();
     if (!parse_terms(expr.inputs)) return false;
     if (!eat("->")) return fail("The inputs must be followed by '->', found " + describe_next() + ".");
     if (!parse_terms(expr.outputs)) return false;
@@ -55,6 +56,12 @@ class Parser {
     if (!text_.substr(position_).starts_with(token)) return false;
     position_ += token.size();
     return true;
+  }
+  /// "each:max" is an axis with a type.
+  bool eat_each() {
+    constexpr std::string_view token = "each:";
+    const std::string_view rest = text_.substr(here());
+    return rest.starts_with(token) && (rest.size() == token.size() || !is_word_char(rest[token.size()])) && eat(token);
   }
   std::string_view word() {
     const size_t begin = position_;
@@ -94,12 +101,12 @@ class Parser {
 
   bool parse_axis(Axis& axis) {
     axis.at = here();
-    if (eat("...")) {
+    axis.whole = eat("!");
+    axis.combined = !axis.whole && eat("*");
+    if (eat_joined("...")) {
       axis.kind = Axis::Kind::ellipsis;
       if (eat_joined("{") && !parse_marks(axis.marks)) return false;
     } else {
-      axis.whole = eat("!");
-      axis.combined = !axis.whole && eat("*");
       const std::string_view name = word();
       const bool one = name == "1" && !axis.whole && !axis.combined;
       if (!one && !is_axis_name(name)) {
@@ -199,16 +206,13 @@ std::string to_string(const AxisMark& mark) {
 }
 
 std::string to_string(const Axis& axis) {
+  const std::string sign = axis.whole ? "!" : axis.combined ? "*" : "";
   switch (axis.kind) {
-    case Axis::Kind::name:
-      return (axis.whole      ? "!"
-              : axis.combined ? "*"
-                              : "") +
-             axis.name + (axis.optional ? "?" : "") + type_text(axis.type);
+    case Axis::Kind::name: return sign + axis.name + (axis.optional ? "?" : "") + type_text(axis.type);
     case Axis::Kind::one: return "1" + type_text(axis.type);
     case Axis::Kind::ellipsis: break;
   }
-  std::string text = "...";
+  std::string text = sign + "...";
   for (const AxisMark& mark : axis.marks) text += (&mark == &axis.marks.front() ? "{" : ", ") + to_string(mark);
   return text + (axis.marks.empty() ? "" : "}");
 }
@@ -278,13 +282,14 @@ std::optional<AxisExpr> parse_axis_expr(std::string_view text, AxisProblem& prob
 }
 
 std::string to_string(const AxisExpr& expr) {
-  return join(expr.inputs) + " -> " + join(expr.outputs) +
+  return (expr.each ? "each: " : "") + join(expr.inputs) + " -> " + join(expr.outputs) +
          (expr.commutation ? " ~ " + to_string(*expr.commutation) : "");
 }
 
 bool is_elementwise(const AxisExpr& expr) {
   const auto is_ellipsis = [](const AxisTerm& term) {
-    return term.axes.size() == 1 && !term.list && term.ellipsis() != nullptr && term.ellipsis()->marks.empty();
+    const Axis* const all = term.axes.size() == 1 && !term.list ? term.ellipsis() : nullptr;
+    return all != nullptr && all->marks.empty() && !all->whole && !all->combined;
   };
   return std::all_of(expr.outputs.begin(), expr.outputs.end(), is_ellipsis) &&
          std::all_of(expr.inputs.begin(), expr.inputs.end(),

@@ -45,8 +45,8 @@ struct Axis {
   enum class Kind { name, one, ellipsis };
   Kind kind = Kind::name;
   std::string name;                // of Kind::name
-  bool whole = false;              // !name: the dim is never sharded
-  bool combined = false;           // *name: the kernel combines values over ranks that shard the dim
+  bool whole = false;              // !name, !...: the dims are never sharded
+  bool combined = false;           // *name, *...: the kernel combines values over ranks that shard the dims
   bool optional = false;           // name?: tensors with fewer dims do not have it
   std::optional<ReduceType> type;  // name:max; 1:sum
   std::vector<AxisMark> marks;     // of `...`, in braces
@@ -88,6 +88,7 @@ SHARD_API std::vector<ReduceType> reductions_of(const Commutation& commutation);
 SHARD_API unsigned type_bits(const Commutation& commutation);
 
 struct AxisExpr {
+  bool each = false;  // each: the terms are those of one entry of every list
   std::vector<AxisTerm> inputs;
   std::vector<AxisTerm> outputs;
   std::optional<Commutation> commutation;  // ~ linear

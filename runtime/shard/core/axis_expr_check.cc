@@ -108,6 +108,22 @@ Problem find_in_types(const AxisExpr& expr, const Axis& axis) {
   return std::nullopt;
 }
 
+/// A tensor that all entries of the lists have in common cannot be sharded like one of them.
+Problem find_in_each(const AxisExpr& expr) {
+  const auto is_list = [](const AxisTerm& term) { return term.list; };
+  const auto is_one = [](const Axis& axis) { return axis.kind == Axis::Kind::one && !axis.type; };
+  if (std::none_of(expr.inputs.begin(), expr.inputs.end(), is_list)) {
+    return AxisProblem{expr.inputs[0].at, "'each:' needs an input that is a list, a term in square brackets."};
+  }
+  for (const auto* terms : {&expr.inputs, &expr.outputs}) {
+    for (const AxisTerm& term : *terms) {
+      if (term.list || std::all_of(term.axes.begin(), term.axes.end(), is_one)) continue;
+      return AxisProblem{term.at, "Beside 'each:' a tensor that is not in a list is one for all entries; write '1'."};
+    }
+  }
+  return std::nullopt;
+}
+
 Problem find_in_output(const AxisExpr& expr, const AxisTerm& term, const Axis& axis) {
   const bool dims = axis.kind == Axis::Kind::ellipsis;
   const bool known =
@@ -130,6 +146,9 @@ Problem find_in_output(const AxisExpr& expr, const AxisTerm& term, const Axis& a
 }  // namespace
 
 std::optional<AxisProblem> find_problem(const AxisExpr& expr) {
+  if (expr.each) {
+    if (Problem problem = find_in_each(expr)) return problem;
+  }
   for (const auto* terms : {&expr.inputs, &expr.outputs}) {
     for (const AxisTerm& term : *terms) {
       if (Problem problem = find_in_term(term)) return problem;

@@ -47,6 +47,7 @@ AxisTerm without_types(AxisTerm term) {
 std::optional<AxisExpr> gradient_of(const AxisExpr& forward, const SlotNames& forward_slots,
                                     const SlotNames& backward_slots) {
   AxisExpr gradient;
+  gradient.each = forward.each;
   bool only_gradients = true;
   for (const std::string& name : backward_slots.inputs) {
     const AxisTerm* term = find_term(forward.inputs, forward_slots.inputs, name);

@@ -37,6 +37,10 @@ void check_floating(const OpContext& ctx, std::string_view name, const Meta& x) 
        to_string(x));
 }
 
+void check_not_empty(const OpContext& ctx, std::string_view name, std::span<const Meta> list) {
+  if (list.empty()) fail(ErrorCode::invalid_argument, "[{}] {} is empty, but must have a tensor", ctx.op, name);
+}
+
 void check_index(const OpContext& ctx, std::string_view name, const Meta& x) {
   if (x.dtype == DType::int32 || x.dtype == DType::int64) return;
   fail(ErrorCode::dtype_mismatch, "[{}] {} is {}, but must be int32 or int64; cast it first", ctx.op, name,

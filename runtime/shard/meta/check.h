@@ -20,6 +20,8 @@ void check_size(const OpContext& ctx, std::span<const int64_t> dims, DType dtype
 int64_t most_rows(DType indices, int64_t width, DType dtype);
 /// Throws dtype_mismatch unless `x` is of a float dtype.
 void check_floating(const OpContext& ctx, std::string_view name, const Meta& x);
+/// Throws invalid_argument for an empty list, whose first tensor would say which kernel is called.
+void check_not_empty(const OpContext& ctx, std::string_view name, std::span<const Meta> list);
 /// Throws dtype_mismatch unless `x` is int32 or int64.
 void check_index(const OpContext& ctx, std::string_view name, const Meta& x);
 [[noreturn]] void fail_dtypes(const OpContext& ctx, std::string_view x_name, const Meta& x, std::string_view y_name,

@@ -406,6 +406,53 @@ SHARD_API void FusedAdamInferMeta(const OpContext& ctx, std::span<const Meta> pa
                                   std::vector<Meta>& moments1_out, std::vector<Meta>& moments2_out,
                                   std::vector<Meta>& beta1_pows_out, std::vector<Meta>& beta2_pows_out,
                                   std::vector<Meta>& master_params_out);
+SHARD_API void MergedSgdInferMeta(const OpContext& ctx, std::span<const Meta> param,
+                                  std::span<const Meta> learning_rate, std::span<const Meta> grad,
+                                  std::span<const Meta> master_param, bool multi_precision,
+                                  std::vector<Meta>& param_out, std::vector<Meta>& master_param_out);
+SHARD_API void MergedRmspropInferMeta(const OpContext& ctx, std::span<const Meta> param,
+                                      std::span<const Meta> mean_square, std::span<const Meta> grad,
+                                      std::span<const Meta> moment, std::span<const Meta> learning_rate,
+                                      std::span<const Meta> mean_grad, std::span<const Meta> master_param,
+                                      bool centered, bool multi_precision, std::vector<Meta>& param_out,
+                                      std::vector<Meta>& moment_out, std::vector<Meta>& mean_square_out,
+                                      std::vector<Meta>& mean_grad_out, std::vector<Meta>& master_param_out);
+SHARD_API void MergedAdagradInferMeta(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+                                      std::span<const Meta> moment, std::span<const Meta> learning_rate,
+                                      std::span<const Meta> master_param, bool multi_precision,
+                                      std::vector<Meta>& param_out, std::vector<Meta>& moment_out,
+                                      std::vector<Meta>& master_param_out);
+SHARD_API void MergedAdadeltaInferMeta(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+                                       std::span<const Meta> avg_squared_grad, std::span<const Meta> avg_squared_update,
+                                       std::span<const Meta> learning_rate, std::span<const Meta> master_param,
+                                       bool multi_precision, std::vector<Meta>& param_out,
+                                       std::vector<Meta>& moment_out, std::vector<Meta>& inf_norm_out,
+                                       std::vector<Meta>& master_param_out);
+SHARD_API void MergedAdamaxInferMeta(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+                                     std::span<const Meta> learning_rate, std::span<const Meta> moment,
+                                     std::span<const Meta> inf_norm, std::span<const Meta> beta1_pow,
+                                     std::span<const Meta> master_param, bool multi_precision,
+                                     std::vector<Meta>& param_out, std::vector<Meta>& moment_out,
+                                     std::vector<Meta>& inf_norm_out, std::vector<Meta>& master_param_out);
+SHARD_API void MergedAsgdInferMeta(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+                                   std::span<const Meta> learning_rate, std::span<const Meta> d,
+                                   std::span<const Meta> y, std::span<const Meta> n, std::span<const Meta> master_param,
+                                   bool multi_precision, std::vector<Meta>& param_out, std::vector<Meta>& d_out,
+                                   std::vector<Meta>& y_out, std::vector<Meta>& master_param_out);
+SHARD_API void MergedRpropInferMeta(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+                                    std::span<const Meta> prev, std::span<const Meta> learning_rate,
+                                    std::span<const Meta> master_param, std::span<const Meta> learning_rate_range,
+                                    std::span<const Meta> etas, bool multi_precision, std::vector<Meta>& param_out,
+                                    std::vector<Meta>& prev_out, std::vector<Meta>& learning_rate_out,
+                                    std::vector<Meta>& master_param_out);
+SHARD_API void MergedLambInferMeta(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
+                                   std::span<const Meta> learning_rate, std::span<const Meta> moment1,
+                                   std::span<const Meta> moment2, std::span<const Meta> beta1_pow,
+                                   std::span<const Meta> beta2_pow, std::span<const Meta> master_param,
+                                   std::span<const Meta> skip_update, bool multi_precision,
+                                   std::vector<Meta>& param_out, std::vector<Meta>& moment1_out,
+                                   std::vector<Meta>& moment2_out, std::vector<Meta>& beta1_pow_out,
+                                   std::vector<Meta>& beta2_pow_out, std::vector<Meta>& master_param_out);
 SHARD_API void CheckFiniteAndUnscaleInferMeta(const OpContext& ctx, std::span<const Meta> x, const Meta& scale,
                                               std::vector<Meta>& out, Meta& found_infinite);
 SHARD_API void UpdateLossScalingInferMeta(const OpContext& ctx, std::span<const Meta> x, const Meta& found_infinite,

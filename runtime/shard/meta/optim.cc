@@ -200,11 +200,6 @@ void RpropInferMeta(const OpContext& ctx, const Meta& param, const Meta& grad, c
 
 namespace {
 
-/// Refuses an empty list: its first tensor says which kernel is called.
-void check_not_empty(const OpContext& ctx, std::string_view name, std::span<const Meta> list) {
-  if (list.empty()) fail(ErrorCode::invalid_argument, "[{}] {} is empty, but must have a tensor", ctx.op, name);
-}
-
 /// Checks that the tensors of a list have one float dtype.
 void check_float_list(const OpContext& ctx, std::span<const Meta> x) {
   check_not_empty(ctx, "x", x);
@@ -222,120 +217,6 @@ void check_one(const OpContext& ctx, std::string_view name, const Meta& x, DType
 }
 
 }  // namespace
-
-namespace {
-
-/// The count of an argument that is a list, with its name.
-struct ListCount {
-  std::string_view name;
-  size_t count;
-};
-
-/// A list beside `other`, which it must have as many entries as.
-void check_count(const OpContext& ctx, const ListCount& list, const ListCount& other) {
-  if (list.count == other.count) return;
-  fail(ErrorCode::invalid_argument, "[{}] {} has {} entries, but {} has {}; give one for each", ctx.op, list.name,
-       list.count, other.name, other.count);
-}
-
-/// The lists of a step of several parameters, the argument `name`.
-void check_lists(const OpContext& ctx, std::string_view name, std::span<const Meta> params, const ListCount& masters,
-                 bool multi_precision, std::initializer_list<ListCount> states) {
-  check_not_empty(ctx, name, params);
-  for (const ListCount& list : states) check_count(ctx, list, {name, params.size()});
-  if (multi_precision || masters.count != 0) check_count(ctx, masters, {name, params.size()});
-  for (const Meta& each : params)
-    check_same_dtype(ctx, name, params[0], fmt::format("another tensor of {}", name), each);
-}
-
-/// One learning rate is enough for all parameters.
-void check_rates(const OpContext& ctx, size_t rates, size_t params) {
-  if (rates != 1) check_count(ctx, {"learning_rate", rates}, {"param", params});
-}
-
-/// The steps of a list of parameters by Adam or AdamW.
-void infer_adam_steps(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
-                      std::span<const Meta> learning_rate, std::span<const Meta> moment1, std::span<const Meta> moment2,
-                      std::span<const Meta> beta1_pow, std::span<const Meta> beta2_pow,
-                      std::span<const Meta> master_param, const Meta* skip_update, bool multi_precision,
-                      std::vector<Meta>& param_out, std::vector<Meta>& moment1_out, std::vector<Meta>& moment2_out,
-                      std::vector<Meta>& beta1_pow_out, std::vector<Meta>& beta2_pow_out,
-                      std::vector<Meta>& master_param_out) {
-  for (std::vector<Meta>* list : {&param_out, &moment1_out, &moment2_out, &beta1_pow_out, &beta2_pow_out})
-    list->resize(param.size());
-  master_param_out.resize(master_param.size());
-  for (size_t i = 0; i < param.size(); ++i) {
-    Meta no_master;
-    AdamwInferMeta(ctx, param[i], grad[i], learning_rate[learning_rate.size() == 1 ? 0 : i], moment1[i], moment2[i],
-                   beta1_pow[i], beta2_pow[i], master_param.empty() ? nullptr : &master_param[i], skip_update,
-                   multi_precision, param_out[i], moment1_out[i], moment2_out[i], beta1_pow_out[i], beta2_pow_out[i],
-                   master_param.empty() ? no_master : master_param_out[i]);
-  }
-}
-
-}  // namespace
-
-void MergedMomentumInferMeta(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
-                             std::span<const Meta> velocity, std::span<const Meta> learning_rate,
-                             std::span<const Meta> master_param, const std::vector<std::string>& regularization_method,
-                             const std::vector<float>& regularization_coeff, bool multi_precision,
-                             std::vector<Meta>& param_out, std::vector<Meta>& velocity_out,
-                             std::vector<Meta>& master_param_out) {
-  check_lists(ctx, "param", param, {"master_param", master_param.size()}, multi_precision,
-              {{"grad", grad.size()}, {"velocity", velocity.size()}});
-  check_rates(ctx, learning_rate.size(), param.size());
-  const ListCount methods{"regularization_method", regularization_method.size()};
-  check_count(ctx, {"regularization_coeff", regularization_coeff.size()}, methods);
-  if (methods.count != 0) check_count(ctx, methods, {"param", param.size()});
-  param_out.resize(param.size());
-  velocity_out.resize(param.size());
-  master_param_out.resize(master_param.size());
-  for (size_t i = 0; i < param.size(); ++i) {
-    Meta no_master;
-    MomentumInferMeta(ctx, param[i], grad[i], velocity[i], learning_rate[learning_rate.size() == 1 ? 0 : i],
-                      master_param.empty() ? nullptr : &master_param[i],
-                      regularization_method.empty() ? "" : regularization_method[i], multi_precision, param_out[i],
-                      velocity_out[i], master_param.empty() ? no_master : master_param_out[i]);
-  }
-}
-
-void MergedAdamInferMeta(const OpContext& ctx, std::span<const Meta> param, std::span<const Meta> grad,
-                         std::span<const Meta> learning_rate, std::span<const Meta> moment1,
-                         std::span<const Meta> moment2, std::span<const Meta> beta1_pow,
-                         std::span<const Meta> beta2_pow, std::span<const Meta> master_param, bool multi_precision,
-                         std::vector<Meta>& param_out, std::vector<Meta>& moment1_out, std::vector<Meta>& moment2_out,
-                         std::vector<Meta>& beta1_pow_out, std::vector<Meta>& beta2_pow_out,
-                         std::vector<Meta>& master_param_out) {
-  check_lists(ctx, "param", param, {"master_param", master_param.size()}, multi_precision,
-              {{"grad", grad.size()},
-               {"moment1", moment1.size()},
-               {"moment2", moment2.size()},
-               {"beta1_pow", beta1_pow.size()},
-               {"beta2_pow", beta2_pow.size()}});
-  check_rates(ctx, learning_rate.size(), param.size());
-  infer_adam_steps(ctx, param, grad, learning_rate, moment1, moment2, beta1_pow, beta2_pow, master_param, nullptr,
-                   multi_precision, param_out, moment1_out, moment2_out, beta1_pow_out, beta2_pow_out,
-                   master_param_out);
-}
-
-void FusedAdamInferMeta(const OpContext& ctx, std::span<const Meta> params, std::span<const Meta> grads,
-                        const Meta& learning_rate, std::span<const Meta> moments1, std::span<const Meta> moments2,
-                        std::span<const Meta> beta1_pows, std::span<const Meta> beta2_pows,
-                        std::span<const Meta> master_params, const Meta* skip_update, const Scalar&, const Scalar&,
-                        const Scalar&, int, float, bool, bool multi_precision, bool, std::vector<Meta>& params_out,
-                        std::vector<Meta>& moments1_out, std::vector<Meta>& moments2_out,
-                        std::vector<Meta>& beta1_pows_out, std::vector<Meta>& beta2_pows_out,
-                        std::vector<Meta>& master_params_out) {
-  check_lists(ctx, "params", params, {"master_params", master_params.size()}, multi_precision,
-              {{"grads", grads.size()},
-               {"moments1", moments1.size()},
-               {"moments2", moments2.size()},
-               {"beta1_pows", beta1_pows.size()},
-               {"beta2_pows", beta2_pows.size()}});
-  infer_adam_steps(ctx, params, grads, {&learning_rate, 1}, moments1, moments2, beta1_pows, beta2_pows, master_params,
-                   skip_update, multi_precision, params_out, moments1_out, moments2_out, beta1_pows_out, beta2_pows_out,
-                   master_params_out);
-}
 
 void CheckFiniteAndUnscaleInferMeta(const OpContext& ctx, std::span<const Meta> x, const Meta& scale,
                                     std::vector<Meta>& out, Meta& found_infinite) {

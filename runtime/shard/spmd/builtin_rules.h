@@ -18,7 +18,6 @@ void register_reshape_rule();     // rule_reshape.cc
 void register_nn_rules();         // rules_nn.cc
 void register_dynamic_rules();    // rules_dynamic.cc
 void register_attention_rules();  // rules_attention.cc
-void register_optim_rules();      // rules_optim.cc
 void register_conv_rules();       // rules_conv.cc
 void register_graph_rules();      // rules_graph.cc
 void register_vision_rules();     // rules_vision.cc

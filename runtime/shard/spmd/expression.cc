@@ -184,6 +184,11 @@ class Builder {
     for (const Axis& axis : tensor.term->axes) {
       if (axis.kind == Axis::Kind::name && has(axis))
         set_role(named_letter(axis), role_of(axis.whole, axis.combined), axis.type);
+      if (axis.kind == Axis::Kind::ellipsis && (axis.whole || axis.combined)) {
+        // What is combined over all dims is a few values, not some for each line.
+        for (const int letter : ellipsis_)
+          set_role(letter, axis.whole ? Letter::Role::whole : Letter::Role::collective, {});
+      }
       for (const AxisMark& mark : axis.marks) {
         if (mark.moves()) continue;
         const std::vector<bool> named = named_dims(mark, static_cast<int>(ellipsis_.size()));

@@ -72,8 +72,11 @@ SHARD_API RuleResult solve_reverse(const RuleArgs& args, const Notation& notatio
 /// with the column, where it is invalid.
 SHARD_API const AxisExpr& parsed(const RuleArgs& args, std::string_view expression);
 
-/// The notation of an axis expression such as "b m k, k n -> b m n"; see docs/rules.md. Throws
-/// layout where tensors do not fit.
+/// The layouts of a call by an axis expression such as "b m k, k n -> b m n"; see docs/rules.md. Throws layout where
+/// tensors do not fit.
+SHARD_API RuleResult infer_by_expression(const RuleArgs& args, std::string_view expression);
+
+/// The notation of an axis expression; of one that begins with "each:", for the tensors of one entry of the lists.
 SHARD_API Notation from_expression(const RuleArgs& args, std::string_view expression);
 
 /// Adds a new letter for each dim of a tensor of shape `dims`, and returns them.

@@ -120,7 +120,7 @@ bool is_absent_output(const RuleArgs& args, size_t slot) {
 RuleResult infer(const RuleArgs& args) {
   const NamedRule rule = rule_of(args.op);
   if (rule.function != nullptr) return rule.function(args);
-  if (!rule.expression.empty()) return solve(args, from_expression(args, rule.expression));
+  if (!rule.expression.empty()) return infer_by_expression(args, rule.expression);
   fail(ErrorCode::no_rule,
        "[{}] has no placement rule{}. Add `spmd_rule` to it in {}, or allow FallbackPolicy::replicate, which gathers "
        "every argument",

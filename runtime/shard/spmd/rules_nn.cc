@@ -207,7 +207,6 @@ void register_builtin_rules() {
   register_nn_rules();
   register_dynamic_rules();
   register_attention_rules();
-  register_optim_rules();
   register_conv_rules();
   register_graph_rules();
   register_vision_rules();

@@ -4,23 +4,109 @@
 
 namespace shard::testing {
 
+namespace {
+
+using Lists = std::vector<Tensors>;
+
+/// The elements of a tensor: of a state between two numbers, or of numbers of which a list may have one for all.
+struct Range {
+  int low, high;
+  Dims dims = {};  // empty: those of the parameter
+  bool shared = false;
+};
+
+/// Steps of two parameters: lists of the parameters, their gradients and `others`, and of master copies, or none. The
+/// call returns the lists that it wrote. With master copies each parameter has numbers of its own.
+void add_merged_case(OpCases& cases, const std::string& op, const std::string& name, const std::vector<Range>& others,
+                     const std::function<Lists(Lists&, Tensors&)>& call) {
+  const auto make = [=](bool master) {
+    return [=](Draw& draw) {
+      const CaseInput params[] = {draw.input(draw.dims(2)), draw.input(draw.dims(1))};
+      const DType wide = master ? DType::float32 : draw.dtype;
+      std::vector<CaseInput> inputs;
+      std::vector<size_t> counts = {2, 2};
+      for (int i = 0; i < 2; ++i) inputs.insert(inputs.end(), std::begin(params), std::end(params));
+      for (const Range& range : others) {
+        counts.push_back(range.shared && !master ? 1 : 2);
+        for (size_t i = 0; i < counts.back(); ++i) {
+          const CaseInput made = range.dims.rank() == 0 ? params[i] : draw.input(range.dims);
+          inputs.push_back(made.of(wide).between(range.low, range.high));
+        }
+      }
+      counts.push_back(master ? 2 : 0);
+      for (size_t i = 0; i < counts.back(); ++i) inputs.push_back(params[i].of(wide));
+      return CaseCall{inputs, [=](Tensors& t) {
+                        Lists lists;
+                        auto next = t.begin();
+                        for (const size_t count : counts) {
+                          lists.emplace_back(next, next + static_cast<std::ptrdiff_t>(count));
+                          next += static_cast<std::ptrdiff_t>(count);
+                        }
+                        Lists written = call(lists, lists.back());
+                        written.push_back(lists.back());
+                        Tensors out;
+                        for (const Tensors& list : written) out.insert(out.end(), list.begin(), list.end());
+                        return out;
+                      }};
+    };
+  };
+  cases.push_back({op, name, {DType::float32, DType::float64}, make(false)});
+  cases.push_back({op, name + " and a master copy", {DType::bfloat16}, make(true)});
+}
+
+void add_merged_cases(OpCases& cases) {
+  const auto shared = [](int number) { return Range{number, number, {1}, true}; };
+  const auto own = [](int number) { return Range{number, number, {1}}; };
+  add_merged_case(cases, "merged_sgd_", "no state", {shared(1)}, [](Lists& l, Tensors& masters) {
+    merged_sgd_(l[0], l[2], l[1], masters, !masters.empty());
+    return Lists{l[0]};
+  });
+  add_merged_case(cases, "merged_rmsprop_", "plain", {{0, 3}, {-3, 3}, shared(1)}, [](Lists& l, Tensors& masters) {
+    Tensors none;
+    merged_rmsprop_(l[0], l[2], l[1], l[3], l[4], none, masters, 0.5f, 0.5f, 0.5f, false, !masters.empty());
+    return Lists{l[0], l[2], l[3]};
+  });
+  add_merged_case(
+      cases, "merged_rmsprop_", "centered", {{9, 12}, {-3, 3}, {-1, 1}, shared(1)}, [](Lists& l, Tensors& masters) {
+        merged_rmsprop_(l[0], l[2], l[1], l[3], l[5], l[4], masters, 0.5f, 0.5f, 0.5f, true, !masters.empty());
+        return Lists{l[0], l[2], l[3], l[4]};
+      });
+  add_merged_case(cases, "merged_adagrad_", "one state", {{0, 3}, shared(1)}, [](Lists& l, Tensors& masters) {
+    merged_adagrad_(l[0], l[1], l[2], l[3], masters, 0.5f, !masters.empty());
+    return Lists{l[0], l[2]};
+  });
+  add_merged_case(cases, "merged_adadelta_", "two states", {{0, 3}, {0, 3}, shared(1)}, [](Lists& l, Tensors& masters) {
+    merged_adadelta_(l[0], l[1], l[2], l[3], l[4], masters, 0.5f, 0.5f, !masters.empty());
+    return Lists{l[0], l[2], l[3]};
+  });
+  add_merged_case(cases, "merged_adamax_", "two states", {{-3, 3}, {0, 3}, shared(1), shared(0)},
+                  [](Lists& l, Tensors& masters) {
+                    merged_adamax_(l[0], l[1], l[4], l[2], l[3], l[5], masters, 0.5f, 0.5f, 0.5f, !masters.empty());
+                    return Lists{l[0], l[2], l[3]};
+                  });
+  add_merged_case(cases, "merged_asgd_", "two states", {{-3, 3}, {-3, 3}, shared(1), shared(2)},
+                  [](Lists& l, Tensors& masters) {
+                    merged_asgd_(l[0], l[1], l[4], l[2], l[3], l[5], masters, !masters.empty());
+                    return Lists{l[0], l[2], l[3]};
+                  });
+  add_merged_case(cases, "merged_rprop_", "a rate for each element",
+                  {{-3, 3}, {1, 3}, {1, 2, {2}, true}, {0, 2, {2}, true}}, [](Lists& l, Tensors& masters) {
+                    merged_rprop_(l[0], l[1], l[2], l[3], masters, l[4], l[5], !masters.empty());
+                    return Lists{l[0], l[2], l[3]};
+                  });
+  // Without the norms, as lamb_.
+  add_merged_case(cases, "merged_lamb_", "not adapted", {{-3, 3}, {0, 3}, shared(1), own(0), own(0)},
+                  [](Lists& l, Tensors& masters) {
+                    merged_lamb_(l[0], l[1], l[4], l[2], l[3], l[5], l[6], masters, {}, 0, 0.5f, 0.5f, 0.5f, false,
+                                 !masters.empty());
+                    return Lists{l[0], l[2], l[3], l[5], l[6]};
+                  });
+}
+
+}  // namespace
+
 void add_optim_cases(OpCases& cases) {
   // No powers of betas are whole numbers between 0 and 1. Those of -1 and -3 make corrections for bias that are exact: 1 / 2 and sqrt(4).
-  cases.push_back({"sgd_", "float32", {DType::float32}, [](Draw& draw) {
-                     const CaseInput x = draw.input(draw.dims(2));
-                     return CaseCall{{x, draw.input({1}), x}, [](Tensors& t) {
-                                       Tensor none;
-                                       sgd_(t[0], t[1], t[2], none);
-                                       return Tensors{t[0]};
-                                     }};
-                   }});
-  cases.push_back({"sgd_", "master copy", {DType::bfloat16}, [](Draw& draw) {
-                     const CaseInput x = draw.input(draw.dims(1));
-                     return CaseCall{{x, draw.input({1}).of(DType::float32), x, x.of(DType::float32)}, [](Tensors& t) {
-                                       sgd_(t[0], t[1], t[2], t[3], true);
-                                       return Tensors{t[0], t[3]};
-                                     }};
-                   }});
   cases.push_back({"adamw_", "float32", {DType::float32}, [](Draw& draw) {
                      const CaseInput x = draw.input(draw.dims(1)), one = draw.input({1}).between(1, 1);
                      return CaseCall{{x, x, one, x, x.between(0, 3), one.between(-1, -1), one.between(-3, -3)},
@@ -73,6 +159,10 @@ void add_optim_cases(OpCases& cases) {
     cases.push_back({op, name, kFloats, make(false)});
     cases.push_back({op, name + " and a master copy", {DType::bfloat16}, make(true)});
   };
+  step("sgd_", "no state", {}, {1}, [](Tensors& t, Tensor& master) {
+    sgd_(t[0], t[2], t[1], master, master.defined());
+    return Tensors{t[0]};
+  });
   for (const bool nesterov : {false, true}) {
     step("momentum_", nesterov ? "nesterov" : "plain", {{-3, 3}}, {1}, [=](Tensors& t, Tensor& master) {
       momentum_(t[0], t[1], t[2], t[3], master, 0.5f, nesterov, nesterov ? "l2_decay" : "", 0.25f, master.defined(), 2);
@@ -117,6 +207,7 @@ void add_optim_cases(OpCases& cases) {
                                        return Tensors{t[0], t[2], t[3]};
                                      }};
                    }});
+  add_merged_cases(cases);
   cases.push_back(
       {"clip_by_norm", "of two dims", kFloats,
        [](Draw& draw) {

@@ -114,6 +114,14 @@ TEST_CASE("the tests of traffic have every optimiser") {
                                          "merged_adam_",
                                          "fused_adam_",
                                          "merged_momentum_",
+                                         "merged_sgd_",
+                                         "merged_rmsprop_",
+                                         "merged_adagrad_",
+                                         "merged_adadelta_",
+                                         "merged_adamax_",
+                                         "merged_asgd_",
+                                         "merged_rprop_",
+                                         "merged_lamb_",
                                          "check_finite_and_unscale_",
                                          "average_accumulates_",
                                          "update_loss_scaling_"};
@@ -202,6 +210,22 @@ TEST_CASE("a step of many parameters is one launch that reads and writes each by
                   true, false, true);
     });
     check(bytes_of(means), [&] { merged_momentum_(params, grads, means, rates, masters, 0.9f, true); });
+    check(0, [&] { merged_sgd_(params, rates, grads, masters); });
+    Tensors none, grad_means = list(DType::float32);
+    const Tensors pair = {on(*device, {2}, DType::float32)};
+    check(moments, [&] { merged_rmsprop_(params, squares, grads, means, rates, none, masters); });
+    check(moments + bytes_of(grad_means),
+          [&] { merged_rmsprop_(params, squares, grads, means, rates, grad_means, masters, 1e3f, 0.9f, 0.0f, true); });
+    check(bytes_of(squares), [&] { merged_adagrad_(params, grads, squares, rates, masters); });
+    check(moments, [&] { merged_adadelta_(params, grads, means, squares, rates, masters, 0.9f, 1e-3f, false); });
+    check(moments, [&] { merged_adamax_(params, grads, rates, means, squares, powers1, masters); });
+    check(moments, [&] { merged_asgd_(params, grads, rates, means, squares, powers1, masters); });
+    check(moments, [&] { merged_rprop_(params, grads, means, squares, masters, pair, pair); });
+    // The update, kept as in lamb_; and the launches of moments, of sums and of steps.
+    const auto lamb = [&] { merged_lamb_(params, grads, rates, means, squares, powers1, powers2, masters, {}, 0.1f); };
+    const int64_t update = bytes_of(means), values = bytes_of(params);
+    check_traffic(*device, bytes_of(grads) + moments + update + 2 * values, moments + update + values, lamb);
+    CHECK(launches_of(*device, lamb) == 3);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "shard/kernels/cpu/parallel.h"
 #include "shard/kernels/cpu/register.h"
 #include "shard/kernels/cpu/value.h"
+#include "shard/kernels/lists.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shard::cpu::HWY_NAMESPACE {
@@ -226,6 +227,12 @@ void rprop(const OpContext&, const DenseTensor&, const DenseTensor& grad, const 
       prev, learning_rate);
 }
 
+/// The constants of a step of lamb_.
+template <class C>
+struct LambStep {
+  C beta1, beta2, epsilon, decay, correction1, correction2;
+};
+
 /// The constants of one AdamW step.
 template <class C>
 struct AdamwStep {
@@ -289,35 +296,35 @@ void adam(const OpContext& ctx, const DenseTensor& param, const DenseTensor& gra
 /// The squares of the two norms of lamb_.
 constexpr int64_t kNorms = 2;
 
-/// The sums of a parameter are made of those of chunks, so that they do not depend on the threads.
+using Tensors = std::span<const DenseTensor>;
+using Outputs = std::span<DenseTensor>;
+
+/// The update of a parameter by lamb_, whose length it is taken at when the norms of all ranks are known.
 template <class T>
-void lamb(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad, const DenseTensor& learning_rate,
-          const DenseTensor&, const DenseTensor&, const DenseTensor& beta1_pow, const DenseTensor& beta2_pow,
-          const DenseTensor&, const DenseTensor& skip_update, float weight_decay, float beta1, float beta2,
-          float epsilon, bool always_adapt, bool multi_precision, DenseTensor& param, DenseTensor& moment1,
-          DenseTensor& moment2, DenseTensor& beta1_pow_out, DenseTensor& beta2_pow_out, DenseTensor& master_param) {
+struct LambUpdate {
   using C = Compute<T>;
-  if (skip_update.defined() && *skip_update.data<bool>()) return;
-  const C keep1 = static_cast<C>(beta1), keep2 = static_cast<C>(beta2), small = static_cast<C>(epsilon);
-  const C decay = static_cast<C>(weight_decay);
-  const double power1 = number_of(beta1_pow), power2 = number_of(beta2_pow);
-  const C correction1 = static_cast<C>(1.0 / (1.0 - power1)), correction2 = static_cast<C>(1.0 / (1.0 - power2));
-  const int64_t n = param.numel(), chunks = (n + kGrain - 1) / kGrain;
-  const T* slope = grad.data<T>();
-  const auto updates = std::make_unique_for_overwrite<C[]>(static_cast<size_t>(n));
-  std::vector<std::array<double, kNorms>> sums(static_cast<size_t>(chunks));
-  const auto advance = [&](const auto* values, auto mean, auto square) {
+  std::unique_ptr<C[]> values;
+
+  /// Advances the moments and makes the update. Adds the squares of value and update to `norms`: the sums of a parameter
+  /// are made of those of chunks, so that they do not depend on the threads.
+  template <class V, class Mean, class Square>
+  void advance(const V* of, const T* slope, int64_t n, Mean mean, Square square, const LambStep<C>& step,
+               double* norms) {
+    const int64_t chunks = (n + kGrain - 1) / kGrain;
+    values = std::make_unique_for_overwrite<C[]>(static_cast<size_t>(n));
+    std::vector<std::array<double, kNorms>> sums(static_cast<size_t>(chunks));
     parallel_for(chunks, 8 * kGrain, [&](int64_t first, int64_t last) {
+      const LambStep<C> s = step;
       for (int64_t chunk = first; chunk < last; ++chunk) {
         const int64_t begin = chunk * kGrain, count = std::min(kGrain, n - begin);
-        const auto* value = values + begin;
-        C* const update = updates.get() + begin;
+        const V* value = of + begin;
+        C* const update = values.get() + begin;
         for (int64_t i = 0; i < count; ++i) {
           const C g = static_cast<C>(slope[begin + i]);
-          const C m1 = mean.set(begin + i, keep1 * mean[begin + i] + (C(1) - keep1) * g);
-          const C m2 = square.set(begin + i, keep2 * square[begin + i] + (C(1) - keep2) * g * g);
-          const C decayed = decay == C(0) ? C(0) : decay * static_cast<C>(value[i]);
-          update[i] = m1 * correction1 / (std::sqrt(m2 * correction2) + small) + decayed;
+          const C m1 = mean.set(begin + i, s.beta1 * mean[begin + i] + (C(1) - s.beta1) * g);
+          const C m2 = square.set(begin + i, s.beta2 * square[begin + i] + (C(1) - s.beta2) * g * g);
+          const C decayed = s.decay == C(0) ? C(0) : s.decay * static_cast<C>(value[i]);
+          update[i] = m1 * s.correction1 / (std::sqrt(m2 * s.correction2) + s.epsilon) + decayed;
         }
         const auto squares = [&](const auto* x) {
           return sum_of<double>(count, [=](int64_t i) {
@@ -328,39 +335,65 @@ void lamb(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad, con
         sums[static_cast<size_t>(chunk)] = {squares(value), squares(update)};
       }
     });
+    for (const auto& sum : sums) {
+      for (size_t k = 0; k < kNorms; ++k) norms[k] += sum[k];
+    }
+  }
+};
+
+/// The steps of a list of parameters. Ranks combine the norms of all of them at once.
+template <class T>
+void merged_lamb(const OpContext& ctx, Tensors, Tensors grad, Tensors learning_rate, Tensors, Tensors, Tensors, Tensors,
+                 Tensors, Tensors skip_update, float weight_decay, float beta1, float beta2, float epsilon,
+                 bool always_adapt, bool multi_precision, Outputs param, Outputs moment1, Outputs moment2,
+                 Outputs beta1_pow, Outputs beta2_pow, Outputs master_param) {
+  using C = Compute<T>;
+  const auto skips = [&](size_t i) {
+    const DenseTensor& flag = entry_of(skip_update, i);
+    return flag.defined() && *flag.data<bool>();
   };
-  with_states<T>(
-      [&](auto mean, auto square) {
-        if (multi_precision) advance(master_param.data<float>(), mean, square);
-        else advance(param.data<T>(), mean, square);
-      },
-      moment1, moment2);
-  DenseTensor norms = DenseTensor::allocate(kCpu, {Dims{kNorms}, DType::float64});
-  double* const total = norms.data<double>();
-  std::fill_n(total, kNorms, 0.0);
-  for (const auto& sum : sums) {
-    for (size_t k = 0; k < kNorms; ++k) total[k] += sum[k];
+  DenseTensor norms = DenseTensor::allocate(kCpu, {Dims{static_cast<int64_t>(param.size()), kNorms}, DType::float64});
+  double* const all = norms.data<double>();
+  std::fill_n(all, norms.numel(), 0.0);
+  std::vector<LambUpdate<T>> updates(param.size());
+  for (size_t i = 0; i < param.size(); ++i) {
+    if (skips(i)) continue;
+    const LambStep<C> step{static_cast<C>(beta1),
+                           static_cast<C>(beta2),
+                           static_cast<C>(epsilon),
+                           static_cast<C>(weight_decay),
+                           static_cast<C>(1.0 / (1.0 - number_of(beta1_pow[i]))),
+                           static_cast<C>(1.0 / (1.0 - number_of(beta2_pow[i])))};
+    const auto advance = [&](const auto* values, auto mean, auto square) {
+      updates[i].advance(values, grad[i].data<T>(), param[i].numel(), mean, square, step,
+                         all + i * static_cast<size_t>(kNorms));
+    };
+    with_states<T>(
+        [&](auto mean, auto square) {
+          if (multi_precision) advance(master_param[i].data<float>(), mean, square);
+          else advance(param[i].data<T>(), mean, square);
+        },
+        moment1[i], moment2[i]);
   }
   ctx.all_reduce(norms, ReduceType::sum);
-  const bool adapts = (weight_decay > 0 || always_adapt) && total[0] > 0 && total[1] > 0;
-  const C rate = static_cast<C>(number_of(learning_rate) * (adapts ? std::sqrt(total[0] / total[1]) : 1.0));
-  const C* const update = updates.get();
-  update_param<T>(multi_precision, param, master_param, [=](int64_t i, C value) { return value - rate * update[i]; });
-  set_number(beta1_pow_out, power1 * static_cast<double>(beta1));
-  set_number(beta2_pow_out, power2 * static_cast<double>(beta2));
+  for (size_t i = 0; i < param.size(); ++i) {
+    if (skips(i)) continue;
+    const double of_value = all[i * kNorms], of_update = all[i * kNorms + 1];
+    const bool adapts = (weight_decay > 0 || always_adapt) && of_value > 0 && of_update > 0;
+    const C rate =
+        static_cast<C>(number_of(entry_of(learning_rate, i)) * (adapts ? std::sqrt(of_value / of_update) : 1.0));
+    const C* const update = updates[i].values.get();
+    update_param<T>(multi_precision, param[i], entry_of(master_param, i),
+                    [=](int64_t k, C value) { return value - rate * update[k]; });
+    set_number(beta1_pow[i], number_of(beta1_pow[i]) * static_cast<double>(beta1));
+    set_number(beta2_pow[i], number_of(beta2_pow[i]) * static_cast<double>(beta2));
+  }
 }
 
-void lamb_dry(const OpContext& ctx, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
-              const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, float,
-              float, float, float, bool, bool, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&, DenseTensor&,
-              DenseTensor&) {
-  dry_all_reduce(ctx, {Dims{kNorms}, DType::float64}, ReduceType::sum);
-}
-
-/// Element i of a list of master copies, which is empty where there are none.
-const DenseTensor& master_of(std::span<const DenseTensor> masters, size_t i) {
-  static const DenseTensor none;
-  return masters.empty() ? none : masters[i];
+void merged_lamb_dry(const OpContext& ctx, Tensors param, Tensors, Tensors, Tensors, Tensors, Tensors, Tensors, Tensors,
+                     Tensors, float, float, float, float, bool, bool, Outputs, Outputs, Outputs, Outputs, Outputs,
+                     Outputs) {
+  dry_all_reduce(ctx, {Dims{static_cast<int64_t>(param.size()), kNorms}, DType::float64}, ReduceType::sum);
 }
 
 template <class T>
@@ -371,13 +404,11 @@ void merged_momentum(const OpContext& ctx, std::span<const DenseTensor> param, s
                      const std::vector<float>& regularization_coeff, bool multi_precision, float rescale_grad,
                      std::span<DenseTensor> param_out, std::span<DenseTensor> velocity_out,
                      std::span<DenseTensor> master_param_out) {
-  DenseTensor none;
   for (size_t i = 0; i < param.size(); ++i) {
     const bool decays = !regularization_method.empty();
-    momentum<T>(ctx, param[i], grad[i], velocity[i], learning_rate[learning_rate.size() == 1 ? 0 : i],
-                master_of(master_param, i), mu, use_nesterov, decays ? regularization_method[i] : "",
-                decays ? regularization_coeff[i] : 0.0f, multi_precision, rescale_grad, param_out[i], velocity_out[i],
-                master_param_out.empty() ? none : master_param_out[i]);
+    momentum<T>(ctx, param[i], grad[i], velocity[i], entry_of(learning_rate, i), entry_of(master_param, i), mu,
+                use_nesterov, decays ? regularization_method[i] : "", decays ? regularization_coeff[i] : 0.0f,
+                multi_precision, rescale_grad, param_out[i], velocity_out[i], entry_of(master_param_out, i));
   }
 }
 
@@ -392,12 +423,11 @@ void adamw_of_each(const OpContext& ctx, std::span<const DenseTensor> param, std
                    std::span<DenseTensor> param_out, std::span<DenseTensor> moment1_out,
                    std::span<DenseTensor> moment2_out, std::span<DenseTensor> beta1_pow_out,
                    std::span<DenseTensor> beta2_pow_out, std::span<DenseTensor> master_param_out) {
-  DenseTensor none;
   for (size_t i = 0; i < param.size(); ++i) {
-    adamw<T>(ctx, param[i], grad[i], learning_rate[learning_rate.size() == 1 ? 0 : i], moment1[i], moment2[i],
-             beta1_pow[i], beta2_pow[i], master_of(master_param, i), skip_update, beta1, beta2, epsilon, 1.0f, coeff,
-             with_decay, multi_precision, use_global_beta_pow, param_out[i], moment1_out[i], moment2_out[i],
-             beta1_pow_out[i], beta2_pow_out[i], master_param_out.empty() ? none : master_param_out[i]);
+    adamw<T>(ctx, param[i], grad[i], entry_of(learning_rate, i), moment1[i], moment2[i], beta1_pow[i], beta2_pow[i],
+             entry_of(master_param, i), skip_update, beta1, beta2, epsilon, 1.0f, coeff, with_decay, multi_precision,
+             use_global_beta_pow, param_out[i], moment1_out[i], moment2_out[i], beta1_pow_out[i], beta2_pow_out[i],
+             entry_of(master_param_out, i));
   }
 }
 
@@ -497,11 +527,20 @@ void register_optim_for_target() {
     register_kernel("adamax", kBackend, dtype_of<T>, &adamax<T>);
     register_kernel("asgd", kBackend, dtype_of<T>, &asgd<T>);
     register_kernel("rprop", kBackend, dtype_of<T>, &rprop<T>);
-    register_kernel("lamb", kBackend, dtype_of<T>, &lamb<T>);
+    register_kernel("lamb", kBackend, dtype_of<T>, &OfOne<&merged_lamb<T>>::run);
+    register_kernel("merged_lamb", kBackend, dtype_of<T>, &merged_lamb<T>);
+    register_kernel("merged_sgd", kBackend, dtype_of<T>, &OfEach<&sgd<T>>::run);
+    register_kernel("merged_rmsprop", kBackend, dtype_of<T>, &OfEach<&rmsprop<T>>::run);
+    register_kernel("merged_adagrad", kBackend, dtype_of<T>, &OfEach<&adagrad<T>>::run);
+    register_kernel("merged_adadelta", kBackend, dtype_of<T>, &OfEach<&adadelta<T>>::run);
+    register_kernel("merged_adamax", kBackend, dtype_of<T>, &OfEach<&adamax<T>>::run);
+    register_kernel("merged_asgd", kBackend, dtype_of<T>, &OfEach<&asgd<T>>::run);
+    register_kernel("merged_rprop", kBackend, dtype_of<T>, &OfEach<&rprop<T>>::run);
     register_kernel("check_finite_and_unscale", kBackend, dtype_of<T>, &check_finite_and_unscale<T>);
     register_kernel("update_loss_scaling", kBackend, dtype_of<T>, &update_loss_scaling<T>);
   });
-  register_dry_kernel("lamb", &lamb_dry);
+  register_dry_kernel("lamb", &OfOne<&merged_lamb_dry>::run);
+  register_dry_kernel("merged_lamb", &merged_lamb_dry);
   register_dry_kernel("check_finite_and_unscale", &check_finite_and_unscale_dry);
 }
 

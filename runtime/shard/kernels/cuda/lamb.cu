@@ -1,5 +1,5 @@
-// lamb on CUDA, in place: the updates of all elements with the sums of their squares by block, the rate from these
-// sums, and the step. The order of additions depends only on the number of elements and the device.
+// lamb on CUDA, in place, of one parameter and of lists: the updates of all elements with the sums of their squares by
+// chunk, the sums of each parameter, and the steps. The order of additions depends only on the number of elements.
 #include "shard/kernels/cuda/cuda_kernels.cuh"
 #include "shard/kernels/cuda/optim.cuh"
 
@@ -8,26 +8,13 @@ namespace {
 
 #include "shard/kernels/formulas/optim.inc"
 
-/// What a call has besides elements.
+/// The attributes of a call.
 struct LambCall {
   double beta1, beta2, epsilon, weight_decay;
   bool always_adapt;
-  DeviceNumber learning_rate, power1, power2;
-  const bool* skip;
-
-  template <class C>
-  __device__ LambStep<C> step() const {
-    return {static_cast<C>(beta1),
-            static_cast<C>(beta2),
-            static_cast<C>(epsilon),
-            static_cast<C>(weight_decay),
-            static_cast<C>(1.0 / (1.0 - power1.read())),
-            static_cast<C>(1.0 / (1.0 - power2.read()))};
-  }
-  __device__ bool skips() const { return skip != nullptr && *skip; }
 };
 
-/// Sums of the squares of the parameter and of its update.
+/// Sums of the squares of a parameter and of its update.
 struct Squares {
   double of_values = 0, of_updates = 0;
 };
@@ -38,12 +25,22 @@ struct AddSquares {
 };
 
 template <class T, class S>
-struct LambTensors {
+struct LambParameter {
   T* values;
   float* master;  // null: none
   const T* grad;
   S *moment1, *moment2;
   math_t<T>* updates;
+  DeviceNumber learning_rate, power1, power2;
+  const bool* skip;  // null: never
+  Squares* sums;     // of the whole parameter, when ranks have combined them
+  int64_t count, chunks, chunks_before;
+
+  __device__ bool skips() const { return skip != nullptr && *skip; }
+  template <int N>
+  __device__ bool is_aligned() const {
+    return packs_are_aligned<N>(values, master, grad, moment1, moment2, updates);
+  }
 
   template <int N>
   __device__ void load_values(int64_t i, math_t<T> (&to)[N]) const {
@@ -54,7 +51,7 @@ struct LambTensors {
     for (int k = 0; k < N; ++k) to[k] = static_cast<math_t<T>>(exact[k]);
   }
   template <int N>
-  __device__ void advance(const LambStep<math_t<T>>& step, int64_t i, Squares& sums) const {
+  __device__ void advance(const LambStep<math_t<T>>& step, int64_t i, Squares& add_to) const {
     using C = math_t<T>;
     C value[N], g[N], update[N];
     math_t<S> first[N], second[N];
@@ -68,129 +65,210 @@ struct LambTensors {
       update[k] = step.update(value[k], g[k], states);
       first[k] = static_cast<math_t<S>>(states[0]);
       second[k] = static_cast<math_t<S>>(states[1]);
-      sums.of_values += static_cast<double>(value[k]) * static_cast<double>(value[k]);
-      sums.of_updates += static_cast<double>(update[k]) * static_cast<double>(update[k]);
+      add_to.of_values += static_cast<double>(value[k]) * static_cast<double>(value[k]);
+      add_to.of_updates += static_cast<double>(update[k]) * static_cast<double>(update[k]);
     }
     store_numbers<N>(moment1, i, first);
     store_numbers<N>(moment2, i, second);
     store_elements<N>(updates, i, update);
   }
-};
-
-/// Packs that are not aligned are read and written one element after the other, so that sums are the same.
-template <int N, class T, class S>
-__global__ void lamb_updates(int64_t count, bool aligned, LambTensors<T, S> tensors, LambCall call, Squares* parts) {
-  if (call.skips()) return;
-  const auto step = call.step<math_t<T>>();
-  const int64_t thread = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
-  const int64_t stride = gridDim.x * int64_t{blockDim.x};
-  const int64_t packs = count / N;
-  Squares sums;
-  for (int64_t i = thread; i < packs; i += stride) {
-    if (aligned) tensors.template advance<N>(step, i, sums);
-    else
-      for (int k = 0; k < N; ++k) tensors.template advance<1>(step, i * N + k, sums);
-  }
-  for (int64_t i = packs * N + thread; i < count; i += stride) tensors.template advance<1>(step, i, sums);
-  sums = block_reduce<kElementThreads>(sums, AddSquares{});
-  if (threadIdx.x == 0) parts[blockIdx.x] = sums;
-}
-
-/// One block: the sums of the parts, zeros in a step that is skipped.
-__global__ void lamb_sums(int parts_count, const Squares* parts, LambCall call, Squares* all) {
-  Squares sums;
-  for (int i = static_cast<int>(threadIdx.x); !call.skips() && i < parts_count; i += kElementThreads)
-    sums = AddSquares{}(sums, parts[i]);
-  sums = block_reduce<kElementThreads>(sums, AddSquares{});
-  if (threadIdx.x == 0) *all = sums;
-}
-
-/// One thread: the rate of the step, and the next powers of the betas.
-__global__ void lamb_rate(const Squares* all, LambCall call, double* rate) {
-  if (call.skips()) return;
-  const Squares sums = *all;
-  const bool adapts = (call.weight_decay > 0 || call.always_adapt) && sums.of_values > 0 && sums.of_updates > 0;
-  *rate = call.learning_rate.read() * (adapts ? ::sqrt(sums.of_values / sums.of_updates) : 1.0);
-  call.power1.write(call.power1.read() * call.beta1);
-  call.power2.write(call.power2.read() * call.beta2);
-}
-
-template <class T, class S>
-struct LambApply {
-  LambTensors<T, S> tensors;
-  const bool* skip;
-  const double* rate;
-
   template <int N>
-  __device__ void run(int64_t i) const {
-    if (skip != nullptr && *skip) return;
-    const math_t<T> by = static_cast<math_t<T>>(*rate);
+  __device__ void apply(math_t<T> rate, int64_t i) const {
     math_t<T> value[N], update[N];
     float exact[N];
-    tensors.template load_values<N>(i, value);
-    load_elements<N>(tensors.updates, i, update);
+    load_values<N>(i, value);
+    load_elements<N>(updates, i, update);
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      value[k] = value[k] - by * update[k];
+      value[k] = value[k] - rate * update[k];
       exact[k] = static_cast<float>(value[k]);
-      if (tensors.master != nullptr) value[k] = static_cast<math_t<T>>(exact[k]);
+      if (master != nullptr) value[k] = static_cast<math_t<T>>(exact[k]);
     }
-    if (tensors.master != nullptr) store_elements<N>(tensors.master, i, exact);
-    store_numbers<N>(tensors.values, i, value);
+    if (master != nullptr) store_elements<N>(master, i, exact);
+    store_numbers<N>(values, i, value);
   }
 };
 
-template <class T, class S>
-void run_lamb(const OpContext& ctx, Device device, int64_t count, LambTensors<T, S> tensors, const LambCall& call) {
-  constexpr int kN = kTogether<T, S, float>;
-  const Scratch updates(static_cast<size_t>(count) * sizeof(math_t<T>));
-  tensors.updates = static_cast<math_t<T>*>(updates.data());
-  const bool aligned =
-      packs_are_aligned<kN>(tensors.values, tensors.master, tensors.grad, tensors.moment1, tensors.moment2);
-  const unsigned blocks = grid_for(count / kN + 1, kElementThreads);
-  const Scratch sums(blocks * sizeof(Squares) + sizeof(double));
-  Squares* const parts = static_cast<Squares*>(sums.data());
-  double* const rate = reinterpret_cast<double*>(parts + blocks);
-  DenseTensor all = DenseTensor::allocate(device, {Dims{2}, DType::float64});
-  Squares* const total = reinterpret_cast<Squares*>(all.data<double>());
-  launch(ctx, lamb_updates<kN, T, S>, blocks, kElementThreads, count, aligned, tensors, call, parts);
-  launch(ctx, lamb_sums, 1, kElementThreads, static_cast<int>(blocks), parts, call, total);
-  ctx.all_reduce(all, ReduceType::sum);  // over the ranks that hold other parts of the parameter
-  launch(ctx, lamb_rate, 1, 1, total, call, rate);
-  launch(ctx, map_kernel<kN, LambApply<T, S>>, blocks, kElementThreads, aligned ? count / kN : 0, count,
-         LambApply<T, S>{tensors, call.skip, rate});
+/// The arguments of a launch: at most 4 KB.
+template <class T, class S, int Capacity>
+struct LambSteps {
+  LambCall call;
+  int parameters;
+  int64_t chunks;
+  Squares* parts;  // for each chunk
+  LambParameter<T, S> of[Capacity];
+};
+
+constexpr int kMergedLamb = 24;  // parameters of a launch
+
+template <int N>
+constexpr int64_t kLambChunk = int64_t{kElementThreads} * kPacksOfThread* N;
+
+/// Packs that are not aligned are read and written one element after the other, so that sums are the same.
+template <int N, class T, class S, int Capacity>
+__global__ void lamb_updates(const __grid_constant__ LambSteps<T, S, Capacity> steps) {
+  SHARD_SHARED(shared_step, LambStep<math_t<T>>);  // one thread reads the numbers, and divides in double
+  const void* step_is_of = nullptr;
+  for (int64_t chunk = blockIdx.x; chunk < steps.chunks; chunk += gridDim.x) {
+    const auto& p = owner_of(steps.of, steps.parameters, chunk);
+    if (p.skips()) continue;
+    if (&p != step_is_of) {
+      using C = math_t<T>;
+      __syncthreads();  // all have read the last one
+      if (threadIdx.x == 0) {
+        shared_step = {static_cast<C>(steps.call.beta1),
+                       static_cast<C>(steps.call.beta2),
+                       static_cast<C>(steps.call.epsilon),
+                       static_cast<C>(steps.call.weight_decay),
+                       static_cast<C>(1.0 / (1.0 - p.power1.read())),
+                       static_cast<C>(1.0 / (1.0 - p.power2.read()))};
+      }
+      __syncthreads();
+      step_is_of = &p;
+    }
+    const int64_t begin = (chunk - p.chunks_before) * kLambChunk<N>, end = min(begin + kLambChunk<N>, p.count);
+    const LambStep<math_t<T>> step = shared_step;
+    const bool aligned = p.template is_aligned<N>();
+    Squares sums;
+    for (int64_t i = begin / N + threadIdx.x; i < end / N; i += kElementThreads) {
+      if (aligned) p.template advance<N>(step, i, sums);
+      else
+        for (int k = 0; k < N; ++k) p.template advance<1>(step, i * N + k, sums);
+    }
+    for (int64_t i = end / N * N + threadIdx.x; i < end; i += kElementThreads) p.template advance<1>(step, i, sums);
+    sums = block_reduce<kElementThreads>(sums, AddSquares{});
+    if (threadIdx.x == 0) steps.parts[chunk] = sums;
+  }
 }
 
-template <class T>
-void lamb(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad, const DenseTensor& learning_rate,
-          const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&, const DenseTensor&,
-          const DenseTensor& skip_update, float weight_decay, float beta1, float beta2, float epsilon,
-          bool always_adapt, bool multi_precision, DenseTensor& param, DenseTensor& moment1, DenseTensor& moment2,
-          DenseTensor& beta1_pow, DenseTensor& beta2_pow, DenseTensor& master_param) {
+/// A block for each parameter: the sums of its chunks, zeros in a step that is skipped, and the next powers of the betas.
+template <class T, class S, int Capacity>
+__global__ void lamb_sums(const __grid_constant__ LambSteps<T, S, Capacity> steps) {
+  const auto& p = steps.of[blockIdx.x];
+  const bool skips = p.skips();
+  Squares sums;
+  for (int64_t i = threadIdx.x; !skips && i < p.chunks; i += kElementThreads)
+    sums = AddSquares{}(sums, steps.parts[p.chunks_before + i]);
+  sums = block_reduce<kElementThreads>(sums, AddSquares{});
+  if (threadIdx.x != 0) return;
+  *p.sums = sums;
+  if (skips) return;
+  p.power1.write(p.power1.read() * steps.call.beta1);
+  p.power2.write(p.power2.read() * steps.call.beta2);
+}
+
+template <int N, class T, class S, int Capacity>
+__global__ void lamb_apply(const __grid_constant__ LambSteps<T, S, Capacity> steps) {
+  SHARD_SHARED(shared_rate, math_t<T>);
+  const void* rate_is_of = nullptr;
+  for (int64_t chunk = blockIdx.x; chunk < steps.chunks; chunk += gridDim.x) {
+    const auto& p = owner_of(steps.of, steps.parameters, chunk);
+    if (p.skips()) continue;
+    if (&p != rate_is_of) {
+      __syncthreads();  // all have read the last one
+      if (threadIdx.x == 0) {
+        const Squares sums = *p.sums;
+        const LambCall& call = steps.call;
+        const bool adapts = (call.weight_decay > 0 || call.always_adapt) && sums.of_values > 0 && sums.of_updates > 0;
+        shared_rate =
+            static_cast<math_t<T>>(p.learning_rate.read() * (adapts ? ::sqrt(sums.of_values / sums.of_updates) : 1.0));
+      }
+      __syncthreads();
+      rate_is_of = &p;
+    }
+    const math_t<T> rate = shared_rate;
+    const int64_t begin = (chunk - p.chunks_before) * kLambChunk<N>, end = min(begin + kLambChunk<N>, p.count);
+    const int64_t packs_end = p.template is_aligned<N>() ? end / N : begin / N;
+    for (int64_t i = begin / N + threadIdx.x; i < packs_end; i += kElementThreads) p.template apply<N>(rate, i);
+    for (int64_t i = packs_end * N + threadIdx.x; i < end; i += kElementThreads) p.template apply<1>(rate, i);
+  }
+}
+
+/// The launches of parameters whose moments have one dtype.
+template <class T, class S, int Capacity>
+class LambLaunches {
+ public:
+  explicit LambLaunches(const LambCall& call) : call_(call) {}
+
+  void add(LambParameter<T, S> p) {
+    if (all_.empty() || all_.back().parameters == Capacity) all_.push_back({call_, 0, 0, nullptr, {}});
+    auto& steps = all_.back();
+    p.chunks = divided_up(p.count, kLambChunk<kN>);
+    p.chunks_before = steps.chunks;
+    steps.chunks += p.chunks;
+    steps.of[steps.parameters++] = p;
+  }
+  void advance(const OpContext& ctx) {
+    for (auto& steps : all_) {
+      const Scratch parts(static_cast<size_t>(steps.chunks) * sizeof(Squares));
+      steps.parts = static_cast<Squares*>(parts.data());
+      if (steps.chunks > 0) launch(ctx, lamb_updates<kN, T, S, Capacity>, grid_of(steps), kElementThreads, steps);
+      launch(ctx, lamb_sums<T, S, Capacity>, static_cast<unsigned>(steps.parameters), kElementThreads, steps);
+    }
+  }
+  void apply(const OpContext& ctx) const {
+    for (const auto& steps : all_) {
+      if (steps.chunks > 0) launch(ctx, lamb_apply<kN, T, S, Capacity>, grid_of(steps), kElementThreads, steps);
+    }
+  }
+
+ private:
+  static constexpr int kN = kTogether<T, S, float>;
+  using Steps = LambSteps<T, S, Capacity>;
+  static_assert(sizeof(Steps) <= 4096);
+  static unsigned grid_of(const Steps& steps) { return grid_for(steps.chunks * kElementThreads, kElementThreads); }
+
+  LambCall call_;
+  std::vector<Steps> all_;
+};
+
+/// The steps of a list of parameters. Ranks combine the sums of all of them at once.
+template <int Capacity, class T>
+void lamb(const OpContext& ctx, Tensors, Tensors grad, Tensors learning_rate, Tensors, Tensors, Tensors, Tensors,
+          Tensors, Tensors skip_update, float weight_decay, float beta1, float beta2, float epsilon, bool always_adapt,
+          bool multi_precision, Outputs param, Outputs moment1, Outputs moment2, Outputs beta1_pow, Outputs beta2_pow,
+          Outputs master_param) {
   using D = device_t<T>;
-  const DeviceScope scope(param.device().index);
-  const LambCall call{static_cast<double>(beta1),
-                      static_cast<double>(beta2),
-                      static_cast<double>(epsilon),
-                      static_cast<double>(weight_decay),
-                      always_adapt,
-                      DeviceNumber(learning_rate),
-                      DeviceNumber(beta1_pow),
-                      DeviceNumber(beta2_pow),
-                      skip_update.defined() ? elements<const bool>(skip_update) : nullptr};
-  const auto run = [&]<class S>(S* first, S* second) {
-    float* const master = multi_precision ? elements<float>(master_param) : nullptr;
-    run_lamb(ctx, param.device(), param.numel(),
-             LambTensors<D, S>{elements<D>(param), master, elements<const D>(grad), first, second, nullptr}, call);
-  };
-  if (moment1.dtype() == dtype_of<T>) run(elements<D>(moment1), elements<D>(moment2));
-  else if constexpr (!std::is_same_v<T, float>) run(elements<float>(moment1), elements<float>(moment2));
+  const Device device = param[0].device();
+  const DeviceScope scope(device.index);
+  const LambCall call{static_cast<double>(beta1), static_cast<double>(beta2), static_cast<double>(epsilon),
+                      static_cast<double>(weight_decay), always_adapt};
+  const auto padded = [](const DenseTensor& x) { return (x.numel() + 15) / 16 * 16; };  // so that packs are aligned
+  int64_t length = 0;
+  for (const DenseTensor& x : param) length += padded(x);
+  const Scratch updates(static_cast<size_t>(length) * sizeof(math_t<D>));
+  auto* next = static_cast<math_t<D>*>(updates.data());
+  DenseTensor all = DenseTensor::allocate(device, {Dims{static_cast<int64_t>(param.size()), 2}, DType::float64});
+  Squares* const sums = reinterpret_cast<Squares*>(all.data<double>());
+
+  LambLaunches<D, D, Capacity> like_param(call);
+  LambLaunches<D, float, Capacity> in_float(call);
+  for (size_t i = 0; i < param.size(); ++i) {
+    const DenseTensor& skip = entry_of(skip_update, i);
+    const auto add = [&]<class S>(LambLaunches<D, S, Capacity>& launches) {
+      launches.add({elements<D>(param[i]), multi_precision ? elements<float>(master_param[i]) : nullptr,
+                    elements<const D>(grad[i]), elements<S>(moment1[i]), elements<S>(moment2[i]), next,
+                    DeviceNumber(entry_of(learning_rate, i)), DeviceNumber(beta1_pow[i]), DeviceNumber(beta2_pow[i]),
+                    skip.defined() ? elements<const bool>(skip) : nullptr, sums + i, param[i].numel(), 0, 0});
+    };
+    if (moment1[i].dtype() == dtype_of<T>) add(like_param);
+    else add(in_float);
+    next += padded(param[i]);
+  }
+  like_param.advance(ctx);
+  in_float.advance(ctx);
+  ctx.all_reduce(all, ReduceType::sum);  // over the ranks that hold other parts of the parameters
+  like_param.apply(ctx);
+  in_float.apply(ctx);
 }
 
 }  // namespace
 
 void register_lamb(int backend) {
-  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) { register_kernel("lamb", backend, dtype_of<T>, &lamb<T>); });
+  for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
+    register_kernel("lamb", backend, dtype_of<T>, &OfOne<&lamb<1, T>>::run);
+    register_kernel("merged_lamb", backend, dtype_of<T>, &lamb<kMergedLamb, T>);
+  });
 }
 
 }  // namespace shard::cuda

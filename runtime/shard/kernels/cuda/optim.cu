@@ -1,5 +1,5 @@
-// Optimisers on CUDA, in place: sgd, momentum, rmsprop, adagrad, adadelta, adamax, asgd, rprop, adam and adamw, and
-// the steps of many parameters at once.
+// Optimisers on CUDA, in place: sgd, momentum, rmsprop, adagrad, adadelta, adamax, asgd, rprop, adam and adamw, of one
+// parameter and of lists.
 #include "shard/kernels/cuda/optim.cuh"
 
 #include "shard/kernels/cuda/cuda_kernels.cuh"
@@ -117,11 +117,73 @@ const bool* skip_or_null(const DenseTensor& skip_update) {
   return skip_update.defined() ? elements<const bool>(skip_update) : nullptr;
 }
 
-template <class T>
-void sgd(const OpContext& ctx, const DenseTensor&, const DenseTensor& learning_rate, const DenseTensor& grad,
-         const DenseTensor&, bool multi_precision, DenseTensor& param, DenseTensor& master_param) {
-  run_steps<1, T>(ctx, SgdPlan{}, nullptr,
-                  {{param, grad, if_precise(multi_precision, master_param), {}, {&learning_rate}}});
+// Kernels of lists, of which the kernels of one parameter are made. Capacity: parameters of a launch.
+
+template <int Capacity, class T>
+void sgd(const OpContext& ctx, Tensors, Tensors learning_rate, Tensors grad, Tensors, bool multi_precision,
+         Outputs param, Outputs master_param) {
+  run_steps<Capacity, T>(ctx, SgdPlan{}, nullptr,
+                         parameters_of<SgdPlan>(param, grad, multi_precision, master_param, {}, {learning_rate}));
+}
+
+template <int Capacity, class T>
+void rmsprop(const OpContext& ctx, Tensors, Tensors, Tensors grad, Tensors, Tensors learning_rate, Tensors, Tensors,
+             float epsilon, float decay, float momentum, bool centered, bool multi_precision, Outputs param,
+             Outputs moment, Outputs mean_square, Outputs mean_grad, Outputs master_param) {
+  if (centered) {
+    using Plan = RmspropPlan<true>;
+    run_steps<Capacity, T>(ctx, Plan{epsilon, decay, momentum}, nullptr,
+                           parameters_of<Plan>(param, grad, multi_precision, master_param,
+                                               {mean_square, moment, mean_grad}, {learning_rate}));
+  } else {
+    using Plan = RmspropPlan<false>;
+    run_steps<Capacity, T>(
+        ctx, Plan{epsilon, decay, momentum}, nullptr,
+        parameters_of<Plan>(param, grad, multi_precision, master_param, {mean_square, moment}, {learning_rate}));
+  }
+}
+
+template <int Capacity, class T>
+void adagrad(const OpContext& ctx, Tensors, Tensors grad, Tensors, Tensors learning_rate, Tensors, float epsilon,
+             bool multi_precision, Outputs param, Outputs moment, Outputs master_param) {
+  run_steps<Capacity, T>(
+      ctx, AdagradPlan{epsilon}, nullptr,
+      parameters_of<AdagradPlan>(param, grad, multi_precision, master_param, {moment}, {learning_rate}));
+}
+
+template <int Capacity, class T>
+void adadelta(const OpContext& ctx, Tensors, Tensors grad, Tensors, Tensors, Tensors learning_rate, Tensors, float rho,
+              float epsilon, bool multi_precision, Outputs param, Outputs squared_grad, Outputs squared_update,
+              Outputs master_param) {
+  run_steps<Capacity, T>(ctx, AdadeltaPlan{rho, epsilon}, nullptr,
+                         parameters_of<AdadeltaPlan>(param, grad, multi_precision, master_param,
+                                                     {squared_grad, squared_update}, {learning_rate}));
+}
+
+template <int Capacity, class T>
+void adamax(const OpContext& ctx, Tensors, Tensors grad, Tensors learning_rate, Tensors, Tensors, Tensors beta1_pow,
+            Tensors, float beta1, float beta2, float epsilon, bool multi_precision, Outputs param, Outputs moment,
+            Outputs inf_norm, Outputs master_param) {
+  run_steps<Capacity, T>(ctx, AdamaxPlan{beta1, beta2, epsilon}, nullptr,
+                         parameters_of<AdamaxPlan>(param, grad, multi_precision, master_param, {moment, inf_norm},
+                                                   {learning_rate, beta1_pow}));
+}
+
+template <int Capacity, class T>
+void asgd(const OpContext& ctx, Tensors, Tensors grad, Tensors learning_rate, Tensors, Tensors, Tensors n, Tensors,
+          bool multi_precision, Outputs param, Outputs d, Outputs y, Outputs master_param) {
+  run_steps<Capacity, T>(
+      ctx, AsgdPlan{}, nullptr,
+      parameters_of<AsgdPlan>(param, grad, multi_precision, master_param, {d, y}, {learning_rate, n}));
+}
+
+template <int Capacity, class T>
+void rprop(const OpContext& ctx, Tensors, Tensors grad, Tensors, Tensors, Tensors, Tensors learning_rate_range,
+           Tensors etas, bool multi_precision, Outputs param, Outputs prev, Outputs learning_rate,
+           Outputs master_param) {
+  run_steps<Capacity, T>(ctx, RpropPlan{}, nullptr,
+                         parameters_of<RpropPlan>(param, grad, multi_precision, master_param, {prev, learning_rate},
+                                                  {learning_rate_range, etas}));
 }
 
 template <class T>
@@ -133,65 +195,6 @@ void momentum(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad,
                           use_nesterov ? 1 : 0};
   run_steps<1, T>(ctx, plan, nullptr,
                   {{param, grad, if_precise(multi_precision, master_param), {&velocity}, {&learning_rate}}});
-}
-
-template <class T>
-void rmsprop(const OpContext& ctx, const DenseTensor&, const DenseTensor&, const DenseTensor& grad, const DenseTensor&,
-             const DenseTensor& learning_rate, const DenseTensor&, const DenseTensor&, float epsilon, float decay,
-             float momentum, bool centered, bool multi_precision, DenseTensor& param, DenseTensor& moment,
-             DenseTensor& mean_square, DenseTensor& mean_grad, DenseTensor& master_param) {
-  const DenseTensor* const master = if_precise(multi_precision, master_param);
-  if (centered) {
-    run_steps<1, T>(ctx, RmspropPlan<true>{epsilon, decay, momentum}, nullptr,
-                    {{param, grad, master, {&mean_square, &moment, &mean_grad}, {&learning_rate}}});
-  } else {
-    run_steps<1, T>(ctx, RmspropPlan<false>{epsilon, decay, momentum}, nullptr,
-                    {{param, grad, master, {&mean_square, &moment}, {&learning_rate}}});
-  }
-}
-
-template <class T>
-void adagrad(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad, const DenseTensor&,
-             const DenseTensor& learning_rate, const DenseTensor&, float epsilon, bool multi_precision,
-             DenseTensor& param, DenseTensor& moment, DenseTensor& master_param) {
-  run_steps<1, T>(ctx, AdagradPlan{epsilon}, nullptr,
-                  {{param, grad, if_precise(multi_precision, master_param), {&moment}, {&learning_rate}}});
-}
-
-template <class T>
-void adadelta(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad, const DenseTensor&, const DenseTensor&,
-              const DenseTensor& learning_rate, const DenseTensor&, float rho, float epsilon, bool multi_precision,
-              DenseTensor& param, DenseTensor& squared_grad, DenseTensor& squared_update, DenseTensor& master_param) {
-  run_steps<1, T>(
-      ctx, AdadeltaPlan{rho, epsilon}, nullptr,
-      {{param, grad, if_precise(multi_precision, master_param), {&squared_grad, &squared_update}, {&learning_rate}}});
-}
-
-template <class T>
-void adamax(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad, const DenseTensor& learning_rate,
-            const DenseTensor&, const DenseTensor&, const DenseTensor& beta1_pow, const DenseTensor&, float beta1,
-            float beta2, float epsilon, bool multi_precision, DenseTensor& param, DenseTensor& moment,
-            DenseTensor& inf_norm, DenseTensor& master_param) {
-  const DenseTensor* const master = if_precise(multi_precision, master_param);
-  run_steps<1, T>(ctx, AdamaxPlan{beta1, beta2, epsilon}, nullptr,
-                  {{param, grad, master, {&moment, &inf_norm}, {&learning_rate, &beta1_pow}}});
-}
-
-template <class T>
-void asgd(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad, const DenseTensor& learning_rate,
-          const DenseTensor&, const DenseTensor&, const DenseTensor& n, const DenseTensor&, bool multi_precision,
-          DenseTensor& param, DenseTensor& d, DenseTensor& y, DenseTensor& master_param) {
-  run_steps<1, T>(ctx, AsgdPlan{}, nullptr,
-                  {{param, grad, if_precise(multi_precision, master_param), {&d, &y}, {&learning_rate, &n}}});
-}
-
-template <class T>
-void rprop(const OpContext& ctx, const DenseTensor&, const DenseTensor& grad, const DenseTensor&, const DenseTensor&,
-           const DenseTensor&, const DenseTensor& learning_rate_range, const DenseTensor& etas, bool multi_precision,
-           DenseTensor& param, DenseTensor& prev, DenseTensor& learning_rate, DenseTensor& master_param) {
-  const DenseTensor* const master = if_precise(multi_precision, master_param);
-  run_steps<1, T>(ctx, RpropPlan{}, nullptr,
-                  {{param, grad, master, {&prev, &learning_rate}, {&learning_rate_range, &etas}}});
 }
 
 /// Powers of beta1 and beta2 advance when all blocks of the step have read them.
@@ -210,8 +213,6 @@ __global__ void advance_powers(Powers<Capacity> powers) {
     power.write(power.read() * powers.beta[i % 2]);
   }
 }
-
-constexpr int kMerged = 32;  // parameters of a launch
 
 template <int Capacity, class T>
 void run_adamw(const OpContext& ctx, const AdamwPlan& plan, const bool* skip, bool use_global_beta_pow,
@@ -258,62 +259,36 @@ void adam(const OpContext& ctx, const DenseTensor& param, const DenseTensor& gra
            beta1_pow_out, beta2_pow_out, master_param_out);
 }
 
-/// The steps of a list of parameters. One learning rate is enough for all.
 template <class T>
-void adamw_of_each(const OpContext& ctx, const AdamwPlan& plan, const bool* skip, bool multi_precision,
-                   bool use_global_beta_pow, std::span<const DenseTensor> grad,
-                   std::span<const DenseTensor> learning_rate, std::span<const DenseTensor> param,
-                   std::span<const DenseTensor> moment1, std::span<const DenseTensor> moment2,
-                   std::span<const DenseTensor> beta1_pow, std::span<const DenseTensor> beta2_pow,
-                   std::span<const DenseTensor> master_param) {
-  std::vector<TensorsOf<AdamwPlan>> all;
-  for (size_t i = 0; i < param.size(); ++i) {
-    all.push_back({param[i],
-                   grad[i],
-                   multi_precision && !master_param.empty() ? &master_param[i] : nullptr,
-                   {&moment1[i], &moment2[i]},
-                   {&learning_rate[learning_rate.size() == 1 ? 0 : i], &beta1_pow[i], &beta2_pow[i]}});
-  }
-  run_adamw<kMerged, T>(ctx, plan, skip, use_global_beta_pow, all);
-}
-
-template <class T>
-void merged_adam(const OpContext& ctx, std::span<const DenseTensor>, std::span<const DenseTensor> grad,
-                 std::span<const DenseTensor> learning_rate, std::span<const DenseTensor>, std::span<const DenseTensor>,
-                 std::span<const DenseTensor>, std::span<const DenseTensor>, std::span<const DenseTensor>,
-                 const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, bool multi_precision,
-                 bool use_global_beta_pow, std::span<DenseTensor> param, std::span<DenseTensor> moment1,
-                 std::span<DenseTensor> moment2, std::span<DenseTensor> beta1_pow, std::span<DenseTensor> beta2_pow,
-                 std::span<DenseTensor> master_param) {
+void merged_adam(const OpContext& ctx, Tensors, Tensors grad, Tensors learning_rate, Tensors, Tensors, Tensors, Tensors,
+                 Tensors, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, bool multi_precision,
+                 bool use_global_beta_pow, Outputs param, Outputs moment1, Outputs moment2, Outputs beta1_pow,
+                 Outputs beta2_pow, Outputs master_param) {
   const AdamwPlan plan{beta1.to<double>(), beta2.to<double>(), epsilon.to<double>(), 1.0, 0.0, false};
-  adamw_of_each<T>(ctx, plan, nullptr, multi_precision, use_global_beta_pow, grad, learning_rate, param, moment1,
-                   moment2, beta1_pow, beta2_pow, master_param);
+  run_adamw<kMerged, T>(ctx, plan, nullptr, use_global_beta_pow,
+                        parameters_of<AdamwPlan>(param, grad, multi_precision, master_param, {moment1, moment2},
+                                                 {learning_rate, beta1_pow, beta2_pow}));
 }
 
 template <class T>
-void fused_adam(const OpContext& ctx, std::span<const DenseTensor>, std::span<const DenseTensor> grad,
-                const DenseTensor& learning_rate, std::span<const DenseTensor>, std::span<const DenseTensor>,
-                std::span<const DenseTensor>, std::span<const DenseTensor>, std::span<const DenseTensor>,
-                const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2, const Scalar& epsilon, int,
-                float weight_decay, bool use_adamw, bool multi_precision, bool use_global_beta_pow,
-                std::span<DenseTensor> param, std::span<DenseTensor> moment1, std::span<DenseTensor> moment2,
-                std::span<DenseTensor> beta1_pow, std::span<DenseTensor> beta2_pow,
-                std::span<DenseTensor> master_param) {
+void fused_adam(const OpContext& ctx, Tensors, Tensors grad, const DenseTensor& learning_rate, Tensors, Tensors,
+                Tensors, Tensors, Tensors, const DenseTensor& skip_update, const Scalar& beta1, const Scalar& beta2,
+                const Scalar& epsilon, int, float weight_decay, bool use_adamw, bool multi_precision,
+                bool use_global_beta_pow, Outputs param, Outputs moment1, Outputs moment2, Outputs beta1_pow,
+                Outputs beta2_pow, Outputs master_param) {
   const AdamwPlan plan{
       beta1.to<double>(), beta2.to<double>(), epsilon.to<double>(), 1.0, static_cast<double>(weight_decay), use_adamw};
-  adamw_of_each<T>(ctx, plan, skip_or_null(skip_update), multi_precision, use_global_beta_pow, grad,
-                   {&learning_rate, 1}, param, moment1, moment2, beta1_pow, beta2_pow, master_param);
+  run_adamw<kMerged, T>(ctx, plan, skip_or_null(skip_update), use_global_beta_pow,
+                        parameters_of<AdamwPlan>(param, grad, multi_precision, master_param, {moment1, moment2},
+                                                 {Tensors(&learning_rate, 1), beta1_pow, beta2_pow}));
 }
 
 /// Parameters with and without weight decay, or with different coefficients, are in launches of their own.
 template <class T>
-void merged_momentum(const OpContext& ctx, std::span<const DenseTensor>, std::span<const DenseTensor> grad,
-                     std::span<const DenseTensor>, std::span<const DenseTensor> learning_rate,
-                     std::span<const DenseTensor>, float mu, bool use_nesterov,
-                     const std::vector<std::string>& regularization_method,
+void merged_momentum(const OpContext& ctx, Tensors, Tensors grad, Tensors, Tensors learning_rate, Tensors, float mu,
+                     bool use_nesterov, const std::vector<std::string>& regularization_method,
                      const std::vector<float>& regularization_coeff, bool multi_precision, float rescale_grad,
-                     std::span<DenseTensor> param, std::span<DenseTensor> velocity,
-                     std::span<DenseTensor> master_param) {
+                     Outputs param, Outputs velocity, Outputs master_param) {
   const auto decays = [&](size_t i) { return !regularization_method.empty() && !regularization_method[i].empty(); };
   const auto coefficient = [&](size_t i) { return decays(i) ? regularization_coeff[i] : 0.0f; };
   std::vector<bool> done(param.size());
@@ -325,9 +300,9 @@ void merged_momentum(const OpContext& ctx, std::span<const DenseTensor>, std::sp
       done[i] = true;
       group.push_back({param[i],
                        grad[i],
-                       multi_precision && !master_param.empty() ? &master_param[i] : nullptr,
+                       multi_precision ? &master_param[i] : nullptr,
                        {&velocity[i]},
-                       {&learning_rate[learning_rate.size() == 1 ? 0 : i]}});
+                       {&entry_of(learning_rate, i)}});
     }
     const MomentumPlan plan{mu, rescale_grad, coefficient(first), decays(first) ? 1 : 0, use_nesterov ? 1 : 0};
     run_steps<kMerged, T>(ctx, plan, nullptr, group);
@@ -338,14 +313,21 @@ void merged_momentum(const OpContext& ctx, std::span<const DenseTensor>, std::sp
 
 void register_optim(int backend) {
   for_types(FloatTypes{}, [&]<class T>(TypeTag<T>) {
-    register_kernel("sgd", backend, dtype_of<T>, &sgd<T>);
     register_kernel("momentum", backend, dtype_of<T>, &momentum<T>);
-    register_kernel("rmsprop", backend, dtype_of<T>, &rmsprop<T>);
-    register_kernel("adagrad", backend, dtype_of<T>, &adagrad<T>);
-    register_kernel("adadelta", backend, dtype_of<T>, &adadelta<T>);
-    register_kernel("adamax", backend, dtype_of<T>, &adamax<T>);
-    register_kernel("asgd", backend, dtype_of<T>, &asgd<T>);
-    register_kernel("rprop", backend, dtype_of<T>, &rprop<T>);
+    register_kernel("sgd", backend, dtype_of<T>, &OfOne<&sgd<1, T>>::run);
+    register_kernel("merged_sgd", backend, dtype_of<T>, &sgd<kMerged, T>);
+    register_kernel("rmsprop", backend, dtype_of<T>, &OfOne<&rmsprop<1, T>>::run);
+    register_kernel("merged_rmsprop", backend, dtype_of<T>, &rmsprop<kMerged, T>);
+    register_kernel("adagrad", backend, dtype_of<T>, &OfOne<&adagrad<1, T>>::run);
+    register_kernel("merged_adagrad", backend, dtype_of<T>, &adagrad<kMerged, T>);
+    register_kernel("adadelta", backend, dtype_of<T>, &OfOne<&adadelta<1, T>>::run);
+    register_kernel("merged_adadelta", backend, dtype_of<T>, &adadelta<kMerged, T>);
+    register_kernel("adamax", backend, dtype_of<T>, &OfOne<&adamax<1, T>>::run);
+    register_kernel("merged_adamax", backend, dtype_of<T>, &adamax<kMerged, T>);
+    register_kernel("asgd", backend, dtype_of<T>, &OfOne<&asgd<1, T>>::run);
+    register_kernel("merged_asgd", backend, dtype_of<T>, &asgd<kMerged, T>);
+    register_kernel("rprop", backend, dtype_of<T>, &OfOne<&rprop<1, T>>::run);
+    register_kernel("merged_rprop", backend, dtype_of<T>, &rprop<kMerged, T>);
     register_kernel("adam", backend, dtype_of<T>, &adam<T>);
     register_kernel("adamw", backend, dtype_of<T>, &adamw<T>);
     register_kernel("merged_adam", backend, dtype_of<T>, &merged_adam<T>);

@@ -2,9 +2,11 @@
 // that are in tensors, such as the learning rate, are read by the kernel, so that the host does not wait for them.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "shard/kernels/cuda/map.cuh"
+#include "shard/kernels/lists.h"
 
 namespace shard::cuda {
 
@@ -157,6 +159,26 @@ struct ParameterTensors {
 
 template <class Plan>
 using TensorsOf = ParameterTensors<Plan::kStates, Plan::kNumbers>;
+
+using Tensors = std::span<const DenseTensor>;
+using Outputs = std::span<DenseTensor>;
+
+constexpr int kMerged = 32;  // parameters of a launch
+
+/// The parameters of lists. A list of numbers may have one for all, and master copies are used with multi_precision.
+template <class Plan>
+std::vector<TensorsOf<Plan>> parameters_of(Outputs param, Tensors grad, bool multi_precision, Outputs master,
+                                           const std::array<Outputs, Plan::kStates>& states,
+                                           const std::array<Tensors, Plan::kNumbers>& numbers) {
+  std::vector<TensorsOf<Plan>> all;
+  for (size_t i = 0; i < param.size(); ++i) {
+    TensorsOf<Plan>& one = all.emplace_back(
+        TensorsOf<Plan>{param[i], entry_of(grad, i), multi_precision ? &entry_of(master, i) : nullptr, {}, {}});
+    for (size_t s = 0; s < states.size(); ++s) one.states[s] = &entry_of(states[s], i);
+    for (size_t n = 0; n < numbers.size(); ++n) one.numbers[n] = &entry_of(numbers[n], i);
+  }
+  return all;
+}
 
 template <class Plan, class T, class S, int Capacity>
 void run_steps_as(const OpContext& ctx, const Plan& plan, const bool* skip, const std::vector<TensorsOf<Plan>>& all) {
