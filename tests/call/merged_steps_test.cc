@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <catch2/catch.hpp>
 
+#include <cmath>
+
 #include "support/mesh_run.h"
 
 namespace merged_steps_test {
@@ -79,6 +81,90 @@ TEST_CASE("steps of lists of parameters have the bits of the step of each in its
       });
     }
   }
+}
+
+TEST_CASE(
+    "steps under InplacePolicy::adopt begin with the values of parameters that adopt the layout of their states") {
+  const ProcessMesh* mesh = ProcessMesh::make({2}, {}, {"dp"});
+  World::local(2)->run([&](Rank& rank) {
+    const auto lists = [&](const char* of_params, const char* of_states) {
+      const auto both = [&](const char* layout, const Numbers& x, const Numbers& y) {
+        std::vector<Tensor> tensors;
+        for (const Numbers& numbers : {x, y}) {
+          const Tensor plain = made(numbers);
+          tensors.push_back(distribute(plain, DistSpec::parse(mesh, layout)));
+        }
+        return tensors;
+      };
+      StepLists l;
+      l.params = both(of_params, {1.3, -2.7, 3.1}, {4.9, 5.3});
+      l.grads = both(of_states, {6.1, 7.7, -8.3}, {9.1, 1.9});
+      l.first = both(of_states, {0.7, 1.1, 0.3}, {1.7, 0.9});
+      l.second = both(of_states, {0.2, 0.6, 1.9}, {0.1, 0.8});
+      l.third = both(of_states, {-0.7, 1.2, 0.5}, {0.4, -0.3});
+      l.rates = both("-", {0.125}, {0.25});
+      l.numbers = both("-", {0.75}, {0.5});
+      l.pairs = both("-", {0.25, 1.5}, {0.5, 1.25});
+      l.powers1 = both("-", {0.75}, {0.5});
+      l.powers2 = both("-", {0.75}, {0.5});
+      return l;
+    };
+    for (const MergedStep& step : merged_steps()) {
+      for (const bool merged : {true, false}) {
+        const auto run = [&](StepLists& l) {
+          if (merged) return step.of_all(l);
+          for (size_t i = 0; i < l.params.size(); ++i) step.of_one(l, i);
+        };
+        StepLists expected = lists("-", "-"), adopting = lists("-", "dp");
+        run(expected);
+        {
+          const PolicyScope scope(rank, {.inplace = InplacePolicy::adopt});
+          run(adopting);
+        }
+        const std::vector<Tensor> ours = adopting.written(), theirs = expected.written();
+        for (size_t i = 0; i < theirs.size(); ++i) {
+          const Numbers got = numbers_of(ours[i]), want = numbers_of(theirs[i]);
+          for (size_t k = 0; k < want.size(); ++k) {
+            check(std::abs(got[k] - want[k]) <= 1e-12 * std::abs(want[k]),
+                  fmt::format("tensor {} of {}, {}", i, step.name, merged ? "merged" : "one by one"));
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("merged_lamb_ adds up norms of parameters that different axes shard") {
+  const ProcessMesh* mesh = ProcessMesh::make({3, 2}, {}, {"a", "b"});
+  const Numbers values[] = {{1.3, -2.7, 3.1, 0.4}, {4.9, 5.3}, {0.7, -0.2, 1.9}};
+  const auto step = [&](const auto& placed) {
+    const auto list = [&](double factor, bool positive) {
+      std::vector<Tensor> tensors;
+      for (size_t i = 0; i < 3; ++i) {
+        Numbers numbers = values[i];
+        for (double& x : numbers) x = factor * (positive ? std::abs(x) : x);
+        tensors.push_back(placed(numbers, i));
+      }
+      return tensors;
+    };
+    const auto powers = [&] { return std::vector<Tensor>{placed({0.75}, 3), placed({0.75}, 3), placed({0.75}, 3)}; };
+    std::vector<Tensor> params = list(1, false), first = list(0.5, false), second = list(0.25, true),
+                        powers1 = powers(), powers2 = powers(), none;
+    merged_lamb_(params, list(-0.3, false), {placed({0.125}, 3)}, first, second, powers1, powers2, none, {}, 0.1f, 0.5f,
+                 0.75f);
+    return params;
+  };
+  const std::vector<Tensor> expected = step([](const Numbers& x, size_t) { return made(x); });
+  World::local(6)->run([&](Rank&) {
+    const char* const layouts[] = {"a", "b", "-", "-"};
+    const std::vector<Tensor> got =
+        step([&](const Numbers& x, size_t i) { return distribute(made(x), DistSpec::parse(mesh, layouts[i])); });
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const Numbers ours = numbers_of(got[i]), want = expected[i].to_vector<double>();
+      for (size_t k = 0; k < want.size(); ++k)
+        check(std::abs(ours[k] - want[k]) <= 1e-12 * std::abs(want[k]), fmt::format("parameter {}", i));
+    }
+  });
 }
 
 TEST_CASE("merged_lamb_ skips the parameters whose flags say so") {

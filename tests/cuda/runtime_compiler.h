@@ -37,7 +37,7 @@ class RuntimeCompiler {
   bool is_there(Device device) const {
     kernel_table("add");  // kernels are registered when one is first looked up, and loops with them
     const LoopFunctions& loops = backend_of(device).loops;
-    const bool there = loops.possible != nullptr && loops.possible(device.index);
+    const bool there = loops.compiles != nullptr && loops.compiles(device.index);
     if (!there) WARN("skipped: NVRTC was not found, so that there are no fused loops");
     return there;
   }

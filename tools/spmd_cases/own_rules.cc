@@ -62,8 +62,9 @@ RuleResult swiglu_grad(const RuleArgs& args) {
 /// The peer: the layouts of two matmuls have to agree without a reshard, and everything is
 /// replicated if the forward op would reshard.
 RuleResult matmul_grad(const RuleArgs& args) {
-  const Notation n = from_expression(
-      args, "... m? k ^transpose_x, ... k n? ^transpose_y, ... m? n? -> ... m? k ^transpose_x, ... k n? ^transpose_y");
+  constexpr std::string_view kRule =
+      "... m? k ^transpose_x, ... k n? ^transpose_y, ... m? n? -> ... m? k ^transpose_x, ... k n? ^transpose_y";
+  const Notation n = from_expression(args, parsed(args, kRule), kRule);
   const auto merged = [&](size_t first, size_t second) {
     FirstCome axes(args, n);
     for (size_t t : {first, second}) axes.visit(args.tensors[t].spec->layout(), n.inputs[t]);

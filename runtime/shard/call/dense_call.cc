@@ -249,8 +249,13 @@ DenseTensor InplaceWrite::target(DenseTensor& x, const Meta& result) {
   Write& write = next_write();
   write.x = &x;
   write.over_input = op_.elementwise && result == x.meta() && !replace;
-  if (write.over_input) write.result = x;
-  else write.result = allocate(ctx_, x.device(), result);
+  if (write.over_input) {
+    write.result = x;
+  } else {
+    write.result = allocate(ctx_, x.device(), result);
+    // A kernel that runs in place may read the values from its target, or leave some of them.
+    if (op_.elementwise && result == x.meta()) copy(ctx_, write.result, x);
+  }
   return write.result;
 }
 

@@ -108,17 +108,24 @@ Problem find_in_types(const AxisExpr& expr, const Axis& axis) {
   return std::nullopt;
 }
 
-/// A tensor that all entries of the lists have in common cannot be sharded like one of them.
+/// A tensor that all entries of the lists have in common cannot be sharded, or be pending, as one of them is.
 Problem find_in_each(const AxisExpr& expr) {
   const auto is_list = [](const AxisTerm& term) { return term.list; };
-  const auto is_one = [](const Axis& axis) { return axis.kind == Axis::Kind::one && !axis.type; };
+  const auto is_one = [](const Axis& axis) { return axis.kind == Axis::Kind::one; };
   if (std::none_of(expr.inputs.begin(), expr.inputs.end(), is_list)) {
     return AxisProblem{expr.inputs[0].at, "'each:' needs an input that is a list, a term in square brackets."};
   }
   for (const auto* terms : {&expr.inputs, &expr.outputs}) {
     for (const AxisTerm& term : *terms) {
-      if (term.list || std::all_of(term.axes.begin(), term.axes.end(), is_one)) continue;
-      return AxisProblem{term.at, "Beside 'each:' a tensor that is not in a list is one for all entries; write '1'."};
+      const bool shared = std::all_of(term.axes.begin(), term.axes.end(), is_one);
+      if (!term.list && !shared)
+        return AxisProblem{term.at, "With 'each:', a tensor that is in no list belongs to all entries; write '1'."};
+      if (shared && term.is_one() && term.axes[0].type)
+        return AxisProblem{term.at, "With 'each:', no sum over the entries of a list can be pending; write '1'."};
+      if (shared && expr.commutation)
+        return AxisProblem{expr.commutation->at,
+                           "With 'each:', an op whose entries have a tensor in common, '1', "
+                           "cannot commute with reductions."};
     }
   }
   return std::nullopt;

@@ -66,10 +66,10 @@ std::optional<AxisExpr> gradient_of(const AxisExpr& forward, const SlotNames& fo
     // A tensor that is replicated for all indices gets the sum of their gradients.
     if (term->is_one()) gradient.outputs.back().axes[0].type = ReduceType::sum;
   }
-  if (find_problem(gradient)) return std::nullopt;
   // A gradient is linear in the gradients of outputs. If it reads other values too, no kind of
   // commutation holds.
   if (only_gradients) gradient.commutation = Commutation{};
+  if (find_problem(gradient)) return std::nullopt;
   return gradient;
 }
 

@@ -102,7 +102,7 @@ int register_backend(const Backend& backend) {
          backend.name, missing);
   }
   const LoopFunctions& loops = backend.loops;
-  const bool functions[] = {loops.possible != nullptr, loops.begin != nullptr, loops.drop != nullptr,
+  const bool functions[] = {loops.compiles != nullptr, loops.begin != nullptr, loops.drop != nullptr,
                             loops.end != nullptr, loops.abandon != nullptr};
   if (const auto count = std::count(std::begin(functions), std::end(functions), true); count != 0 && count != 5) {
     fail(ErrorCode::invalid_argument, "backend '{}' has {} of the 5 loop functions; set all of them or none",
@@ -123,6 +123,18 @@ int find_backend(std::string_view name) {
 }
 
 const Backend& backend_of(Device device) { return registry().backends[device.backend]; }
+
+void run_in_loop(Device device, const std::function<void()>& calls) {
+  const LoopFunctions& loops = backend_of(device).loops;
+  loops.begin(device.index);
+  try {
+    calls();
+  } catch (...) {
+    loops.abandon(device.index);
+    throw;
+  }
+  loops.end(device.index);
+}
 
 void set_loop_functions(int backend, const LoopFunctions& functions) {
   registry().backends[static_cast<size_t>(backend)].loops = functions;

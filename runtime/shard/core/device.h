@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,8 +29,8 @@ inline constexpr size_t kAllocationAlignment = 64;
 
 /// How a backend runs several elementwise kernels as one, in which what one makes for the next stays in registers.
 struct LoopFunctions {
-  /// Whether the device can do so.
-  bool (*possible)(int index) = nullptr;
+  /// Whether what is kept becomes one kernel. Otherwise only a product may take what follows it.
+  bool (*compiles)(int index) = nullptr;
   /// Until the end, kernels that this thread issues to the device may be kept instead of issued. Other work is issued behind all that
   /// was kept before.
   void (*begin)(int index) = nullptr;
@@ -94,6 +95,9 @@ SHARD_API int find_backend(std::string_view name);
 /// device. Called once, when a backend is first looked up, so it must not look one up itself.
 SHARD_API std::vector<Backend> builtin_backends();
 SHARD_API const Backend& backend_of(Device device);
+/// Makes the calls between begin and end of a loop of the device (Backend::loops, which it must have). After an exception
+/// of theirs the loop is abandoned.
+SHARD_API void run_in_loop(Device device, const std::function<void()>& calls);
 
 /// "cpu", "cuda:1"
 SHARD_API std::string to_string(Device device);

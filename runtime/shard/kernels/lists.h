@@ -2,7 +2,6 @@
 // the only tensor of one. Other arguments are those of the kernel.
 #pragma once
 
-#include <algorithm>
 #include <span>
 #include <type_traits>
 
@@ -11,7 +10,7 @@
 
 namespace shard {
 
-/// Entry i of a list. The only one is that of all, and an empty list has undefined ones.
+/// Entry i of a list. A list of one has it for every i, and an empty one has an undefined tensor.
 template <class Tensor>
 Tensor& entry_of(std::span<Tensor> list, size_t i) {
   static thread_local std::remove_const_t<Tensor> none;

@@ -291,8 +291,8 @@ const AxisExpr& parsed(const RuleArgs& args, std::string_view expression) {
   return cache.emplace(expression, std::move(*expr)).first->second;
 }
 
-Notation from_expression(const RuleArgs& args, std::string_view expression) {
-  return Builder(args, parsed(args, expression), expression).build();
+Notation from_expression(const RuleArgs& args, const AxisExpr& expr, std::string_view text) {
+  return Builder(args, expr, text).build();
 }
 
 }  // namespace shard::spmd

@@ -77,7 +77,7 @@ SHARD_API const AxisExpr& parsed(const RuleArgs& args, std::string_view expressi
 SHARD_API RuleResult infer_by_expression(const RuleArgs& args, std::string_view expression);
 
 /// The notation of an axis expression; of one that begins with "each:", for the tensors of one entry of the lists.
-SHARD_API Notation from_expression(const RuleArgs& args, std::string_view expression);
+SHARD_API Notation from_expression(const RuleArgs& args, const AxisExpr& expr, std::string_view text);
 
 /// Adds a new letter for each dim of a tensor of shape `dims`, and returns them.
 SHARD_API std::vector<int> fresh_letters(Notation& notation, const Dims& dims, Letter::Role role = Letter::Role::map);

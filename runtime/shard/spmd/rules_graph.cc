@@ -11,7 +11,7 @@ namespace {
 /// cannot be combined, because a row where no message arrives is 0.
 RuleResult send(const RuleArgs& args, const char* sum, const char* other) {
   const bool adds_up = std::get<std::string>(args.attr("reduce_op")) == "SUM";
-  return solve(args, from_expression(args, adds_up ? sum : other));
+  return infer_by_expression(args, adds_up ? sum : other);
 }
 
 }  // namespace

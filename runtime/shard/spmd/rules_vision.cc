@@ -13,7 +13,7 @@ RuleResult box_coder(const RuleArgs& args) {
   const char* expression = "m 1, m 1, n 1 -> n m 1";
   if (!meta::encodes(args.op.name, std::get<std::string>(args.attr("code_type"))))
     expression = args.integer("axis") == 0 ? "m 1, m 1, n m 1 -> n m 1" : "n 1, n 1, n m 1 -> n m 1";
-  return solve(args, from_expression(args, expression));
+  return infer_by_expression(args, expression);
 }
 
 }  // namespace

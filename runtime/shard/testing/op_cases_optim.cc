@@ -55,36 +55,37 @@ void add_merged_case(OpCases& cases, const std::string& op, const std::string& n
 }
 
 void add_merged_cases(OpCases& cases) {
+  const Range rates{1, 2, {1}, true};
   const auto shared = [](int number) { return Range{number, number, {1}, true}; };
   const auto own = [](int number) { return Range{number, number, {1}}; };
-  add_merged_case(cases, "merged_sgd_", "no state", {shared(1)}, [](Lists& l, Tensors& masters) {
+  add_merged_case(cases, "merged_sgd_", "no state", {rates}, [](Lists& l, Tensors& masters) {
     merged_sgd_(l[0], l[2], l[1], masters, !masters.empty());
     return Lists{l[0]};
   });
-  add_merged_case(cases, "merged_rmsprop_", "plain", {{0, 3}, {-3, 3}, shared(1)}, [](Lists& l, Tensors& masters) {
+  add_merged_case(cases, "merged_rmsprop_", "plain", {{0, 3}, {-3, 3}, rates}, [](Lists& l, Tensors& masters) {
     Tensors none;
     merged_rmsprop_(l[0], l[2], l[1], l[3], l[4], none, masters, 0.5f, 0.5f, 0.5f, false, !masters.empty());
     return Lists{l[0], l[2], l[3]};
   });
   add_merged_case(
-      cases, "merged_rmsprop_", "centered", {{9, 12}, {-3, 3}, {-1, 1}, shared(1)}, [](Lists& l, Tensors& masters) {
+      cases, "merged_rmsprop_", "centered", {{9, 12}, {-3, 3}, {-1, 1}, rates}, [](Lists& l, Tensors& masters) {
         merged_rmsprop_(l[0], l[2], l[1], l[3], l[5], l[4], masters, 0.5f, 0.5f, 0.5f, true, !masters.empty());
         return Lists{l[0], l[2], l[3], l[4]};
       });
-  add_merged_case(cases, "merged_adagrad_", "one state", {{0, 3}, shared(1)}, [](Lists& l, Tensors& masters) {
+  add_merged_case(cases, "merged_adagrad_", "one state", {{0, 3}, rates}, [](Lists& l, Tensors& masters) {
     merged_adagrad_(l[0], l[1], l[2], l[3], masters, 0.5f, !masters.empty());
     return Lists{l[0], l[2]};
   });
-  add_merged_case(cases, "merged_adadelta_", "two states", {{0, 3}, {0, 3}, shared(1)}, [](Lists& l, Tensors& masters) {
+  add_merged_case(cases, "merged_adadelta_", "two states", {{0, 3}, {0, 3}, rates}, [](Lists& l, Tensors& masters) {
     merged_adadelta_(l[0], l[1], l[2], l[3], l[4], masters, 0.5f, 0.5f, !masters.empty());
     return Lists{l[0], l[2], l[3]};
   });
-  add_merged_case(cases, "merged_adamax_", "two states", {{-3, 3}, {0, 3}, shared(1), shared(0)},
+  add_merged_case(cases, "merged_adamax_", "two states", {{-3, 3}, {0, 3}, rates, shared(0)},
                   [](Lists& l, Tensors& masters) {
                     merged_adamax_(l[0], l[1], l[4], l[2], l[3], l[5], masters, 0.5f, 0.5f, 0.5f, !masters.empty());
                     return Lists{l[0], l[2], l[3]};
                   });
-  add_merged_case(cases, "merged_asgd_", "two states", {{-3, 3}, {-3, 3}, shared(1), shared(2)},
+  add_merged_case(cases, "merged_asgd_", "two states", {{-3, 3}, {-3, 3}, rates, shared(2)},
                   [](Lists& l, Tensors& masters) {
                     merged_asgd_(l[0], l[1], l[4], l[2], l[3], l[5], masters, !masters.empty());
                     return Lists{l[0], l[2], l[3]};
@@ -95,7 +96,7 @@ void add_merged_cases(OpCases& cases) {
                     return Lists{l[0], l[2], l[3]};
                   });
   // Without the norms, as lamb_.
-  add_merged_case(cases, "merged_lamb_", "not adapted", {{-3, 3}, {0, 3}, shared(1), own(0), own(0)},
+  add_merged_case(cases, "merged_lamb_", "not adapted", {{-3, 3}, {0, 3}, rates, own(0), own(0)},
                   [](Lists& l, Tensors& masters) {
                     merged_lamb_(l[0], l[1], l[4], l[2], l[3], l[5], l[6], masters, {}, 0, 0.5f, 0.5f, 0.5f, false,
                                  !masters.empty());
@@ -159,7 +160,7 @@ void add_optim_cases(OpCases& cases) {
     cases.push_back({op, name, kFloats, make(false)});
     cases.push_back({op, name + " and a master copy", {DType::bfloat16}, make(true)});
   };
-  step("sgd_", "no state", {}, {1}, [](Tensors& t, Tensor& master) {
+  step("sgd_", "no state", {}, {2}, [](Tensors& t, Tensor& master) {
     sgd_(t[0], t[2], t[1], master, master.defined());
     return Tensors{t[0]};
   });

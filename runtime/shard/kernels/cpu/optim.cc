@@ -294,12 +294,12 @@ void adam(const OpContext& ctx, const DenseTensor& param, const DenseTensor& gra
 }
 
 /// The squares of the two norms of lamb_.
-constexpr int64_t kNorms = 2;
+constexpr size_t kNorms = 2;
 
 using Tensors = std::span<const DenseTensor>;
 using Outputs = std::span<DenseTensor>;
 
-/// The update of a parameter by lamb_, whose length it is taken at when the norms of all ranks are known.
+/// The update of a parameter by lamb_, kept until the norms of all ranks are known, which scale it.
 template <class T>
 struct LambUpdate {
   using C = Compute<T>;
@@ -341,7 +341,8 @@ struct LambUpdate {
   }
 };
 
-/// The steps of a list of parameters. Ranks combine the norms of all of them at once.
+/// The steps of a list of parameters. Ranks combine the norms of all of them at once, over the axes that shard any: along
+/// an axis that does not shard a parameter each rank counts it, in both of its norms alike, so that their ratio stays.
 template <class T>
 void merged_lamb(const OpContext& ctx, Tensors, Tensors grad, Tensors learning_rate, Tensors, Tensors, Tensors, Tensors,
                  Tensors, Tensors skip_update, float weight_decay, float beta1, float beta2, float epsilon,
@@ -365,8 +366,7 @@ void merged_lamb(const OpContext& ctx, Tensors, Tensors grad, Tensors learning_r
                            static_cast<C>(1.0 / (1.0 - number_of(beta1_pow[i]))),
                            static_cast<C>(1.0 / (1.0 - number_of(beta2_pow[i])))};
     const auto advance = [&](const auto* values, auto mean, auto square) {
-      updates[i].advance(values, grad[i].data<T>(), param[i].numel(), mean, square, step,
-                         all + i * static_cast<size_t>(kNorms));
+      updates[i].advance(values, grad[i].data<T>(), param[i].numel(), mean, square, step, all + i * kNorms);
     };
     with_states<T>(
         [&](auto mean, auto square) {

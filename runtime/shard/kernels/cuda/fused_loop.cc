@@ -207,8 +207,9 @@ void issue_one_by_one(LoopCollector& loop) {
     call.what.launch_alone(OpContext{call.what.op}, call.what, call.places.inputs, call.places.result);
 }
 
-/// Issues the calls as one kernel, where the compiler takes it.
+/// Issues the calls as one kernel, where there is a compiler that takes it.
 void issue_together(LoopCollector& loop) {
+  if (!compiles_loops(loop.device)) return issue_one_by_one(loop);
   std::vector<const Write*> stored;
   for (const Write& write : loop.writes) {
     if (!loop.is_dropped(write.memory)) stored.push_back(&write);

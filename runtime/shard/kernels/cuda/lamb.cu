@@ -112,9 +112,8 @@ __global__ void lamb_updates(const __grid_constant__ LambSteps<T, S, Capacity> s
   for (int64_t chunk = blockIdx.x; chunk < steps.chunks; chunk += gridDim.x) {
     const auto& p = owner_of(steps.of, steps.parameters, chunk);
     if (p.skips()) continue;
-    if (&p != step_is_of) {
+    if (&p != step_is_of) {  // all have read the last one: block_reduce has barriers
       using C = math_t<T>;
-      __syncthreads();  // all have read the last one
       if (threadIdx.x == 0) {
         shared_step = {static_cast<C>(steps.call.beta1),
                        static_cast<C>(steps.call.beta2),
@@ -147,7 +146,8 @@ __global__ void lamb_sums(const __grid_constant__ LambSteps<T, S, Capacity> step
   const auto& p = steps.of[blockIdx.x];
   const bool skips = p.skips();
   Squares sums;
-  for (int64_t i = threadIdx.x; !skips && i < p.chunks; i += kElementThreads)
+#pragma unroll 4  // reads that do not wait for each other
+  for (int64_t i = threadIdx.x; i < (skips ? 0 : p.chunks); i += kElementThreads)
     sums = AddSquares{}(sums, steps.parts[p.chunks_before + i]);
   sums = block_reduce<kElementThreads>(sums, AddSquares{});
   if (threadIdx.x != 0) return;
@@ -222,7 +222,8 @@ class LambLaunches {
   std::vector<Steps> all_;
 };
 
-/// The steps of a list of parameters. Ranks combine the sums of all of them at once.
+/// The steps of a list of parameters. Ranks combine the sums of all of them at once, over the axes that shard any: along
+/// an axis that does not shard a parameter each rank counts it, in both of its sums alike, so that their ratio stays.
 template <int Capacity, class T>
 void lamb(const OpContext& ctx, Tensors, Tensors grad, Tensors learning_rate, Tensors, Tensors, Tensors, Tensors,
           Tensors, Tensors skip_update, float weight_decay, float beta1, float beta2, float epsilon, bool always_adapt,

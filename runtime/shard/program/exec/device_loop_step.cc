@@ -3,18 +3,12 @@
 namespace shard::program {
 
 void DeviceLoopStep::run() {
-  const LoopFunctions& loops = backend_of(device_).loops;
-  loops.begin(device_.index);
-  try {
+  run_in_loop(device_, [this] {
     for (const Part& part : parts_) {
       part.step->run();
-      for (const DenseTensor* const tensor : part.dropped) loops.drop(device_.index, tensor->raw());
+      for (const DenseTensor* const tensor : part.dropped) backend_of(device_).loops.drop(device_.index, tensor->raw());
     }
-  } catch (...) {
-    loops.abandon(device_.index);
-    throw;
-  }
-  loops.end(device_.index);
+  });
 }
 
 std::vector<const DenseTensor*> DeviceLoopStep::replayable_tensors() {

@@ -133,8 +133,7 @@ class Executor::Schedule {
     const std::vector<const DenseTensor*> tensors = step.step->replayable_tensors();
     if (tensors.empty() || tensors.front()->device() == kCpu) return {};
     const Device device = tensors.front()->device();
-    const LoopFunctions& loops = backend_of(device).loops;
-    const bool loop = loops.possible != nullptr && loops.possible(device.index) &&
+    const bool loop = backend_of(device).loops.begin != nullptr &&
                       std::all_of(tensors.begin(), tensors.end(),
                                   [&](const DenseTensor* tensor) { return tensor->device() == device; });
     return loop ? std::optional(device) : std::nullopt;
@@ -144,8 +143,12 @@ class Executor::Schedule {
   void fuse_on_devices() {
     std::vector<Step> steps, group;
     std::optional<Device> device;
+    bool has_product = false;
+    const auto gains = [&] {
+      return group.size() >= 2 && (has_product || backend_of(*device).loops.compiles(device->index));
+    };
     const auto close = [&] {
-      if (group.size() < 2) {
+      if (!gains()) {
         for (Step& each : group) steps.push_back(std::move(each));
       } else {
         const size_t first = group.front().op, last = group.back().op;
@@ -169,6 +172,7 @@ class Executor::Schedule {
         steps.push_back(std::move(fused));
       }
       group.clear();
+      has_product = false;
     };
     size_t kept = 0;  // bytes that the loop so far writes, or its product reads
     for (Step& step : executor_.steps_) {
@@ -179,6 +183,7 @@ class Executor::Schedule {
       }
       device = here;
       const bool leads = here && leads_loop(program_.ops[step.op]);
+      has_product = has_product || leads;
       for (const BoundTensor& tensor : step.step->tensors()) {
         const bool is_kept = tensor.written || (leads && root_at(*tensor.tensor).kind == Root::Kind::planned);
         kept += is_kept ? tensor.tensor->meta().bytes() : 0;
