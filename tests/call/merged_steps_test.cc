@@ -109,7 +109,8 @@ TEST_CASE(
       l.powers2 = both("-", {0.75}, {0.5});
       return l;
     };
-    for (const MergedStep& step : merged_steps()) {
+    const std::vector<MergedStep> steps = merged_steps();
+    for (const MergedStep& step : steps) {
       for (const bool merged : {true, false}) {
         const auto run = [&](StepLists& l) {
           if (merged) return step.of_all(l);
@@ -121,6 +122,8 @@ TEST_CASE(
           const PolicyScope scope(rank, {.inplace = InplacePolicy::adopt});
           run(adopting);
         }
+        if (&step != &steps.front())  // sgd_ has no states
+          check(spec_of(adopting.params[0]) == DistSpec::parse(mesh, "dp"), "the parameter adopts its layout");
         const std::vector<Tensor> ours = adopting.written(), theirs = expected.written();
         for (size_t i = 0; i < theirs.size(); ++i) {
           const Numbers got = numbers_of(ours[i]), want = numbers_of(theirs[i]);

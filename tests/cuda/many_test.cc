@@ -181,7 +181,9 @@ TEST_CASE("steps of long lists have the bits of the step of each parameter on th
   const auto device = cuda_device();
   if (!device) return;
   std::vector<int64_t> sizes = many_sizes(34);
-  sizes[3] = 4 * 4096;  // the first launch has more chunks than blocks, so that blocks take those of several parameters
+  sizes[3] =
+      4 *
+      4096;  // on the model the first launch has more chunks than blocks, so that blocks take those of several parameters
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const auto start = [&](Device on) {
       const auto list = [&](DType type, uint64_t seed, bool positive = false) {

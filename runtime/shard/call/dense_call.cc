@@ -253,8 +253,8 @@ DenseTensor InplaceWrite::target(DenseTensor& x, const Meta& result) {
     write.result = x;
   } else {
     write.result = allocate(ctx_, x.device(), result);
-    // A kernel that runs in place may read the values from its target, or leave some of them.
-    if (op_.elementwise && result == x.meta()) copy(ctx_, write.result, x);
+    // Kernels of optimisers read the values from their targets, or leave some of them; pointwise ones write all of them.
+    if (op_.elementwise && !op_.pointwise && result == x.meta()) copy(ctx_, write.result, x);
   }
   return write.result;
 }

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "shard/call/fused_loop.h"
-#include "shard/core/device.h"
 #include "shard/core/thread_state.h"
 
 namespace shard::call {
@@ -73,28 +72,10 @@ class Buffers {
   std::vector<Ref<Storage>> kept_;  // the keys of real_
 };
 
-/// Runs the steps as loops. The first one may be a product whose epilogue is a loop.
-void run_on_cpu(const Binder& binder, const Buffers& buffers, LoopKind kind, bool has_product) {
-  for (size_t i = 0; i < binder.steps.size();) {
-    FusedLoop loop(kBlock);
-    BoundStep& first = *binder.steps[i];
-    const bool leads = i == 0 && has_product;
-    const bool fits = !leads                         ? loop.add(first, buffers.fused(i))
-                      : kind == LoopKind::arithmetic ? loop.follow(first, buffers.fused(i))
-                                                     : false;
-    const size_t begin = i++;
-    while (fits && i < binder.steps.size() && loop.add(*binder.steps[i], buffers.fused(i))) ++i;
-    if (i - begin == 1) first.run();
-    else loop.make()->run();
-  }
-}
-
 }  // namespace
 
 bool detail::may_fuse(const Tensor& tensor) {
-  if (!tensor.defined() || tensor.is_dist()) return !tensor.defined();
-  const Device device = tensor.get().value.device();
-  return device == kCpu || backend_of(device).loops.begin != nullptr;
+  return !tensor.defined() || (!tensor.is_dist() && tensor.get().value.device() == kCpu);
 }
 bool detail::launches() { return this_thread.launcher != nullptr; }
 
@@ -107,12 +88,17 @@ Tensor run_fused(const std::function<Tensor()>& product, const std::function<Ten
     return calls(product ? product() : Tensor());
   }();
   const Buffers buffers(binder);
-  if (const Device device = result.get().value.device(); device != kCpu) {
-    run_in_loop(device, [&] {
-      for (const std::unique_ptr<BoundStep>& step : binder.steps) step->run();
-    });
-  } else {
-    run_on_cpu(binder, buffers, kind, product != nullptr);
+  for (size_t i = 0; i < binder.steps.size();) {
+    FusedLoop loop(kBlock);
+    BoundStep& first = *binder.steps[i];
+    const bool leads = i == 0 && product;
+    const bool fits = !leads                         ? loop.add(first, buffers.fused(i))
+                      : kind == LoopKind::arithmetic ? loop.follow(first, buffers.fused(i))
+                                                     : false;
+    const size_t begin = i++;
+    while (fits && i < binder.steps.size() && loop.add(*binder.steps[i], buffers.fused(i))) ++i;
+    if (i - begin == 1) first.run();
+    else loop.make()->run();
   }
   return Tensor(buffers.of(result.get().value));
 }

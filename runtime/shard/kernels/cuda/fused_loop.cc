@@ -81,15 +81,6 @@ std::string begin_of_source(const IsUsed& is_used) {
   return text;
 }
 
-/// Whether loops can be compiled for a device: NVRTC refuses devices that are newer than it, and may refuse what sources include.
-bool compiles_loops(int device) {
-  static const std::string probe = begin_of_source([](std::string_view) { return true; }) + R"(
-extern "C" __global__ void shard_probe(__nv_bfloat16* out, __half* in) { *out = convert_element<__nv_bfloat16>(*in); }
-}  // namespace shard::cuda
-)";
-  return compiles_at_runtime(device, probe);
-}
-
 /// The text of a kernel, and its arguments.
 class LoopSource {
  public:
@@ -207,9 +198,9 @@ void issue_one_by_one(LoopCollector& loop) {
     call.what.launch_alone(OpContext{call.what.op}, call.what, call.places.inputs, call.places.result);
 }
 
-/// Issues the calls as one kernel, where there is a compiler that takes it.
+/// Issues the calls as one kernel, where there are several and a compiler that takes them.
 void issue_together(LoopCollector& loop) {
-  if (!compiles_loops(loop.device)) return issue_one_by_one(loop);
+  if (loop.calls.size() == 1 || !compiles_loops(loop.device)) return issue_one_by_one(loop);
   std::vector<const Write*> stored;
   for (const Write& write : loop.writes) {
     if (!loop.is_dropped(write.memory)) stored.push_back(&write);
@@ -278,6 +269,14 @@ void abandon_loop(int) {
 }
 
 }  // namespace
+
+bool compiles_loops(int device) {
+  static const std::string probe = begin_of_source([](std::string_view) { return true; }) + R"(
+extern "C" __global__ void shard_probe(__nv_bfloat16* out, __half* in) { *out = convert_element<__nv_bfloat16>(*in); }
+}  // namespace shard::cuda
+)";
+  return compiles_at_runtime(device, probe);
+}
 
 std::pair<std::string_view, std::string_view> formula_name(std::string_view function) {
   const std::string_view marker = "Formula = ";  // "... [with Formula = shard::cuda::{anonymous}::basic::Add; ..."

@@ -54,6 +54,9 @@ inline bool loop_is_open() { return detail::open_loop != nullptr; }
 /// Keeps the call for the open loop. Returns false, and does nothing, where it cannot be part of one.
 bool join_loop(const LoopCall& call);
 
+/// Whether loops can be compiled for a device: NVRTC may be absent, refuses devices that are newer than it, and may refuse what sources include.
+bool compiles_loops(int device);
+
 /// The functions of the backend for loops (core/device.h).
 void register_loops(int backend);
 

@@ -78,8 +78,9 @@ class EpilogueMatch {
   }
 
   /// A loop behind the epilogue reads its result again, as it would read the product: only if something else needs the result as well,
-  /// one pass is left out.
+  /// one pass is left out. Calls that no loop makes are a pass each.
   bool saves_a_pass() const {
+    if (!compiles_loops(loop_.device)) return true;
     const auto is_stored = [&](const Write& write) {
       return write.call + 1 == calls_ && !loop_.is_dropped(write.memory);
     };

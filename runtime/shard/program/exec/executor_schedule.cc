@@ -144,9 +144,8 @@ class Executor::Schedule {
     std::vector<Step> steps, group;
     std::optional<Device> device;
     bool has_product = false;
-    const auto gains = [&] {
-      return group.size() >= 2 && (has_product || backend_of(*device).loops.compiles(device->index));
-    };
+    const auto compiles = [&](Device on) { return backend_of(on).loops.compiles(on.index); };
+    const auto gains = [&] { return group.size() >= 2 && (has_product || compiles(*device)); };
     const auto close = [&] {
       if (!gains()) {
         for (Step& each : group) steps.push_back(std::move(each));
@@ -177,7 +176,9 @@ class Executor::Schedule {
     size_t kept = 0;  // bytes that the loop so far writes, or its product reads
     for (Step& step : executor_.steps_) {
       const std::optional<Device> here = looped_on(step);
-      if (!here || here != device || !program_.ops[step.op].joins || kept > kMostKept) {
+      // Without a compiler there is no loop behind a product, but an epilogue of a bias and an activation.
+      const bool ends = has_product && group.size() == 3 && !compiles(*device);
+      if (!here || here != device || !program_.ops[step.op].joins || kept > kMostKept || ends) {
         close();
         kept = 0;
       }
