@@ -193,6 +193,9 @@ struct LedLoop {
 TEST_CASE("epilogues: a product takes what saves a pass over memory, and what nothing else needs") {
   const auto device = cuda_device();
   if (!device) return;
+  // With a compiler, which another test of this process may have asked for before, the rest of a loop is one pass.
+  const RuntimeCompiler compiler("probe");
+  const size_t whole = cuda::compiles_loops(device->index) ? 2 : 1;
   std::optional<UnderPolicy> fastest(AlgorithmPolicy::fastest);
   const auto half = [&] { return LedLoop(*device, DType::bfloat16); };
   const auto left = [](LedLoop loop, const auto& add_calls) {
@@ -206,7 +209,8 @@ TEST_CASE("epilogues: a product takes what saves a pass over memory, and what no
   CHECK(left(half(), [](LedLoop& l) { l.with("gates", "Gelu", {&l.product}, l.out); }) == 1);
   // The sum is needed, or the rest of the loop is a pass anyway.
   CHECK(left(half(), [](LedLoop& l) { l.add(l.row, l.sum).relu(l.sum, l.out); }) == 1);
-  CHECK(left(half(), [](LedLoop& l) { l.add(l.row, l.sum).with("basic", "Tanh", {&l.sum}, l.out).drop(l.sum); }) == 2);
+  CHECK(left(half(), [](LedLoop& l) { l.add(l.row, l.sum).with("basic", "Tanh", {&l.sum}, l.out).drop(l.sum); }) ==
+        whole);
   // The product is needed.
   CHECK(left(half(), [](LedLoop& l) { l.loop.dropped.clear(), l.add(l.row, l.out); }) == 1);
   CHECK(left(half(), [](LedLoop& l) { l.add(l.row, l.sum).add(l.row, l.out); }) == 2);
@@ -231,13 +235,13 @@ TEST_CASE("epilogues: a product takes what saves a pass over memory, and what no
   const auto single = [&] { return LedLoop(*device, DType::float32); };
   CHECK(left(single(), [](LedLoop& l) { l.add(l.row, l.out); }) == 0);
   CHECK(left(single(), [](LedLoop& l) { l.relu(l.product, l.out); }) == 1);
-  CHECK(left(single(), [](LedLoop& l) { l.add(l.row, l.sum).relu(l.sum, l.out).drop(l.sum); }) == 2);
+  CHECK(left(single(), [](LedLoop& l) { l.add(l.row, l.sum).relu(l.sum, l.out).drop(l.sum); }) == whole);
   // Those of 16 bits make something else of NaN and infinity.
   fastest.reset();
   CHECK(left(half(), [](LedLoop& l) { l.add(l.row, l.out); }) == 0);
   CHECK(left(half(), [](LedLoop& l) { l.relu(l.product, l.out); }) == 1);
   CHECK(left(half(), [](LedLoop& l) { l.with("gates", "GeluTanh", {&l.product}, l.out); }) == 1);
-  CHECK(left(half(), [](LedLoop& l) { l.add(l.row, l.sum).relu(l.sum, l.out).drop(l.sum); }) == 2);
+  CHECK(left(half(), [](LedLoop& l) { l.add(l.row, l.sum).relu(l.sum, l.out).drop(l.sum); }) == whole);
   wait(*device);
 }
 
