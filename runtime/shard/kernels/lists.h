@@ -10,10 +10,11 @@
 
 namespace shard {
 
-/// Entry i of a list. A list of one has it for every i, and an empty one has an undefined tensor.
+/// Entry i of a list. A list of one has it for every i, and an empty one has an undefined tensor, which nobody may write
+/// (it is not one for each thread: Python's loader has little room for variables of threads).
 template <class Tensor>
 Tensor& entry_of(std::span<Tensor> list, size_t i) {
-  static thread_local std::remove_const_t<Tensor> none;
+  static std::remove_const_t<Tensor> none;
   return list.empty() ? none : list[list.size() == 1 ? 0 : i];
 }
 

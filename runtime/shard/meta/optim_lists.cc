@@ -47,8 +47,9 @@ struct StepLists {
 const Meta& number_of(std::span<const Meta> list, size_t i) { return list[list.size() == 1 ? 0 : i]; }
 /// Entry i of a list that may be empty.
 const Meta* optional_of(std::span<const Meta> list, size_t i) { return list.empty() ? nullptr : &number_of(list, i); }
+/// Entry i of a list of results, which is empty where its argument is: nothing is written there then.
 Meta& out_of(std::vector<Meta>& list, size_t i) {
-  static thread_local Meta absent;
+  static Meta absent;
   return list.empty() ? absent : list[i];
 }
 void resize(size_t count, std::initializer_list<std::vector<Meta>*> lists) {
